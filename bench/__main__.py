@@ -1,0 +1,86 @@
+"""`python -m bench`: every comparison in one run; the exit code says whether a must was missed."""
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from bench import environment, profile, report, sections
+from bench.failure import BenchFailed
+from bench.load import generator
+from bench.options import Options, parse
+from bench.rounds import Progress
+from bench.sections import Section
+
+COMPARISONS: Mapping[str, Callable[[Options, Progress], Section]] = {
+    "http": sections.http,
+    "batch": sections.batch,
+    "growth": sections.growth,
+}
+IN_MEMORY = ("tmpfs", "ramfs")
+
+
+def main() -> int:
+    options = parse()
+    try:
+        return _run(options)
+    except BenchFailed as failure:
+        print(f"bench: {failure}", file=sys.stderr)
+        return 2
+
+
+def _run(options: Options) -> int:
+    _prepare(options.directory)
+    surroundings = environment.describe(options.directory)
+    surroundings["load generator"] = generator.resolve(options.generator)
+    _say(", ".join(f"{name} {value}" for name, value in surroundings.items()))
+    taken = [
+        _compare(name, compare, options)
+        for name, compare in COMPARISONS.items()
+        if name in options.sections
+    ]
+    shares = _profile(options) if "profile" in options.sections else None
+    if options.json:
+        report.write_json(options.json, surroundings, taken, shares)
+    return _conclude(taken)
+
+
+def _prepare(directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / ".gitignore").write_text("*\n")
+    if environment.filesystem(directory) in IN_MEMORY:
+        raise BenchFailed(f"{directory} is in memory, where a sync costs nothing; choose --dir")
+
+
+def _compare(
+    name: str, compare: Callable[[Options, Progress], Section], options: Options
+) -> Section:
+    _say(f"\n{name} ...")
+    section = compare(options, _say)
+    _say(f"\n{report.text(section)}")
+    return section
+
+
+def _profile(options: Options) -> dict[str, object] | None:
+    _say("\nprofile ...")
+    try:
+        taken = profile.take(options)
+    except BenchFailed as failure:
+        _say(f"  skipped: {failure}")
+        return None
+    _say(f"\n{profile.text(taken)}")
+    return profile.plain(taken)
+
+
+def _conclude(taken: list[Section]) -> int:
+    missed = [section.title for section in taken if report.failed(section)]
+    for title in missed:
+        _say(f"\nFAILED: {title}")
+    return 1 if missed else 0
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What ackbox is measured against."""

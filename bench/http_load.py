@@ -1,0 +1,52 @@
+"""Measures one server under HTTP load: warm-up, load, stop, and an audit of what it kept."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from bench.audit import Audit, audit, newest
+from bench.load import generator
+from bench.load.generator import Load
+from bench.load.report import LoadReport
+from bench.sample import Sample
+from bench.server import Program, Server, running
+
+Recipe = Callable[[Path], Program]
+"""From the database file to the server that keeps its events there."""
+
+
+def measure(recipe: Recipe, load: Load, warm_up: float, database: Path) -> Sample:
+    """The file may hold rows already; if there is none afterwards, the server keeps nothing."""
+    before = newest(database)
+    with running(recipe(database), database.parent) as server:
+        warm = generator.run(replace(load, seconds=warm_up), server.port)
+        timed, cpu_us = _timed(server, load)
+    found = audit(database, before, [warm, timed]) if database.exists() else None
+    return _sample(warm, timed, cpu_us, found)
+
+
+def _timed(server: Server, load: Load) -> tuple[LoadReport, float | None]:
+    before = server.cpu_seconds()
+    report = generator.run(load, server.port)
+    after = server.cpu_seconds()
+    if before is None or after is None or not report.acked:
+        return report, None
+    return report, (after - before) / report.acked * 1e6
+
+
+def _sample(
+    warm: LoadReport, timed: LoadReport, cpu_us: float | None, found: Audit | None
+) -> Sample:
+    acked = warm.acked + timed.acked
+    errors = warm.errors + timed.errors
+    return Sample(
+        rate=timed.rate,
+        acked=acked,
+        errors=errors,
+        p50_ms=timed.p50_ms,
+        p99_ms=timed.p99_ms,
+        cpu_us=cpu_us,
+        kept=found.kept if found else None,
+        at_most=acked + errors + warm.in_flight + timed.in_flight,
+        missing=found.missing if found else 0,
+    )

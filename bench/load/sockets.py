@@ -1,0 +1,107 @@
+"""The load generator for machines without wrk, and for the batch route.
+
+`python -m bench.load.sockets PORT` prints a LoadReport as JSON.
+"""
+
+import argparse
+import asyncio
+import itertools
+import time
+from collections.abc import Iterator
+
+import uvloop
+
+from bench import traffic
+from bench.load.connection import Connection, Judge, Tally
+from bench.load.report import LoadReport, dump, percentile_ms
+
+ACCEPTED_LINE = b'"http_status":202'
+
+
+def main() -> None:
+    options = _parse()
+    print(dump(uvloop.run(_load(options))))
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.load.sockets")
+    parser.add_argument("port", type=int)
+    parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--run", required=True, help="prefix that makes this load's keys unique")
+    parser.add_argument("--lines", type=int, default=0, help="events per request; 0 = one webhook")
+    return parser.parse_args()
+
+
+async def _load(options: argparse.Namespace) -> LoadReport:
+    tally = Tally()
+    loop = asyncio.get_running_loop()
+    requests, judge = _workload(options)
+    started = time.perf_counter()
+    for _ in range(options.connections):
+        await loop.create_connection(
+            lambda: Connection(requests, judge, tally), "127.0.0.1", options.port
+        )
+    await asyncio.sleep(started + options.seconds - time.perf_counter())
+    tally.running = False
+    await tally.drained.wait()
+    return _report(tally, time.perf_counter() - started, options.run)
+
+
+def _workload(options: argparse.Namespace) -> tuple[Iterator[bytes], Judge]:
+    keys = traffic.keys(options.run)
+    if options.lines:
+        return _batches(keys, options.lines, options.port), _judge_batch(options.lines)
+    return _webhooks(keys, options.port), _judge_webhook
+
+
+def _webhooks(keys: Iterator[str], port: int) -> Iterator[bytes]:
+    head = _head("/webhooks", "application/json", port)
+    for key in keys:
+        body = traffic.body(key)
+        yield b"%s%d\r\n\r\n%s" % (head, len(body), body)
+
+
+def _batches(keys: Iterator[str], lines: int, port: int) -> Iterator[bytes]:
+    head = _head("/webhooks/batch", "application/x-ndjson", port)
+    while True:
+        body = b"\n".join(map(traffic.body, itertools.islice(keys, lines))) + b"\n"
+        yield b"%s%d\r\n\r\n%s" % (head, len(body), body)
+
+
+def _head(path: str, content_type: str, port: int) -> bytes:
+    return (
+        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+        f"Content-Type: {content_type}\r\nContent-Length: "
+    ).encode()
+
+
+def _judge_webhook(status: int, body: bytes) -> tuple[int, int]:
+    return (1, 0) if 200 <= status < 300 else (0, 1)
+
+
+def _judge_batch(lines: int) -> Judge:
+    def judge(status: int, body: bytes) -> tuple[int, int]:
+        accepted = body.count(ACCEPTED_LINE) if status == 200 else 0
+        return accepted, lines - accepted
+
+    return judge
+
+
+def _report(tally: Tally, seconds: float, run: str) -> LoadReport:
+    tally.latencies.sort()
+    return LoadReport(
+        requests=tally.requests,
+        acked=tally.acked,
+        errors=tally.errors,
+        seconds=seconds,
+        p50_ms=percentile_ms(tally.latencies, 0.50),
+        p99_ms=percentile_ms(tally.latencies, 0.99),
+        longest_ms=percentile_ms(tally.latencies, 1.0),
+        in_flight=0,
+        run=run,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""What the command line asked for."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.server import ROOT
+
+SECTIONS = ("http", "batch", "growth", "profile")
+CONTENDERS = ("noop", "as-written", "ackbox", "ackbox-info")
+
+
+@dataclass(frozen=True)
+class Options:
+    """`short_rounds` are those of the sections with only two contenders."""
+
+    sections: tuple[str, ...]
+    only: tuple[str, ...]
+    rounds: int
+    short_rounds: int
+    seconds: float
+    profile_seconds: int
+    grown_rows: int
+    connections: int
+    batch_connections: int
+    lines: int
+    generator: str
+    directory: Path
+    json: Path | None
+    warm_up: float = 1.0
+
+
+def parse(arguments: Sequence[str] | None = None) -> Options:
+    parser = _parser()
+    chosen = parser.parse_args(arguments)
+    if unknown := set(chosen.sections) - set(SECTIONS):
+        parser.error(f"no such section: {', '.join(sorted(unknown))} ({_listed(SECTIONS)})")
+    quick = bool(chosen.quick)
+    return Options(
+        sections=tuple(chosen.sections) or (("http",) if chosen.only else SECTIONS),
+        only=tuple(chosen.only) or CONTENDERS,
+        rounds=chosen.rounds or (2 if quick else 5),
+        short_rounds=chosen.rounds or (1 if quick else 3),
+        seconds=chosen.seconds or (2 if quick else 4),
+        profile_seconds=3 if quick else 10,
+        grown_rows=chosen.grown_rows or (200_000 if quick else 2_000_000),
+        connections=chosen.connections,
+        batch_connections=chosen.batch_connections,
+        lines=chosen.lines,
+        generator=chosen.generator,
+        directory=chosen.dir.resolve(),
+        json=chosen.json,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description="Measures ackbox against its bounds, in one run."
+    )
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=_listed(SECTIONS))
+    parser.add_argument("--quick", action="store_true", help="short, to see that it works")
+    parser.add_argument("--only", action="append", default=[], choices=CONTENDERS)
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--seconds", type=float, help="of load in a round")
+    parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--batch-connections", type=int, default=4)
+    parser.add_argument("--lines", type=int, default=1000, help="events in a batch request")
+    parser.add_argument("--grown-rows", type=int, help="completed rows in the grown ledger")
+    parser.add_argument("--generator", choices=("auto", "wrk", "python"), default="auto")
+    parser.add_argument("--dir", type=Path, default=ROOT / ".bench", help="on a real disk")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
+    return parser
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"any of {', '.join(names)}; all if none is given"

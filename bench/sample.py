@@ -1,0 +1,71 @@
+"""One measurement, and the median of several."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One round of one contender, in events.
+
+    Of one that keeps rows: `kept` so many, `at_most` so many were sent, and `missing` counts gaps
+    in the numbered keys; a refused request leaves a gap too.
+    """
+
+    rate: float
+    acked: int
+    errors: int = 0
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+    cpu_us: float | None = None
+    kept: int | None = None
+    at_most: int | None = None
+    missing: int = 0
+
+    def complaint(self) -> str | None:
+        """What disqualifies this round, if anything."""
+        if self.kept is not None and self.kept < self.acked:
+            return f"LOST EVENTS: acknowledged {self.acked}, on disk {self.kept}"
+        if self.missing > self.errors:
+            return f"LOST EVENTS: {self.missing} missing among the acknowledged"
+        if self.kept is not None and self.at_most is not None and self.kept > self.at_most:
+            return f"too many rows: {self.kept}, when at most {self.at_most} were sent"
+        if self.errors:
+            return f"{self.errors} requests failed"
+        return None if self.acked else "nothing was acknowledged"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Medians over the rounds of one contender; errors are added up."""
+
+    name: str
+    rate: float
+    p50_ms: float | None
+    p99_ms: float | None
+    cpu_us: float | None
+    errors: int
+    slowest: float
+    fastest: float
+    complaints: tuple[str, ...]
+
+
+def summarise(name: str, samples: Sequence[Sample]) -> Summary:
+    rates = [sample.rate for sample in samples]
+    return Summary(
+        name=name,
+        rate=median(rates),
+        p50_ms=_median([sample.p50_ms for sample in samples]),
+        p99_ms=_median([sample.p99_ms for sample in samples]),
+        cpu_us=_median([sample.cpu_us for sample in samples]),
+        errors=sum(sample.errors for sample in samples),
+        slowest=min(rates),
+        fastest=max(rates),
+        complaints=tuple(filter(None, (sample.complaint() for sample in samples))),
+    )
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None

@@ -1,0 +1,20 @@
+"""A durable inbox for webhooks and events.
+
+What users import stands here; it is loaded on first use, so that the command line starts fast.
+"""
+
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+__all__ = ["Inbox", "__version__"]
+
+if TYPE_CHECKING:
+    from ackbox.inbox import Inbox
+
+
+def __getattr__(name: str) -> object:
+    if name == "Inbox":
+        from ackbox.inbox import Inbox
+
+        return Inbox
+    raise AttributeError(f"module 'ackbox' has no attribute {name!r}")

@@ -1,0 +1,5 @@
+"""`python -m ackbox`."""
+
+from ackbox.cli import main
+
+main()

@@ -1,0 +1,41 @@
+"""Addresses of servers, which may carry a password: checked, and shown without it."""
+
+import re
+
+_HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:/?#@,\[\]]*)(?::[0-9]{1,5})?"
+_ADDRESS = re.compile(
+    r"(?P<scheme>[a-z]+)://"
+    r"(?:(?P<user>[^\s:/?#]*)(?P<password>:[^\s/?#]*)?@)?"
+    rf"(?P<hosts>{_HOST}(?:,{_HOST})*)"
+    r"(?P<path>/[^\s?#]*)?"
+    r"(?:\?(?P<query>[^\s#]*))?"
+)
+# A list of what may be shown fails safe: passwords come under many names.
+_SHOWN_PARAMETERS = frozenset({"application_name", "db", "dbname", "host", "port", "sslmode"})
+
+
+def is_address(text: str, schemes: tuple[str, ...]) -> bool:
+    found = _ADDRESS.fullmatch(text)
+    return found is not None and found["scheme"] in schemes and text.isprintable()
+
+
+def show_address(text: str) -> str:
+    """The address with every password replaced; of what is no address, the scheme alone."""
+    found = _ADDRESS.fullmatch(text)
+    if found is None:
+        scheme, separator, _ = text.partition("://")
+        return f"{scheme}://***" if separator and scheme.isalpha() else "***"
+    user = found["user"] or ""
+    login = "" if found["user"] is None else f"{user}:***@" if found["password"] else f"{user}@"
+    query = "" if found["query"] is None else "?" + _show_query(found["query"])
+    return f"{found['scheme']}://{login}{found['hosts']}{found['path'] or ''}{query}"
+
+
+def _show_query(query: str) -> str:
+    return "&".join(_show_parameter(*pair.partition("=")) for pair in query.split("&"))
+
+
+def _show_parameter(name: str, equals: str, value: str) -> str:
+    if not equals:
+        return "***"
+    return f"{name}={value if name in _SHOWN_PARAMETERS else '***'}"

@@ -1,0 +1,160 @@
+"""What a value may be: each rule reads text or a TOML value, or says in a clause what is expected.
+
+The clause is all the help a user gets, so it is whole: "a whole number from 0 to 65535 is
+expected". The reference page repeats it word for word, by test.
+"""
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TypeVar, get_args
+
+from pydantic import BeforeValidator, SecretStr
+
+from ackbox.config.addresses import is_address
+from ackbox.config.quantities import parse_duration, parse_size
+
+# A last label that is a number would be read as an address by the resolver: `0` is 0.0.0.0.
+_HOST_NAME = re.compile(r"(?:[A-Za-z0-9_-]+\.)*(?!(?:[0-9]+|0[xX][0-9A-Fa-f]*)$)[A-Za-z0-9_-]+")
+_VISIBLE_ASCII = re.compile(r"[!-~]{1,4096}")
+
+_Quantity = TypeVar("_Quantity", int, timedelta)
+
+
+def whole_number(low: int, high: int) -> BeforeValidator:
+    def read(given: object) -> int:
+        count = _read_digits(given, r"[0-9]{1,18}", int)
+        if not isinstance(count, int) or isinstance(count, bool) or not low <= count <= high:
+            raise ValueError(f"a whole number from {low} to {high} is expected")
+        return count
+
+    return BeforeValidator(read)
+
+
+def number(low: float, high: float) -> BeforeValidator:
+    def read(given: object) -> float:
+        value = _read_digits(given, r"[0-9]{1,18}(?:\.[0-9]{1,18})?", float)
+        if (
+            not isinstance(value, int | float)
+            or isinstance(value, bool)
+            or not low <= value <= high
+        ):
+            raise ValueError(f"a number from {low:g} to {high:g} is expected")
+        return float(value)
+
+    return BeforeValidator(read)
+
+
+def duration(low: str, high: str) -> BeforeValidator:
+    expected = f"a duration from {low} to {high} is expected"
+    return _between(parse_duration(low), parse_duration(high), parse_duration, expected)
+
+
+def size(low: str, high: str) -> BeforeValidator:
+    expected = f"a size from {low} to {high} is expected"
+    return _between(parse_size(low), parse_size(high), parse_size, expected)
+
+
+def one_of(choices: object) -> BeforeValidator:
+    """One of the names of a Literal, in upper or lower case."""
+    names: tuple[str, ...] = get_args(choices)
+    listed = " or ".join([", ".join(names[:-1]), names[-1]])
+
+    def read(given: object) -> str:
+        for name in names:
+            if isinstance(given, str) and given.lower() == name.lower():
+                return name
+        raise ValueError(f"{listed} is expected")
+
+    return BeforeValidator(read)
+
+
+def switch() -> BeforeValidator:
+    def read(given: object) -> bool:
+        if isinstance(given, bool):
+            return given
+        if isinstance(given, str) and given.lower() in {"on", "off"}:
+            return given.lower() == "on"
+        raise ValueError("on or off is expected")
+
+    return BeforeValidator(read)
+
+
+def file_path() -> BeforeValidator:
+    def read(given: object) -> Path:
+        text = str(given) if isinstance(given, str | Path) else ""
+        # SQLite itself gives a meaning to these two, and the first keeps nothing.
+        special = text == ":memory:" or text.startswith("file:")
+        if special or not text.isprintable() or text.endswith("/") or Path(text).name in {"", ".."}:
+            raise ValueError("the path of a file is expected")
+        return Path(text)
+
+    return BeforeValidator(read)
+
+
+def host_name() -> BeforeValidator:
+    def read(given: object) -> str:
+        if isinstance(given, str) and (_is_ip_address(given) or _HOST_NAME.fullmatch(given)):
+            return given
+        raise ValueError("an IP address or a host name, without port, is expected")
+
+    return BeforeValidator(read)
+
+
+def token() -> BeforeValidator:
+    # Empty is refused, and not taken for unset: it would silently open the door.
+    def read(given: object) -> SecretStr | None:
+        text = _reveal(given)
+        if text is not None and not _VISIBLE_ASCII.fullmatch(text):
+            raise ValueError("visible ASCII characters, 1 to 4096, are expected; unset means none")
+        return None if text is None else SecretStr(text)
+
+    return BeforeValidator(read)
+
+
+def address(*schemes: str, unset: str) -> BeforeValidator:
+    # Empty is refused here too: the events would silently be kept in another place.
+    listed = " or ".join(f"{scheme}://" for scheme in schemes)
+
+    def read(given: object) -> SecretStr | None:
+        text = _reveal(given)
+        if text is not None and not is_address(text, schemes):
+            raise ValueError(f"an address with {listed} is expected; {unset}")
+        return None if text is None else SecretStr(text)
+
+    return BeforeValidator(read)
+
+
+def _between(
+    low: _Quantity, high: _Quantity, parse: Callable[[str], _Quantity], expected: str
+) -> BeforeValidator:
+    def read(given: object) -> _Quantity:
+        try:
+            quantity = parse(str(given)) if isinstance(given, str | int) else given
+        except ValueError as problem:
+            raise ValueError(f"{expected} ({problem})") from None
+        if not isinstance(quantity, type(low)) or not low <= quantity <= high:
+            raise ValueError(expected)
+        return quantity
+
+    return BeforeValidator(read)
+
+
+def _read_digits(given: object, pattern: str, convert: Callable[[str], float]) -> object:
+    return convert(given) if isinstance(given, str) and re.fullmatch(pattern, given) else given
+
+
+def _is_ip_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return text.isascii() and text.isprintable() and " " not in text  # a scope id may be anything
+
+
+def _reveal(given: object) -> str | None:
+    if isinstance(given, SecretStr):
+        return given.get_secret_value()
+    return given if given is None or isinstance(given, str) else ""

@@ -1,0 +1,76 @@
+"""The settings file: TOML, named by ACKBOX_CONFIG, or `ackbox.toml` where the process starts."""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+
+from ackbox.config.settings import Settings
+from ackbox.config.showing import show_text
+from ackbox.errors import SettingError
+
+FILE_VARIABLE = "ACKBOX_CONFIG"
+DEFAULT_FILE = "ackbox.toml"
+
+
+def find_file(environ: Mapping[str, str], directory: Path) -> str | None:
+    """The file to read, as the user knows it; one that was named must exist."""
+    named = environ.get(FILE_VARIABLE)
+    if named is not None:
+        return named
+    # A link to nowhere is there, and wrong: the settings in it must not vanish silently.
+    return DEFAULT_FILE if os.path.lexists(directory / DEFAULT_FILE) else None
+
+
+def read_file(name: str, directory: Path) -> dict[str, object]:
+    """The settings in a file, by field name."""
+    document = _parse(_decode(_read(name, directory), name), name)
+    settings: dict[str, object] = {}
+    for key, value in document.items():
+        field = _field_of(key, name)
+        if field in settings:
+            raise SettingError(f"{field.upper()} is given twice in {show_text(name)}: keep one.")
+        settings[field] = value
+    return settings
+
+
+def _read(name: str, directory: Path) -> bytes:
+    try:
+        return (directory / name).read_bytes()
+    except (OSError, ValueError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else str(problem)
+        raise SettingError(
+            f"{show_text(name)} cannot be read: {reason}. {FILE_VARIABLE} is "
+            f"the path of a TOML file; unset means {DEFAULT_FILE} if present."
+        ) from None
+
+
+def _decode(content: bytes, name: str) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        line = content.count(b"\n", 0, problem.start) + 1
+        raise SettingError(
+            f"{show_text(name)} is not valid UTF-8 at line {line}: save it as UTF-8."
+        ) from None
+
+
+def _parse(text: str, name: str) -> dict[str, object]:
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        reason = "it is nested too deep"
+    except ValueError as problem:  # beside TOMLDecodeError: a number with too many digits
+        last = f"at line {text.count(chr(10)) + 1}, the end of the file"
+        reason = str(problem).replace("at end of document", last)
+    raise SettingError(f"{show_text(name)} is not valid TOML: {reason}.")
+
+
+def _field_of(key: str, name: str) -> str:
+    field = key.lower()
+    if field in Settings.model_fields and key in {field, field.upper()}:
+        return field
+    nearest = get_close_matches(field, Settings.model_fields, n=1)
+    remedy = f"did you mean {nearest[0]}?" if nearest else "`ackbox config` lists them all."
+    raise SettingError(f"{show_text(key)} in {show_text(name)} is not a setting: {remedy}")

@@ -1,0 +1,41 @@
+"""Each setting with where it came from, for `ackbox config`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ackbox.config.files import FILE_VARIABLE
+from ackbox.config.loading import ENVIRONMENT, Resolved, resolve
+from ackbox.config.settings import Settings
+from ackbox.config.showing import is_secret, show, show_text
+
+DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class SettingOrigin:
+    """A setting as it may be shown to anybody."""
+
+    name: str
+    value: str  # secrets, and passwords inside addresses, are masked
+    origin: str  # "default", "environment", or the name of the settings file
+    secret: bool
+
+
+def explain(environ: Mapping[str, str], *, directory: Path) -> list[SettingOrigin]:
+    """Every setting in the order of the reference page, and last the file they were read from."""
+    resolved = resolve(environ, directory=directory)
+    rows = [_origin_of(name, resolved) for name in Settings.model_fields]
+    file = "unset" if resolved.file is None else show_text(resolved.file)
+    origin = ENVIRONMENT if FILE_VARIABLE in environ else DEFAULT
+    return [*rows, SettingOrigin(FILE_VARIABLE, file, origin, secret=False)]
+
+
+def _origin_of(name: str, resolved: Resolved) -> SettingOrigin:
+    given = resolved.given.get(name)
+    return SettingOrigin(
+        name=name.upper(),
+        value=show(name, getattr(resolved.settings, name)),
+        origin=DEFAULT if given is None else given.place,
+        secret=is_secret(name),
+    )

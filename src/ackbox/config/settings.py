@@ -1,0 +1,132 @@
+"""Every setting: its default and what it may be. The reference page says what each one does."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import SecretStr, model_validator
+from pydantic_core import PydanticCustomError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from ackbox.config.allowed import (
+    address,
+    duration,
+    file_path,
+    host_name,
+    number,
+    one_of,
+    size,
+    switch,
+    token,
+    whole_number,
+)
+
+Durability = Literal["full", "normal"]
+LogFormat = Literal["auto", "pretty", "json"]
+LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
+Pooling = Literal["session", "transaction"]
+RetryJitter = Literal["full", "none"]
+RetryStrategy = Literal["exponential", "linear", "constant"]
+Unhandled = Literal["complete", "hold"]
+
+# (the one that must not be smaller, the one it is measured against)
+_ORDERED = (
+    ("max_batch_bytes", "max_body_bytes"),
+    ("ingest_buffer_bytes", "max_body_bytes"),
+    ("retry_max_delay", "retry_base_delay"),
+)
+_ADVISED_TOKEN_LENGTH = 16
+
+
+class Settings(BaseSettings):
+    """What one process was told. A field is named as its variable, in lower case.
+
+    Built directly, it holds the defaults and what is given, and reads nothing.
+    """
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    host: Annotated[str, host_name()] = "127.0.0.1"
+    port: Annotated[int, whole_number(0, 65535)] = 8000
+    max_body_bytes: Annotated[int, size("1B", "512MiB")] = 1 << 20
+    max_batch_bytes: Annotated[int, size("1B", "64GiB")] = 16 << 20
+    api_token: Annotated[SecretStr | None, token()] = None
+    ingest_token: Annotated[SecretStr | None, token()] = None
+    shutdown_grace: Annotated[timedelta, duration("0s", "1d")] = timedelta(seconds=20)
+
+    db_path: Annotated[Path, file_path()] = Path("ackbox.db")
+    durability: Annotated[Durability, one_of(Durability)] = "full"
+    database_url: Annotated[
+        SecretStr | None, address("postgresql", "postgres", unset="unset means SQLite")
+    ] = None
+    database_pooling: Annotated[Pooling, one_of(Pooling)] = "session"
+    notify: Annotated[bool, switch()] = True
+    queue_url: Annotated[
+        SecretStr | None, address("redis", "rediss", unset="unset means the database")
+    ] = None
+
+    ingest_buffer: Annotated[int, whole_number(1, 1_000_000)] = 5000
+    ingest_buffer_bytes: Annotated[int, size("1B", "64GiB")] = 64 << 20
+    ingest_timeout: Annotated[timedelta, duration("1ms", "1h")] = timedelta(seconds=5)
+    queue_maxsize: Annotated[int, whole_number(1, 1_000_000_000)] = 100_000
+
+    worker_count: Annotated[int, whole_number(0, 10_000)] = 10
+    claim_batch_size: Annotated[int, whole_number(1, 10_000)] = 100
+    claim_timeout: Annotated[timedelta, duration("1s", "1d")] = timedelta(seconds=30)
+    unhandled: Annotated[Unhandled, one_of(Unhandled)] = "complete"
+
+    max_attempts: Annotated[int, whole_number(1, 1000)] = 5
+    retry_strategy: Annotated[RetryStrategy, one_of(RetryStrategy)] = "exponential"
+    retry_base_delay: Annotated[timedelta, duration("0s", "365d")] = timedelta(seconds=5)
+    retry_max_delay: Annotated[timedelta, duration("0s", "365d")] = timedelta(seconds=300)
+    retry_jitter: Annotated[RetryJitter, one_of(RetryJitter)] = "full"
+
+    # From 1: 0 would mean "never" to one reader and "at once" to another.
+    retention_days: Annotated[float, number(1, 36500)] = 30
+    dedupe_days: Annotated[float, number(0, 36500)] = 7
+    cleanup_interval_hours: Annotated[float, number(0.001, 8760)] = 1
+
+    log_level: Annotated[LogLevel, one_of(LogLevel)] = "INFO"
+    log_format: Annotated[LogFormat, one_of(LogFormat)] = "auto"
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        # `load` hands in what it read and remembers whence; a constructor that read the process
+        # environment by itself could neither be tested nor explained.
+        return (init_settings,)
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        for high, low in _ORDERED:
+            if getattr(self, high) < getattr(self, low):
+                raise PydanticCustomError(
+                    "disagree", "{high} must be at least {low}", {"high": high, "low": low}
+                )
+        return self
+
+
+def choose_log_format(chosen: LogFormat, *, isatty: bool) -> Literal["pretty", "json"]:
+    """Resolve `auto`: people read terminals, programs read the rest."""
+    if chosen == "auto":
+        return "pretty" if isatty else "json"
+    return chosen
+
+
+def cautions(settings: Settings) -> list[str]:
+    """What is allowed and yet unwise, one line each; it names no secret."""
+    tokens = {"API_TOKEN": settings.api_token, "INGEST_TOKEN": settings.ingest_token}
+    lines = [
+        f"{name} is short: at least {_ADVISED_TOKEN_LENGTH} random characters are advised."
+        for name, secret in tokens.items()
+        if secret is not None and len(secret) < _ADVISED_TOKEN_LENGTH
+    ]
+    if settings.api_token is not None and settings.api_token == settings.ingest_token:
+        lines.append("API_TOKEN equals INGEST_TOKEN: whoever may send may also read and operate.")
+    return lines

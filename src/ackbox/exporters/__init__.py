@@ -1,0 +1,1 @@
+"""Adapters that tell the world what happened. Only `ackbox.app` chooses them."""

@@ -1,0 +1,178 @@
+"""Everything but the fast path, on FastAPI: looking at events, health, metrics, the backup."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import UUID
+
+import msgspec
+from fastapi import FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response, StreamingResponse
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+from ackbox import __version__
+from ackbox.errors import AckboxError
+from ackbox.http.openapi import add_ingest_routes
+from ackbox.http.problems import HttpError, from_error, problem_body
+from ackbox.model import NAME_LIMIT, EventId, EventRecord, to_text
+from ackbox.runtime import Runtime
+
+_SHORT = Query(min_length=1, max_length=NAME_LIMIT)
+
+
+class EventStatus(BaseModel):
+    """Where an event stands (W13)."""
+
+    id: UUID
+    idempotency_key: str
+    status: str
+    created_at: str
+    updated_at: str
+
+
+class HealthAnswer(BaseModel):
+    status: str
+    durability: str
+
+
+class ReadyAnswer(BaseModel):
+    ready: bool
+
+
+class BackupOrder(BaseModel):
+    path: Annotated[str, Field(min_length=1, max_length=4096)]
+
+
+def build_api(runtime: Runtime) -> FastAPI:
+    api = FastAPI(
+        title="ackbox",
+        version=__version__,
+        description="A durable inbox for webhooks and events.",
+        docs_url=None,
+        redoc_url=None,
+        responses=_problems(401),
+    )
+    _add_webhooks(api, runtime)
+    _add_operations(api, runtime)
+    _add_backup(api, runtime)
+    _add_error_answers(api, runtime)
+    add_ingest_routes(api)
+    return api
+
+
+def _add_webhooks(api: FastAPI, runtime: Runtime) -> None:
+    @api.get("/webhooks/{event_id}", responses=_problems(400, 404, 503), tags=["webhooks"])
+    async def event_by_id(event_id: UUID) -> EventStatus:
+        """Where an event stands, by the id that its acknowledgement gave."""
+        return _found(await runtime.reader.event(EventId(str(event_id))))
+
+    @api.get("/webhooks", responses=_problems(400, 404, 503), tags=["webhooks"])
+    async def event_by_key(
+        idempotency_key: Annotated[str, _SHORT], source: Annotated[str, _SHORT] = "webhooks"
+    ) -> EventStatus:
+        """Where an event stands, by its idempotency key."""
+        return _found(await runtime.reader.event_by_key(source, idempotency_key))
+
+
+def _add_operations(api: FastAPI, runtime: Runtime) -> None:
+    @api.get("/health", tags=["operations"])
+    async def health() -> HealthAnswer:
+        """The process is alive. `critical`: events have not been storable for a minute."""
+        now = runtime.health()
+        return HealthAnswer(status=now.status, durability=now.durability)
+
+    @api.get("/ready", responses=_problems(503), tags=["operations"])
+    async def ready() -> ReadyAnswer:
+        """Events are welcome."""
+        if (reason := runtime.why_not_ready()) is not None:
+            raise HttpError(503, reason, ((b"retry-after", b"1"),))
+        return ReadyAnswer(ready=True)
+
+    @api.get("/metrics", response_class=Response, tags=["operations"])
+    async def metrics() -> Response:
+        """Prometheus metrics."""
+        body, content_type = runtime.metrics()
+        return Response(body, media_type=content_type)
+
+
+def _add_backup(api: FastAPI, runtime: Runtime) -> None:
+    @api.post(
+        "/api/backup",
+        response_class=StreamingResponse,
+        responses=_problems(400, 503),
+        tags=["operations"],
+    )
+    async def backup(order: BackupOrder) -> StreamingResponse:
+        """Copy the ledger into a new file on the server's machine; the answer is NDJSON that says
+        how far it is, and its last line is `{"done": true}` or `{"error": "..."}`."""
+        target = Path(order.path)
+        if not target.is_absolute():
+            raise HttpError(400, "path must be absolute.")
+        lines = _backup_lines(runtime, target)
+        return StreamingResponse(lines, media_type="application/x-ndjson")
+
+
+async def _backup_lines(runtime: Runtime, target: Path) -> AsyncIterator[bytes]:
+    try:
+        async for progress in runtime.upkeep.backup(target):
+            yield msgspec.json.encode(progress) + b"\n"
+    except AckboxError as error:
+        yield msgspec.json.encode({"error": str(error)}) + b"\n"
+    else:
+        yield msgspec.json.encode({"done": True}) + b"\n"
+
+
+def _add_error_answers(api: FastAPI, runtime: Runtime) -> None:
+    @api.exception_handler(HttpError)
+    async def on_http_error(_: Request, error: HttpError) -> Response:
+        return _problem(error.status, str(error), dict(error.headers))
+
+    @api.exception_handler(AckboxError)
+    async def on_our_error(request: Request, error: AckboxError) -> Response:
+        return await on_http_error(request, from_error(error))
+
+    @api.exception_handler(HTTPException)
+    async def on_framework_error(_: Request, error: HTTPException) -> Response:
+        headers = {k.encode(): v.encode() for k, v in (error.headers or {}).items()}
+        return _problem(error.status_code, str(error.detail), headers)
+
+    @api.exception_handler(RequestValidationError)
+    async def on_bad_request(_: Request, error: RequestValidationError) -> Response:
+        return _problem(400, _first_flaw(error))
+
+    @api.exception_handler(Exception)
+    async def on_bug(_: Request, error: Exception) -> Response:
+        runtime.logger.error("request failed", error=type(error).__name__)
+        return _problem(500, "The server failed on this request; its log says more.")
+
+
+def _found(event: EventRecord | None) -> EventStatus:
+    if event is None:
+        raise HttpError(404, "No such event.")
+    return EventStatus(
+        id=UUID(event.id),
+        idempotency_key=event.idempotency_key,
+        status=event.status,
+        created_at=to_text(event.created_at),
+        updated_at=to_text(event.updated_at),
+    )
+
+
+def _first_flaw(error: RequestValidationError) -> str:
+    flaw = error.errors()[0]
+    where = ".".join(str(part) for part in flaw["loc"][1:]) or "the body"
+    return f"{where}: {flaw['msg']}"
+
+
+def _problem(status: int, detail: str, headers: dict[bytes, bytes] | None = None) -> Response:
+    text = {name.decode(): value.decode() for name, value in (headers or {}).items()}
+    body = problem_body(status, detail)
+    return Response(body, status, headers=text, media_type="application/problem+json")
+
+
+def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    schema = {"$ref": "#/components/schemas/Problem"}
+    content = {"application/problem+json": {"schema": schema}}
+    return {status: {"description": "A problem", "content": content} for status in statuses}

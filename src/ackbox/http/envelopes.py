@@ -1,0 +1,101 @@
+"""From the JSON of a sender to an envelope: everything that can be wrong is found here (F28, F41)."""
+
+import re
+from datetime import datetime
+from itertools import accumulate
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from ackbox.errors import InvalidEvent
+from ackbox.model import (
+    Clock,
+    Envelope,
+    RandomBits,
+    check_moment,
+    check_name,
+    check_sequence,
+    fingerprint,
+    new_event_id,
+)
+
+SOURCE = "webhooks"
+NESTING_LIMIT = 512
+_TOO_DEEP = f"the payload must not be nested deeper than {NESTING_LIMIT} levels"
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+
+
+class Posted(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """The body of `POST /webhooks`, and each line of a batch."""
+
+    payload: Raw | UnsetType = UNSET
+    idempotency_key: str | None = None
+    event_type: str = "webhook"
+    lane: str | None = None
+    source_sequence: int | None = None
+    source_emitted_at: datetime | None = None
+
+
+class EnvelopeReader:
+    """Turns bytes into envelopes; raises `InvalidEvent` with the reason."""
+
+    def __init__(self, clock: Clock, random_bits: RandomBits) -> None:
+        self._clock = clock
+        self._random_bits = random_bits
+        self._decode = msgspec.json.Decoder(Posted).decode
+
+    def read(self, body: bytes, header_key: str | None, request_id: str) -> Envelope:
+        posted = self._parse(body)
+        if posted.payload is UNSET:
+            raise InvalidEvent("payload is required: any JSON value")
+        payload = bytes(posted.payload)
+        now = self._clock()
+        return Envelope(
+            id=new_event_id(now, self._random_bits),
+            source=SOURCE,
+            idempotency_key=_key(posted.idempotency_key, header_key),
+            event_type=check_name("event_type", posted.event_type),
+            payload=payload,
+            payload_sha256=fingerprint(payload),
+            received_at=now,
+            source_sequence=check_sequence(posted.source_sequence),
+            source_emitted_at=check_moment(posted.source_emitted_at),
+            lane=None if posted.lane is None else check_name("lane", posted.lane),
+            request_id=request_id,
+        )
+
+    def _parse(self, body: bytes) -> Posted:
+        try:
+            body.decode()  # msgspec looks at the structure of a raw value, not at its UTF-8
+            posted = self._decode(body)
+            _check_nesting(body)
+        except UnicodeDecodeError as error:
+            raise InvalidEvent(f"the body must be UTF-8; byte {error.start} is not") from None
+        except msgspec.ValidationError as error:
+            raise InvalidEvent(str(error)) from None
+        except msgspec.DecodeError as error:
+            raise InvalidEvent(f"the body must be a JSON object: {error}") from None
+        except RecursionError:
+            raise InvalidEvent(_TOO_DEEP) from None
+        return posted
+
+
+def _key(in_body: str | None, in_header: str | None) -> str:
+    if in_body is None and in_header is None:
+        raise InvalidEvent("idempotency_key is required, in the body or as header Idempotency-Key")
+    if in_body is not None and in_header is not None and in_body != in_header:
+        raise InvalidEvent("idempotency_key and the header Idempotency-Key must agree")
+    key = in_header if in_body is None else in_body
+    assert key is not None
+    return check_name("idempotency_key", key)
+
+
+def _check_nesting(body: bytes) -> None:
+    """Of valid JSON. Counting brackets settles nearly all; the body itself is one level more."""
+    if body.count(b"[") + body.count(b"{") <= NESTING_LIMIT:
+        return
+    brackets = _STRING.sub(b"", body).translate(None, _NOT_BRACKETS)
+    if max(accumulate(map(_STEP.__getitem__, brackets))) > NESTING_LIMIT + 1:
+        raise InvalidEvent(_TOO_DEEP)

@@ -1,0 +1,108 @@
+"""The ingest routes, answered before FastAPI sees them: a raw ASGI route carries several times what
+a FastAPI and pydantic route does. They stand in the OpenAPI document all the same.
+
+An event's way begins here: read, check, hand over to `ingest.accept`, answer when it is durable.
+"""
+
+import random
+from collections.abc import Awaitable, Callable
+
+from ackbox.errors import AckboxError
+from ackbox.http.answers import Headers, accepted_body, http_status, send_answer, send_problem
+from ackbox.http.batch import BatchRoute
+from ackbox.http.envelopes import EnvelopeReader
+from ackbox.http.guard import authorized
+from ackbox.http.problems import HttpError, from_error
+from ackbox.http.requests import (
+    Asgi,
+    ClientGone,
+    Receive,
+    Scope,
+    Send,
+    announced_length,
+    check_encoding,
+    local_path,
+    read_body,
+    read_headers,
+    request_id,
+)
+from ackbox.model import ReceiptKind
+from ackbox.runtime import Runtime
+from ackbox.telemetry import Answered
+
+Route = Callable[[dict[bytes, bytes], str, Receive, Send], Awaitable[int]]
+
+_CONFLICT: Headers = ((b"ackbox-conflict", b"true"),)
+_UNAUTHORIZED = HttpError(
+    401, "Send the ingest token as `Authorization: Bearer ...`.", ((b"www-authenticate", b"Bearer"),)
+)
+
+
+class FastPath:
+    """Answers POST on the ingest routes; everything else goes on to `rest`."""
+
+    def __init__(self, runtime: Runtime, rest: Asgi) -> None:
+        self._runtime = runtime
+        self._rest = rest
+        self._observe = runtime.observe
+        self._token = runtime.settings.ingest_token
+        self._max_body = runtime.settings.max_body_bytes
+        self._envelopes = EnvelopeReader(runtime.clock, random.getrandbits)
+        batch = BatchRoute(runtime, self._envelopes)
+        self._routes: dict[str, Route] = {"/webhooks": self._post, "/webhooks/batch": batch.post}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "POST":
+            path = local_path(scope)
+            if (route := self._routes.get(path)) is not None:
+                await self._answer(path, route, scope, receive, send)
+                return
+        await self._rest(scope, receive, send)
+
+    async def _answer(
+        self, path: str, route: Route, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        made_id = request_id(None, random.getrandbits)
+        try:
+            headers = read_headers(scope)
+            made_id = request_id(headers.get(b"x-request-id"), random.getrandbits)
+            if not authorized(headers.get(b"authorization"), self._token):
+                raise _UNAUTHORIZED
+            status = await route(headers, made_id, receive, send)
+        except ClientGone:
+            return
+        except HttpError as error:
+            status = await send_problem(send, error, made_id)
+        except AckboxError as error:
+            status = await send_problem(send, from_error(error), made_id)
+        self._observe(Answered(path, status))
+
+    async def _post(
+        self, headers: dict[bytes, bytes], made_id: str, receive: Receive, send: Send
+    ) -> int:
+        check_encoding(headers)
+        ingest = self._runtime.ingest
+        length = announced_length(headers, self._max_body)
+        held = self._max_body if length is None else length
+        ingest.hold_bytes(held)
+        try:
+            # The body is not kept in a local: only the payload stays in memory while we wait.
+            envelope = self._envelopes.read(
+                await read_body(receive, self._max_body), _header_key(headers), made_id
+            )
+            receipt = await ingest.accept(envelope)
+        finally:
+            ingest.give_back_bytes(held)
+        extra = _CONFLICT if receipt.kind is ReceiptKind.CONFLICT else ()
+        body = accepted_body(envelope, receipt)
+        return await send_answer(send, http_status(receipt), body, made_id, extra)
+
+
+def _header_key(headers: dict[bytes, bytes]) -> str | None:
+    value = headers.get(b"idempotency-key")
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise HttpError(400, "The header Idempotency-Key must be UTF-8.") from None

@@ -1,0 +1,133 @@
+"""The OpenAPI document: FastAPI's own, plus the ingest routes that FastAPI never sees."""
+
+from typing import Any
+
+from fastapi import FastAPI
+
+_NAME = {"type": "string", "minLength": 1, "maxLength": 255}
+_PROBLEM_CONTENT = {
+    "application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}
+}
+
+_SCHEMAS: dict[str, Any] = {
+    "Problem": {
+        "type": "object",
+        "description": "RFC 9457: what was wrong.",
+        "required": ["type", "title", "status", "detail"],
+        "properties": {
+            "type": {"type": "string"},
+            "title": {"type": "string"},
+            "status": {"type": "integer"},
+            "detail": {"type": "string"},
+            "request_id": {"type": ["string", "null"]},
+        },
+    },
+    "PostedEvent": {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["payload"],
+        "properties": {
+            "idempotency_key": {**_NAME, "description": "Or as header Idempotency-Key."},
+            "event_type": {**_NAME, "default": "webhook"},
+            "payload": {"description": "Any JSON value, kept as the exact bytes it came in."},
+            "lane": {"anyOf": [_NAME, {"type": "null"}]},
+            "source_sequence": {"type": ["integer", "null"], "format": "int64"},
+            "source_emitted_at": {
+                "anyOf": [{"type": "string", "format": "date-time"}, {"type": "null"}]
+            },
+        },
+    },
+    "AcceptedEvent": {
+        "type": "object",
+        "required": ["id", "idempotency_key", "status", "created_at"],
+        "properties": {
+            "id": {"type": "string", "format": "uuid"},
+            "idempotency_key": {"type": "string"},
+            "status": {"enum": ["pending", "processing", "completed", "failed"]},
+            "created_at": {"type": "string", "format": "date-time"},
+        },
+    },
+}
+
+_PROBLEMS = {
+    "400": "The body, the key or a header is not valid.",
+    "401": "The ingest token is missing or wrong.",
+    "408": "The body came too slowly.",
+    "413": "The body is too large.",
+    "415": "The body is compressed or multipart.",
+    "429": "Too many events wait already; see Retry-After.",
+    "503": "The disk or database is in trouble, or the server is stopping; see Retry-After.",
+}
+
+_ACCEPTED = {"application/json": {"schema": {"$ref": "#/components/schemas/AcceptedEvent"}}}
+
+
+def add_ingest_routes(api: FastAPI) -> None:
+    """Make `api.openapi()` tell of the fast path too."""
+    generate = api.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = generate()
+        document["paths"].setdefault("/webhooks", {})["post"] = _post()
+        document["paths"]["/webhooks/batch"] = {"post": _batch()}
+        document.setdefault("components", {}).setdefault("schemas", {}).update(_SCHEMAS)
+        for operation in (o for path in document["paths"].values() for o in path.values()):
+            operation["responses"].pop("422", None)  # a bad value is a 400 here
+        return document
+
+    api.openapi = openapi  # type: ignore[method-assign]
+
+
+def _post() -> dict[str, Any]:
+    return {
+        "tags": ["webhooks"],
+        "summary": "Accept an event",
+        "operationId": "post_webhook",
+        "description": "Answered when the event is safe on disk.",
+        "parameters": [
+            {"name": "Idempotency-Key", "in": "header", "required": False, "schema": _NAME}
+        ],
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {"schema": {"$ref": "#/components/schemas/PostedEvent"}}
+            },
+        },
+        "responses": {
+            "202": {"description": "New, and durable.", "content": _ACCEPTED},
+            "200": {
+                "description": "Known already; where that event stands now.",
+                "headers": {
+                    "Ackbox-Conflict": {
+                        "description": "`true` when the payload differs from the one kept.",
+                        "schema": {"type": "string"},
+                    }
+                },
+                "content": _ACCEPTED,
+            },
+            **_problem_responses(),
+        },
+    }
+
+
+def _batch() -> dict[str, Any]:
+    ndjson = {"application/x-ndjson": {"schema": {"type": "string"}}}
+    return {
+        "tags": ["webhooks"],
+        "summary": "Accept many events",
+        "operationId": "post_webhook_batch",
+        "description": "One JSON object a line, as for POST /webhooks; answered line for line with "
+        "a receipt that has `http_status`, or with a problem.",
+        "requestBody": {"required": True, "content": ndjson},
+        "responses": {
+            "200": {"description": "An answer for every line.", "content": ndjson},
+            **_problem_responses(),
+        },
+    }
+
+
+def _problem_responses() -> dict[str, Any]:
+    return {
+        status: {"description": text, "content": _PROBLEM_CONTENT}
+        for status, text in _PROBLEMS.items()
+    }

@@ -1,0 +1,50 @@
+"""Errors as RFC 9457 problem documents: what was wrong, in words that help."""
+
+from http import HTTPStatus
+
+import msgspec
+
+from ackbox.errors import AckboxError, InvalidEvent, NotAccepted, Overloaded
+
+CONTENT_TYPE = b"application/problem+json"
+
+
+class Problem(msgspec.Struct, frozen=True):
+    title: str
+    status: int
+    detail: str
+    type: str = "about:blank"
+    request_id: str | None = None
+
+
+class HttpError(Exception):
+    """Ends a request with a problem document."""
+
+    def __init__(
+        self, status: int, detail: str, headers: tuple[tuple[bytes, bytes], ...] = ()
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.headers = headers
+
+
+def problem_body(status: int, detail: str, request_id: str | None = None) -> bytes:
+    title = HTTPStatus(status).phrase
+    return msgspec.json.encode(Problem(title, status, detail, request_id=request_id))
+
+
+def from_error(error: AckboxError) -> HttpError:
+    """The HTTP meaning of our own errors, in one place."""
+    match error:
+        case InvalidEvent():
+            return HttpError(400, str(error))
+        case Overloaded():
+            return HttpError(429, str(error), _retry_after(error))
+        case NotAccepted():
+            return HttpError(503, str(error), _retry_after(error))
+        case _:
+            return HttpError(503, str(error), ((b"retry-after", b"5"),))
+
+
+def _retry_after(error: NotAccepted) -> tuple[tuple[bytes, bytes], ...]:
+    return ((b"retry-after", b"%d" % error.retry_after),)

@@ -1,0 +1,139 @@
+"""uvicorn, started from code: our protocol, our signals, one process."""
+
+import asyncio
+import resource
+import signal
+import socket
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import uvicorn
+import uvloop
+
+from ackbox.errors import SettingError
+from ackbox.http.asgi import build_asgi
+from ackbox.http.protocol import protocol_class
+from ackbox.http.requests import Asgi
+from ackbox.runtime import Runtime
+
+T = TypeVar("T")
+
+_DESCRIPTORS_WANTED = 65_536
+_DESCRIPTORS_KEPT_BACK = 100
+_CLOSE_SECONDS = 5
+
+
+class Server(uvicorn.Server):
+    """Sweeps deadlines once a second, and leaves signals to its caller."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def stop(self) -> None:
+        self.should_exit = True
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % 10 == 0:
+            now = asyncio.get_running_loop().time()
+            for connection in list(self.server_state.connections):
+                connection.sweep(now)  # type: ignore[union-attr]
+        return await super().on_tick(counter)
+
+
+def make_server(app: Asgi) -> Server:
+    config = uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        http=protocol_class(_connection_cap()),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=_CLOSE_SECONDS,
+    )
+    return Server(config)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A bound socket, so that a taken port is known before anything else is started."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        raise SettingError(
+            f"Cannot listen on {host} port {port}: {error.strerror}. Set HOST or PORT to one that "
+            "is free."
+        ) from error
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{port}"
+
+
+def on_stop_signal(callback: Callable[[], None]) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, callback)
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run to the end on uvloop."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)
+
+
+async def serve(runtime: Runtime, host: str, port: int) -> int:
+    """Until a signal, or until the store fails for good; returns the exit code.
+
+    The socket is open from the start to the end of the drain: whoever comes too early or too late
+    is told so, and when to come back.
+    """
+    listener = listen(host, port)
+    server = make_server(build_asgi(runtime))
+    stopping = asyncio.Event()
+    on_stop_signal(stopping.set)
+    serving = asyncio.create_task(server.serve([listener]))
+    try:
+        await runtime.start()
+        runtime.announce(url_of(listener))
+        await _first_of(stopping.wait(), runtime.failed.wait())
+    finally:
+        await runtime.stop()
+        server.stop()
+        await serving
+    return 0 if runtime.failure is None else 1
+
+
+def serve_asgi(app: Asgi, host: str, port: int) -> None:
+    """Serve any ASGI app the way ackbox serves its own, until a signal; the benchmarks use it."""
+
+    async def main() -> None:
+        server = make_server(app)
+        on_stop_signal(server.stop)
+        await server.serve([listen(host, port)])
+
+    run(main())
+
+
+async def _first_of(*waits: Coroutine[Any, Any, object]) -> None:
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+
+
+def _connection_cap() -> int:
+    """Raise the limit of open files as far as we may, and stay below it (F39)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS_WANTED)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return max(max(soft, wanted) - _DESCRIPTORS_KEPT_BACK, 10)

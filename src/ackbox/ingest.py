@@ -1,0 +1,274 @@
+"""From an envelope to a durable row: a bounded buffer in front of the ledger, and group commit.
+
+While one batch is being made durable the next one gathers; there is no timer and no added delay. A
+caller is answered when its own batch is durable, and never waits longer than the time-out.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
+
+from msgspec import Struct
+
+from ackbox.errors import (
+    InvalidEvent,
+    OutcomeUnknown,
+    Overloaded,
+    Stopped,
+    Unavailable,
+)
+from ackbox.model import Envelope, Receipt, ReceiptKind
+from ackbox.ports import Ledger
+from ackbox.retry import Uniform, ingest_delays
+from ackbox.telemetry import Observer, Recorded, RecordFailed, Refused
+
+_BATCH_EVENTS = 1000
+_BATCH_BYTES = 8 * 1024 * 1024
+_EXPIRY_SECONDS = 0.25
+_BUDGET_SECONDS = 60.0
+_DRAIN_SECONDS = 0.01
+
+
+class Limits(Struct, frozen=True):
+    """How much may wait, and how long a caller does."""
+
+    buffer_events: int
+    buffer_bytes: int
+    queue_events: int
+    timeout: float
+
+
+class Parcel:
+    """Envelopes that were handed over together, and who waits for them."""
+
+    __slots__ = ("admitted", "arrived", "envelopes", "size", "waiter")
+
+    def __init__(
+        self, envelopes: Sequence[Envelope], waiter: asyncio.Future[list[Receipt]], arrived: float
+    ) -> None:
+        self.envelopes = envelopes
+        self.admitted = len(envelopes)
+        self.size = sum(len(envelope.payload) for envelope in envelopes)
+        self.waiter = waiter
+        self.arrived = arrived
+
+
+class Ingest:
+    """One per process. Everything here runs on the event loop."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        limits: Limits,
+        *,
+        backlog: int,
+        observe: Observer,
+        uniform: Uniform,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        pumps: int = 1,
+    ) -> None:
+        self._ledger = ledger
+        self._limits = limits
+        self._backlog = backlog
+        self._observe = observe
+        self._uniform = uniform
+        self._sleep = sleep
+        self._held_bytes = 0
+        self._admitted = 0
+        self._failing_since: float | None = None
+        self._closed: str | None = None
+        self._parcels: deque[Parcel] = deque()
+        self._deadlines: deque[tuple[float, asyncio.Future[list[Receipt]]]] = deque()
+        self._bell = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._pumps = [self._loop.create_task(self._pump()) for _ in range(pumps)]
+        self._expiry = self._loop.call_later(_EXPIRY_SECONDS, self._expire)
+
+    async def accept(self, envelope: Envelope) -> Receipt:
+        """Returns when the event is durable. Raises `NotAccepted` when it was not taken."""
+        self._admit(1)
+        return (await self._hand_over((envelope,)))[0]
+
+    async def accept_many(self, envelopes: Sequence[Envelope]) -> list[Receipt]:
+        """All of them, or `NotAccepted` for all."""
+        self._admit(len(envelopes))
+        return await self._hand_over(envelopes)
+
+    def hold_bytes(self, size: int) -> None:
+        """Account for bytes that are about to be read; the caller gives them back when it is done."""
+        if self._held_bytes and self._held_bytes + size > self._limits.buffer_bytes:
+            raise self._overloaded("buffer_bytes", "The ingest buffer is full of bytes")
+        self._held_bytes += size
+
+    def give_back_bytes(self, size: int) -> None:
+        self._held_bytes -= size
+
+    def note_writable(self) -> None:
+        """Somebody saw a write succeed."""
+        self._failing_since = None
+
+    @property
+    def waiting(self) -> int:
+        """W7: admitted and not yet durable, or durable and not yet claimed."""
+        return self._backlog + self._admitted
+
+    @property
+    def room(self) -> int:
+        """How many more events would be admitted now."""
+        in_buffer = self._limits.buffer_events - self._admitted
+        return max(min(in_buffer, self._limits.queue_events - self.waiting), 0)
+
+    @property
+    def failing(self) -> bool:
+        return self._failing_since is not None
+
+    @property
+    def critical(self) -> bool:
+        """Past the budget of L9: the process goes on, and says so."""
+        since = self._failing_since
+        return since is not None and monotonic() - since > _BUDGET_SECONDS
+
+    @property
+    def buffered(self) -> tuple[int, int]:
+        """Events and bytes in the buffer now."""
+        return self._admitted, self._held_bytes
+
+    def refuse_new(self, reason: str) -> None:
+        """From now on nothing is taken; what was taken is still made durable."""
+        self._closed = reason
+
+    async def close(self) -> None:
+        """Make durable what was taken, then stop."""
+        self.refuse_new("The inbox is shutting down.")
+        while self._admitted:
+            await asyncio.sleep(_DRAIN_SECONDS)
+        self._expiry.cancel()
+        for pump in self._pumps:
+            pump.cancel()
+        await asyncio.gather(*self._pumps, return_exceptions=True)
+
+    def _admit(self, events: int) -> None:
+        if self._closed is not None:
+            raise Stopped(self._closed)
+        if self._admitted + events > self._limits.buffer_events:
+            raise self._overloaded("buffer_events", "The ingest buffer is full")
+        if self.waiting + events > self._limits.queue_events:
+            raise self._overloaded("queue", f"{self.waiting} events wait already")
+        if (trouble := self._ledger.trouble) is not None:
+            self._observe(Refused("unavailable"))
+            raise Unavailable(trouble, retry_after=5)
+        self._admitted += events
+
+    def _overloaded(self, reason: str, what: str) -> Overloaded:
+        self._observe(Refused(reason))
+        return Overloaded(f"{what}; try again soon.")
+
+    def _hand_over(self, envelopes: Sequence[Envelope]) -> asyncio.Future[list[Receipt]]:
+        now = monotonic()
+        waiter: asyncio.Future[list[Receipt]] = self._loop.create_future()
+        self._parcels.append(Parcel(envelopes, waiter, now))
+        self._deadlines.append((now + self._limits.timeout, waiter))
+        self._bell.set()
+        return waiter
+
+    async def _pump(self) -> None:
+        while True:
+            await self._bell.wait()
+            batch = self._take()
+            try:
+                await self._store(batch)
+            except Exception as error:  # noqa: BLE001 - a supervised loop: recorded, and it goes on
+                self._fail(batch, Unavailable(f"{type(error).__name__}: {error}"))
+
+    def _take(self) -> list[Parcel]:
+        batch: list[Parcel] = []
+        events = size = 0
+        while self._parcels and events < _BATCH_EVENTS and size < _BATCH_BYTES:
+            parcel = self._parcels.popleft()
+            batch.append(parcel)
+            events += len(parcel.envelopes)
+            size += parcel.size
+        if not self._parcels:
+            self._bell.clear()
+        return batch
+
+    async def _store(self, batch: list[Parcel]) -> None:
+        """L9: try until durable, or until nobody waits any more."""
+        delays = ingest_delays(self._uniform)
+        while batch := self._still_wanted(batch):
+            envelopes = [envelope for parcel in batch for envelope in parcel.envelopes]
+            try:
+                receipts = await self._ledger.record(envelopes)
+            except (OutcomeUnknown, InvalidEvent) as error:
+                await self._isolate(batch, error)
+                return
+            except Unavailable as error:
+                self._note_failure(len(envelopes), error, retrying=True)
+                await self._sleep(min(next(delays), self._patience(batch)))
+            else:
+                self._resolve(batch, envelopes, receipts)
+                return
+
+    async def _isolate(self, batch: list[Parcel], error: OutcomeUnknown | InvalidEvent) -> None:
+        """A batch with something in it that can never be stored is stored parcel by parcel."""
+        if isinstance(error, OutcomeUnknown) or len(batch) == 1:
+            self._note_failure(len(batch), error, retrying=False)
+            self._fail(batch, error)
+            return
+        for parcel in batch:
+            await self._store([parcel])
+
+    def _still_wanted(self, batch: list[Parcel]) -> list[Parcel]:
+        for parcel in batch:
+            if parcel.waiter.done():
+                self._dismiss(parcel)
+        return [parcel for parcel in batch if parcel.admitted]
+
+    def _patience(self, batch: list[Parcel]) -> float:
+        return max(batch[-1].arrived + self._limits.timeout - monotonic(), 0.0)
+
+    def _resolve(
+        self, batch: list[Parcel], envelopes: Sequence[Envelope], receipts: Sequence[Receipt]
+    ) -> None:
+        now = monotonic()
+        self._failing_since = None
+        self._backlog += sum(receipt.kind is ReceiptKind.NEW for receipt in receipts)
+        start = 0
+        seconds: list[float] = []
+        for parcel in batch:
+            self._dismiss(parcel)
+            end = start + len(parcel.envelopes)
+            seconds += [now - parcel.arrived] * (end - start)
+            if not parcel.waiter.done():
+                parcel.waiter.set_result(list(receipts[start:end]))
+            start = end
+        self._observe(Recorded(envelopes, receipts, seconds))
+
+    def _fail(self, batch: list[Parcel], error: Exception) -> None:
+        for parcel in batch:
+            self._dismiss(parcel)
+            if not parcel.waiter.done():
+                parcel.waiter.set_exception(error)
+
+    def _dismiss(self, parcel: Parcel) -> None:
+        """It waits no longer, whatever became of it; counted once."""
+        self._admitted -= parcel.admitted
+        parcel.admitted = 0
+
+    def _note_failure(self, events: int, error: Exception, *, retrying: bool) -> None:
+        if not isinstance(error, InvalidEvent) and self._failing_since is None:
+            self._failing_since = monotonic()
+        self._observe(RecordFailed(events, str(error), retrying))
+
+    def _expire(self) -> None:
+        """Nobody waits longer than the time-out, whatever the ledger does."""
+        now = monotonic()
+        while self._deadlines and (self._deadlines[0][1].done() or self._deadlines[0][0] <= now):
+            _, waiter = self._deadlines.popleft()
+            if not waiter.done():
+                self._observe(Refused("timeout"))
+                waiter.set_exception(
+                    Unavailable("The database did not answer in time.", retry_after=5)
+                )
+        self._expiry = self._loop.call_later(_EXPIRY_SECONDS, self._expire)

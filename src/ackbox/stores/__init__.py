@@ -1,0 +1,1 @@
+"""Adapters that keep the ledger. Only `ackbox.app` chooses one."""

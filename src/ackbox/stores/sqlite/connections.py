@@ -1,0 +1,155 @@
+"""Opening the file: one writing connection, read-only readers, and what must hold before either is
+used. No other SQLite library may open the file inside this process: its close would drop the POSIX
+locks of ours, and a second process could then write over committed rows (measured).
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+
+import apsw
+
+from ackbox.errors import (
+    AckboxError,
+    InvalidEvent,
+    LedgerCorrupt,
+    StorageFull,
+    StoreError,
+    Unavailable,
+)
+
+APPLICATION_ID = 0x41434B42  # "ACKB"
+_BUSY_MILLISECONDS = 5000
+_CACHE_KIBIBYTES = 65536
+_WAL_BYTES_KEPT = 64 * 1024 * 1024
+_CHECK_SECONDS = 2.0
+_PROGRESS_STEPS = 10_000
+_HEADER = b"SQLite format 3\0"
+
+
+def open_writer(path: Path, *, durability: str, vfs: str | None = None) -> apsw.Connection:
+    """The only writing connection; its pragmas are fetched back and asserted (L12)."""
+    connection = _open(path, apsw.SQLITE_OPEN_READWRITE, vfs)
+    try:
+        _set_pragmas(connection, durability)
+        _assert_pragmas(connection, durability)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_reader(path: Path, *, vfs: str | None = None) -> apsw.Connection:
+    connection = _open(path, apsw.SQLITE_OPEN_READONLY, vfs)
+    connection.set_busy_timeout(_BUSY_MILLISECONDS)
+    return connection
+
+
+def assert_whole(connection: apsw.Connection) -> None:
+    """`quick_check` under a budget of time: a large file is checked as far as the budget goes, and
+    whole by `ackbox doctor --deep`."""
+    with_deadline(connection, _CHECK_SECONDS)
+    try:
+        found = connection.pragma("quick_check", 1)
+    except apsw.InterruptError:
+        return
+    finally:
+        connection.set_progress_handler(None)
+    if found != "ok":
+        raise LedgerCorrupt(damaged(connection.filename, str(found)))
+
+
+def assert_ledger_file(path: Path) -> None:
+    """A file that is there must be a database: an empty one in place of a ledger means loss."""
+    with path.open("rb") as file:
+        header = file.read(len(_HEADER))
+    if header != _HEADER:
+        what = "is empty" if not header else "is not a SQLite database"
+        raise LedgerCorrupt(damaged(str(path), what))
+
+
+def damaged(path: str, what: str) -> str:
+    return (
+        f"The ledger {path} is damaged: {what.splitlines()[0]}. Nothing was changed. Restore a "
+        "backup, or move the file aside and recover what can be read with `sqlite3 .recover`; "
+        "docs/how-to/recover.md has the steps."
+    )
+
+
+def with_deadline(connection: apsw.Connection, seconds: float) -> None:
+    """Interrupts whatever statement of this connection still runs after so many seconds."""
+    end = monotonic() + seconds
+    connection.set_progress_handler(lambda: monotonic() > end, _PROGRESS_STEPS)
+
+
+def translate(error: apsw.Error, path: str) -> AckboxError:
+    """The one place where a driver's error becomes one of ours."""
+    reason = str(error) or type(error).__name__
+    match error:
+        case apsw.CorruptError() | apsw.NotADBError():
+            return LedgerCorrupt(damaged(path, reason))
+        case apsw.FullError():
+            return StorageFull("The disk is full: new events cannot be stored.", retry_after=5)
+        case apsw.ConstraintError() | apsw.TooBigError() | apsw.MismatchError():
+            return InvalidEvent(f"The event cannot be stored: {reason}")
+        case apsw.InterruptError():
+            return Unavailable("The read took too long and was stopped; ask for less.")
+        case _:
+            return Unavailable(f"The database cannot be used now: {reason}.")
+
+
+def has_wal_reset_bug(version: str) -> bool:
+    """Whether this SQLite may corrupt a database when a writer resets the write-ahead log; fixed in
+    3.51.3 and in the patch releases 3.50.7 and 3.44.6. 3.52.0 was withdrawn."""
+    parts = tuple(int(part) for part in version.split("."))
+    if parts[:2] == (3, 52):
+        return parts == (3, 52, 0)
+    fixed = {(3, 50): (3, 50, 7), (3, 44): (3, 44, 6)}.get(parts[:2], (3, 51, 3))
+    return parts < fixed
+
+
+def assert_sqlite_version(version: str) -> None:
+    if has_wal_reset_bug(version):
+        raise StoreError(
+            f"SQLite {version} can corrupt a database in WAL mode; install apsw with SQLite 3.51.3 "
+            "or later: pip install --upgrade apsw"
+        )
+
+
+def _open(path: Path, flags: int, vfs: str | None) -> apsw.Connection:
+    connection = apsw.Connection(str(path), flags=flags, vfs=vfs, statementcachesize=200)
+    connection.set_busy_timeout(_BUSY_MILLISECONDS)
+    connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
+    return connection
+
+
+def _set_pragmas(connection: apsw.Connection, durability: str) -> None:
+    connection.pragma("journal_mode", "wal")
+    connection.pragma("synchronous", durability)
+    connection.pragma("fullfsync", True)
+    connection.pragma("foreign_keys", True)
+    connection.pragma("cache_size", -_CACHE_KIBIBYTES)
+    connection.pragma("journal_size_limit", _WAL_BYTES_KEPT)
+    connection.wal_autocheckpoint(0)  # the writer decides when
+
+
+def _assert_pragmas(connection: apsw.Connection, durability: str) -> None:
+    expected: dict[str, object] = {
+        "journal_mode": "wal",
+        "synchronous": {"normal": 1, "full": 2}[durability],
+        "foreign_keys": 1,
+        "busy_timeout": _BUSY_MILLISECONDS,
+        "application_id": APPLICATION_ID,
+    }
+    for name, value in expected.items():
+        if (found := connection.pragma(name)) != value:
+            raise StoreError(_refusal(connection.filename, name, value, found))
+
+
+def _refusal(path: str, name: str, expected: object, found: object) -> str:
+    if name == "application_id":
+        return f"{path} is a SQLite database, but not a ledger of ackbox; name another DB_PATH."
+    return f"{path} cannot be used: {name} must be {expected}, SQLite says {found}."
+
+
+Connect = Callable[[], apsw.Connection]

@@ -1,0 +1,51 @@
+"""Room kept back for the day the disk is full (F9).
+
+New events are refused while the disk is nearly full, and a reserve file is given up, so that what
+frees space (completing, pruning) still has room to write. Both are undone when space returns.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+LOW_BYTES = 16 * 1024 * 1024
+RESERVE_BYTES = 8 * 1024 * 1024
+
+
+class Reserve:
+    """`check` is cheap enough to be called every second; `full` then says whether to refuse."""
+
+    def __init__(self, ledger: Path, free_bytes: Callable[[Path], int]) -> None:
+        self._path = ledger.with_name(ledger.name + ".reserve")
+        self._free_bytes = free_bytes
+        self.full = False
+
+    def check(self) -> bool:
+        """Measure; returns whether the disk is too full for new events."""
+        free = self._free_bytes(self._path.parent)
+        held = self._path.exists()
+        if not self.full and free < LOW_BYTES:
+            self.give_up()
+        elif self.full and free >= LOW_BYTES + RESERVE_BYTES:
+            self.full = False
+        if not self.full and not held and free >= LOW_BYTES + RESERVE_BYTES:
+            self._take()
+        return self.full
+
+    def give_up(self) -> None:
+        self.full = True
+        self._path.unlink(missing_ok=True)
+
+    def _take(self) -> None:
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, RESERVE_BYTES)
+        except OSError:
+            self._path.unlink(missing_ok=True)
+        finally:
+            os.close(fd)
+
+
+def free_bytes(folder: Path) -> int:
+    usage = os.statvfs(folder)
+    return usage.f_bavail * usage.f_frsize

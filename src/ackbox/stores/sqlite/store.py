@@ -1,0 +1,113 @@
+"""The writing side of the ledger in one SQLite file. Everything goes through the writer thread."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import apsw
+
+from ackbox.errors import AckboxError, StorageFull
+from ackbox.model import Checkpoint, Clock, Envelope, Receipt, to_text
+from ackbox.stores.sql import load_blocks
+from ackbox.stores.sqlite.backup import Backup
+from ackbox.stores.sqlite.connections import open_writer
+from ackbox.stores.sqlite.files import open_ledger
+from ackbox.stores.sqlite.lock import LedgerLock
+from ackbox.stores.sqlite.record import RecordOperations
+from ackbox.stores.sqlite.reserve import Reserve, free_bytes
+from ackbox.stores.sqlite.writer import Writer
+from ackbox.telemetry import Observer, StoreRecovered, StoreTrouble
+
+_DISK_FULL = "The disk is nearly full: new events are refused until there is room."
+
+
+async def open_store(
+    path: Path,
+    *,
+    durability: str,
+    clock: Clock,
+    observe: Observer,
+    on_fatal: Callable[[AckboxError], None],
+    free_bytes: Callable[[Path], int] = free_bytes,
+    vfs: str | None = None,
+) -> "SqliteStore":
+    """Take the lock, check and migrate the file, start the writer; raises `StoreError` if it cannot."""
+    lock = LedgerLock(path)
+    try:
+        connection = await asyncio.to_thread(open_ledger, path, durability=durability, vfs=vfs)
+    except BaseException:
+        lock.release()
+        raise
+
+    def reconnect() -> apsw.Connection:
+        return open_writer(path, durability=durability, vfs=vfs)
+
+    writer = Writer(connection, reconnect, observe=observe, on_fatal=on_fatal)
+    store = SqliteStore(lock, writer, Reserve(path, free_bytes), clock=clock, observe=observe)
+    store.check_room()
+    return store
+
+
+class SqliteStore:
+    """Implements `Ledger` and `Upkeep`; holds the lock of the file until `close`."""
+
+    def __init__(
+        self, lock: LedgerLock, writer: Writer, reserve: Reserve, *, clock: Clock, observe: Observer
+    ) -> None:
+        self._lock = lock
+        self._writer = writer
+        self._reserve = reserve
+        self._clock = clock
+        self._observe = observe
+        self._sql = load_blocks("ackbox.stores.sqlite")
+        self._operations = RecordOperations(self._sql)
+
+    @property
+    def trouble(self) -> str | None:
+        return self._writer.trouble or (_DISK_FULL if self._reserve.full else None)
+
+    async def record(
+        self, envelopes: Sequence[Envelope], *, checkpoint: Checkpoint | None = None
+    ) -> list[Receipt]:
+        if self._reserve.full:
+            raise StorageFull(_DISK_FULL, retry_after=5)
+        operation = self._operations.record(envelopes, checkpoint, self._clock)
+        try:
+            return await self._writer.submit(operation)
+        except StorageFull:
+            self._refuse_new()
+            raise
+
+    async def checkpoint(self, source: str) -> str | None:
+        block = self._sql["checkpoint"]
+        rows = await self._writer.submit(lambda c: c.execute(block, {"source": source}).fetchall())
+        return rows[0][0] if rows else None
+
+    async def prove_writable(self) -> None:
+        """A tiny write, committed and synced; raises what `record` would."""
+        block = self._sql["heartbeat"]
+        now = to_text(self._clock())
+        await self._writer.submit(lambda connection: connection.execute(block, {"now": now}))
+
+    def check_room(self) -> None:
+        """Called every second or so: notices a full disk before SQLite does, and its end."""
+        was_full = self._reserve.full
+        if self._reserve.check() == was_full:
+            return
+        self._observe(StoreRecovered() if was_full else StoreTrouble(_DISK_FULL))
+
+    def announce(self, url: str) -> None:
+        """Tell other processes where this one answers."""
+        self._lock.describe(url)
+
+    def backup(self, target: Path) -> Backup:
+        return Backup(self._writer, target)
+
+    async def close(self) -> None:
+        await self._writer.stop()
+        self._lock.release()
+
+    def _refuse_new(self) -> None:
+        if not self._reserve.full:
+            self._reserve.give_up()
+            self._observe(StoreTrouble(_DISK_FULL))

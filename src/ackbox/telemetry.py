@@ -1,0 +1,109 @@
+"""Facts: small values that say what happened. The core emits them; exporters subscribe.
+
+Nothing here knows of logs or Prometheus. Facts about events come a batch at a time, so that telling
+costs one call a commit, not one an event.
+"""
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from ackbox.model import Envelope, Receipt, Stats
+
+
+class Started(Struct, frozen=True):
+    """The inbox is ready; this is what it found (L12)."""
+
+    stats: Stats
+    lag_seconds: float
+    sqlite_version: str
+    durability: str
+
+
+class Recorded(Struct, frozen=True):
+    """These envelopes are durable; `seconds` is how long each had waited since it was accepted."""
+
+    envelopes: Sequence[Envelope]
+    receipts: Sequence[Receipt]
+    seconds: Sequence[float]
+
+
+class Refused(Struct, frozen=True):
+    """An event was not taken: `buffer_events`, `buffer_bytes`, `queue`, `unavailable`, `timeout`."""
+
+    reason: str
+
+
+class RecordFailed(Struct, frozen=True):
+    """A batch could not be stored; `retrying` says whether it is tried again."""
+
+    events: int
+    error: str
+    retrying: bool
+
+
+class Committed(Struct, frozen=True):
+    """One transaction of the writer, whatever shared it."""
+
+    operations: int
+    seconds: float
+
+
+class Checkpointed(Struct, frozen=True):
+    """The write-ahead log was copied back into the database file."""
+
+    seconds: float
+    wal_pages: int
+    copied_pages: int
+
+
+class StoreTrouble(Struct, frozen=True):
+    """New events cannot be recorded."""
+
+    reason: str
+
+
+class StoreRecovered(Struct, frozen=True):
+    """New events can be recorded again."""
+
+
+class Measured(Struct, frozen=True):
+    """A look at the gauges, about once a second."""
+
+    stats: Stats
+    buffered_events: int
+    buffered_bytes: int
+
+
+class Answered(Struct, frozen=True):
+    """An HTTP request was answered; `route` is one of ours, or `other`."""
+
+    route: str
+    status: int
+
+
+Fact = (
+    Started
+    | Recorded
+    | Refused
+    | RecordFailed
+    | Committed
+    | Checkpointed
+    | StoreTrouble
+    | StoreRecovered
+    | Measured
+    | Answered
+)
+Observer = Callable[[Fact], None]
+
+
+def to_all(*observers: Observer) -> Observer:
+    def observe(fact: Fact) -> None:
+        for observer in observers:
+            observer(fact)
+
+    return observe
+
+
+def to_nobody(fact: Fact) -> None:
+    """For where nobody listens."""
