@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,22 +15,32 @@ from bench.failure import BenchFailed
 from bench.server import clean_environment
 
 PREFILL_CACHE_KIB = 1 << 20
+HEADER_PRAGMAS = ("application_id", "auto_vacuum", "page_size", "user_version")
 
 
 def create(database: Path) -> None:
     """An empty ledger, made by ackbox itself."""
-    _ackbox(["migrate"], {"DB_PATH": str(database)}, database.parent)
+    done = subprocess.run(
+        [sys.executable, "-m", "ackbox", "migrate"],
+        cwd=database.parent,
+        env=clean_environment({"DB_PATH": str(database)}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise BenchFailed(f"`ackbox migrate` failed: {done.stderr.strip()}")
 
 
 def grown(cache: Path, count: int) -> Path:
     """A ledger of `count` completed rows, made once per schema and kept: use a copy of it."""
-    schema = hashlib.sha256(_ackbox(["migrate", "--sql"], {}, cache).encode()).hexdigest()[:12]
-    ready = cache / f"grown-{count}-{schema}.db"
+    draft = cache / "draft.db"
+    draft.unlink(missing_ok=True)
+    create(draft)
+    ready = cache / f"grown-{count}-{_schema(draft)}.db"
     if not ready.exists():
         for outdated in cache.glob(f"grown-{count}-*"):
             outdated.unlink()
-        draft = ready.with_suffix(".draft")
-        create(draft)
         _prefill(draft, count)
         draft.rename(ready)
     return ready
@@ -42,6 +51,16 @@ def copy(original: Path, target: Path) -> None:
     shutil.copyfile(original, target)
     with target.open("rb+") as copied:
         os.fsync(copied.fileno())
+
+
+def _schema(database: Path) -> str:
+    """A checksum of all that makes ackbox take one file and refuse another."""
+    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
+    found = [*connection.execute("SELECT name, sql FROM sqlite_schema ORDER BY name")]
+    found += [*connection.execute("SELECT version, checksum FROM schema_migrations")]
+    found += [(name, connection.pragma(name)) for name in HEADER_PRAGMAS]
+    connection.close()
+    return hashlib.sha256(repr(found).encode()).hexdigest()[:12]
 
 
 def _prefill(database: Path, count: int) -> None:
@@ -61,17 +80,3 @@ def _tally(connection: apsw.Connection, count: int) -> None:
     connection.execute(
         "UPDATE tallies SET events = events + ? WHERE status = 'completed'", (count,)
     )
-
-
-def _ackbox(arguments: list[str], settings: Mapping[str, str], directory: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "ackbox", *arguments],
-        cwd=directory,
-        env=clean_environment(settings),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise BenchFailed(f"`ackbox {' '.join(arguments)}` failed: {done.stderr.strip()}")
-    return done.stdout

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from bench import programs
@@ -80,7 +80,7 @@ def _py_spy() -> str:
 def _record(py_spy: str, stacks: Path, options: Options) -> None:
     load = Load(options.connections, options.profile_seconds + 1, generator=options.generator)
     with running(programs.ackbox(stacks.parent / "ledger.db"), stacks.parent) as server:
-        generator.run(Load(options.connections, options.warm_up), server.port)
+        generator.run(replace(load, seconds=options.warm_up), server.port)
         recorder = subprocess.Popen(
             [
                 *(py_spy, "record", "--pid", str(server.process.pid), "--format", "raw"),

@@ -96,7 +96,7 @@ class Ingest:
         return await self._hand_over(envelopes)
 
     def hold_bytes(self, size: int) -> None:
-        """Account for bytes that are about to be read; the caller gives them back when it is done."""
+        """Account for bytes about to be read; the caller gives them back when it is done."""
         if self._held_bytes and self._held_bytes + size > self._limits.buffer_bytes:
             raise self._overloaded("buffer_bytes", "The ingest buffer is full of bytes")
         self._held_bytes += size
@@ -141,12 +141,15 @@ class Ingest:
     async def close(self) -> None:
         """Make durable what was taken, then stop."""
         self.refuse_new("The inbox is shutting down.")
-        while self._admitted:
-            await asyncio.sleep(_DRAIN_SECONDS)
+        await self._drained()
         self._expiry.cancel()
         for pump in self._pumps:
             pump.cancel()
         await asyncio.gather(*self._pumps, return_exceptions=True)
+
+    async def _drained(self) -> None:
+        while self._admitted:  # noqa: ASYNC110 - an event set by every batch would cost the hot path
+            await asyncio.sleep(_DRAIN_SECONDS)
 
     def _admit(self, events: int) -> None:
         if self._closed is not None:

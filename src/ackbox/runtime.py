@@ -138,7 +138,6 @@ def _watch(ingest: Ingest, store: Store, reader: Reader, observe: Observer) -> W
     return Watch(
         store,
         reader,
-        store,
         observe=observe,
         buffered=lambda: ingest.buffered,
         failing=lambda: ingest.failing,

@@ -29,7 +29,7 @@ class Recorded(Struct, frozen=True):
 
 
 class Refused(Struct, frozen=True):
-    """An event was not taken: `buffer_events`, `buffer_bytes`, `queue`, `unavailable`, `timeout`."""
+    """Not taken because of `buffer_events`, `buffer_bytes`, `queue`, `unavailable`, `timeout`."""
 
     reason: str
 

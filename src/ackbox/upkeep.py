@@ -3,10 +3,11 @@ and a store that refused writes is asked whether it takes them again."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from ackbox.errors import AckboxError
 from ackbox.model import Stats
-from ackbox.ports import Ledger, Reader, Upkeep
+from ackbox.ports import Reader, Store
 from ackbox.telemetry import Measured, Observer
 
 _SECONDS = 1.0
@@ -21,9 +22,8 @@ class Watch:
 
     def __init__(
         self,
-        ledger: Ledger,
+        store: Store,
         reader: Reader,
-        upkeep: Upkeep,
         *,
         observe: Observer,
         buffered: Buffered,
@@ -31,9 +31,8 @@ class Watch:
         note_writable: Callable[[], None],
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        self._ledger = ledger
+        self._store = store
         self._reader = reader
-        self._upkeep = upkeep
         self._observe = observe
         self._buffered = buffered
         self._failing = failing
@@ -42,16 +41,14 @@ class Watch:
 
     async def run(self) -> None:
         while True:
-            try:
+            with suppress(AckboxError):  # the store tells of its own troubles
                 await self.look()
-            except AckboxError:
-                pass  # what is wrong with the store is told by the store; the gauges stay as they were
             await self._sleep(_SECONDS)
 
     async def look(self) -> None:
-        await asyncio.to_thread(self._upkeep.check_room)
+        await asyncio.to_thread(self._store.check_room)
         if self._failing():
-            await self._ledger.prove_writable()
+            await self._store.prove_writable()
             self._note_writable()
         self.measure(await self._reader.stats())
 

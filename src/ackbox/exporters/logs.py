@@ -12,7 +12,7 @@ from typing import Any, TextIO
 import msgspec
 import structlog
 
-from ackbox.model import Envelope, Receipt, ReceiptKind
+from ackbox.model import Envelope, Receipt, ReceiptKind, Status
 from ackbox.telemetry import (
     Checkpointed,
     Fact,
@@ -26,6 +26,7 @@ from ackbox.telemetry import (
 Logger = structlog.typing.FilteringBoundLogger
 
 _SECONDS_BETWEEN_FAILURES = 60.0
+_QUIET = frozenset({"ERROR", "CRITICAL"})
 _ALARMING_WAL_PAGES = 16_384
 _NAMES = {
     ReceiptKind.NEW: "event received",
@@ -38,14 +39,14 @@ def set_up_logging(level: str, log_format: str, stream: TextIO = sys.stderr) -> 
     """The logger of this process; what the standard library logs goes the same way."""
     structlog.configure(
         processors=_processors(log_format, stream),
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level)),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(stream),
         cache_logger_on_first_use=False,
     )
     logger: Logger = structlog.get_logger()
     root = logging.getLogger()
     root.handlers = [_Forward(logger)]
-    root.setLevel(max(logging.getLevelName(level), logging.WARNING))
+    root.setLevel(level if level in _QUIET else logging.WARNING)
     return logger
 
 
@@ -64,15 +65,20 @@ class LogObserver:
                 if self._events_wanted:
                     for envelope, receipt in zip(fact.envelopes, fact.receipts, strict=True):
                         self._say_received(envelope, receipt)
-            case RecordFailed(events, error, retrying):
-                self._say_failed(events, error, retrying)
+            case RecordFailed():
+                self._say_failed(fact)
+            case Started():
+                self._say_started(fact)
+            case _:
+                self._observe_store(fact)
+
+    def _observe_store(self, fact: Fact) -> None:
+        match fact:
             case StoreTrouble(reason):
                 self._logger.error("store in trouble", reason=reason)
             case StoreRecovered():
                 self._quiet_until = 0.0
                 self._logger.warning("store recovered")
-            case Started():
-                self._say_started(fact)
             case Checkpointed(_, pages, copied) if pages > _ALARMING_WAL_PAGES:
                 self._logger.warning("write-ahead log is large", pages=pages, copied=copied)
             case _:
@@ -87,17 +93,19 @@ class LogObserver:
             event_type=envelope.event_type,
         )
 
-    def _say_failed(self, events: int, error: str, retrying: bool) -> None:
+    def _say_failed(self, fact: RecordFailed) -> None:
         now = self._clock()
         if now >= self._quiet_until:
             self._quiet_until = now + _SECONDS_BETWEEN_FAILURES
-            self._logger.error("events not stored", events=events, error=error, retrying=retrying)
+            self._logger.error(
+                "events not stored", events=fact.events, error=fact.error, retrying=fact.retrying
+            )
 
     def _say_started(self, fact: Started) -> None:
         self._logger.info(
             "ready",
             pending=fact.stats.pending,
-            dead_letters=fact.stats.counts["failed"],
+            dead_letters=fact.stats.counts[Status.FAILED],
             oldest_pending_seconds=round(fact.lag_seconds, 1),
             sqlite=fact.sqlite_version,
             durability=fact.durability,

@@ -1,4 +1,4 @@
-"""From the JSON of a sender to an envelope: everything that can be wrong is found here (F28, F41)."""
+"""From a sender's JSON to an envelope: all that can be wrong with it is found here (F28, F41)."""
 
 import re
 from datetime import datetime
@@ -83,12 +83,11 @@ class EnvelopeReader:
 
 
 def _key(in_body: str | None, in_header: str | None) -> str:
-    if in_body is None and in_header is None:
-        raise InvalidEvent("idempotency_key is required, in the body or as header Idempotency-Key")
-    if in_body is not None and in_header is not None and in_body != in_header:
-        raise InvalidEvent("idempotency_key and the header Idempotency-Key must agree")
     key = in_header if in_body is None else in_body
-    assert key is not None
+    if key is None:
+        raise InvalidEvent("idempotency_key is required, in the body or as header Idempotency-Key")
+    if in_header not in (None, key):
+        raise InvalidEvent("idempotency_key and the header Idempotency-Key must agree")
     return check_name("idempotency_key", key)
 
 

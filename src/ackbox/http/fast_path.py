@@ -11,7 +11,7 @@ from ackbox.errors import AckboxError
 from ackbox.http.answers import Headers, accepted_body, http_status, send_answer, send_problem
 from ackbox.http.batch import BatchRoute
 from ackbox.http.envelopes import EnvelopeReader
-from ackbox.http.guard import authorized
+from ackbox.http.guard import CHALLENGE, authorized
 from ackbox.http.problems import HttpError, from_error
 from ackbox.http.requests import (
     Asgi,
@@ -33,9 +33,7 @@ from ackbox.telemetry import Answered
 Route = Callable[[dict[bytes, bytes], str, Receive, Send], Awaitable[int]]
 
 _CONFLICT: Headers = ((b"ackbox-conflict", b"true"),)
-_UNAUTHORIZED = HttpError(
-    401, "Send the ingest token as `Authorization: Bearer ...`.", ((b"www-authenticate", b"Bearer"),)
-)
+_UNAUTHORIZED = HttpError(401, "Send INGEST_TOKEN as `Authorization: Bearer ...`.", CHALLENGE)
 
 
 class FastPath:

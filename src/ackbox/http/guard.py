@@ -1,5 +1,5 @@
-"""Who may come in. Tokens travel as `Authorization: Bearer`; without an API token, reading and
-operating is for a loopback peer alone, and only when nothing says that a proxy stands in between."""
+"""Who may come in. Tokens travel as `Authorization: Bearer`. Without an API token, reading and
+operating is for a loopback peer alone, and only when nothing tells of a proxy in between."""
 
 from hmac import compare_digest
 from ipaddress import ip_address
@@ -11,10 +11,17 @@ from ackbox.http.requests import Scope
 
 OPEN_PATHS = frozenset({"/health", "/ready"})
 _FORWARDING = frozenset(
-    (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip", b"via")
+    (
+        b"forwarded",
+        b"via",
+        b"x-forwarded-for",
+        b"x-forwarded-host",
+        b"x-forwarded-proto",
+        b"x-real-ip",
+    )
 )
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
-_CHALLENGE = ((b"www-authenticate", b"Bearer"),)
+CHALLENGE = ((b"www-authenticate", b"Bearer"),)
 
 
 def authorized(header: bytes | None, token: SecretStr | None) -> bool:
@@ -31,13 +38,13 @@ def check_operator(scope: Scope, token: SecretStr | None) -> None:
     headers = dict(scope["headers"])
     if token is not None:
         if not authorized(headers.get(b"authorization"), token):
-            raise HttpError(401, "Send API_TOKEN as `Authorization: Bearer ...`.", _CHALLENGE)
+            raise HttpError(401, "Send API_TOKEN as `Authorization: Bearer ...`.", CHALLENGE)
     elif not _is_local(scope, headers):
         raise HttpError(
             401,
             "Without API_TOKEN this answers only on the machine itself, by a loopback address and "
             "without a proxy; set API_TOKEN and send it as `Authorization: Bearer ...`.",
-            _CHALLENGE,
+            CHALLENGE,
         )
 
 

@@ -9,11 +9,11 @@ from ackbox.errors import AckboxError, InvalidEvent, NotAccepted, Overloaded
 CONTENT_TYPE = b"application/problem+json"
 
 
-class Problem(msgspec.Struct, frozen=True):
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
+    type: str
     title: str
     status: int
     detail: str
-    type: str = "about:blank"
     request_id: str | None = None
 
 
@@ -30,7 +30,7 @@ class HttpError(Exception):
 
 def problem_body(status: int, detail: str, request_id: str | None = None) -> bytes:
     title = HTTPStatus(status).phrase
-    return msgspec.json.encode(Problem(title, status, detail, request_id=request_id))
+    return msgspec.json.encode(Problem("about:blank", title, status, detail, request_id))
 
 
 def from_error(error: AckboxError) -> HttpError:

@@ -139,5 +139,3 @@ def protocol_class(max_connections: int) -> type[HardenedProtocol]:
 def _deadline(connection: Any) -> float | None:
     deadline: float | None = connection.deadline
     return deadline
-
-

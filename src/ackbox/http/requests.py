@@ -93,7 +93,7 @@ async def read_body(receive: Receive, limit: int) -> bytes:
 
 
 async def body_chunks(receive: Receive, first: Message) -> AsyncIterator[bytes]:
-    """A body that comes in pieces. It must keep coming: ten seconds, and one more for every 64 KiB."""
+    """A body in pieces. It must keep coming: within ten seconds, and one more for every 64 KiB."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + BODY_SECONDS
     message = first

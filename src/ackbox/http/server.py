@@ -44,7 +44,7 @@ class Server(uvicorn.Server):
 
 def make_server(app: Asgi) -> Server:
     config = uvicorn.Config(
-        app,  # type: ignore[arg-type]
+        app,
         http=protocol_class(_connection_cap()),
         ws="none",
         lifespan="off",
@@ -133,7 +133,8 @@ async def _first_of(*waits: Coroutine[Any, Any, object]) -> None:
 def _connection_cap() -> int:
     """Raise the limit of open files as far as we may, and stay below it (F39)."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS_WANTED)
+    most = _DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else hard
+    wanted = min(most, _DESCRIPTORS_WANTED)
     if soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     return max(max(soft, wanted) - _DESCRIPTORS_KEPT_BACK, 10)

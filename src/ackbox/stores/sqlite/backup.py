@@ -34,7 +34,7 @@ class Backup:
             while not copy.done:
                 yield await self._writer.submit(lambda _: copy.step(), alone=True)
             await self._writer.submit(lambda _: copy.finish(), alone=True)
-            os.replace(draft, self._target)
+            draft.replace(self._target)
         finally:
             await self._writer.submit(lambda _: copy.close(), alone=True)
             draft.unlink(missing_ok=True)
@@ -66,9 +66,9 @@ class _Copy:
         found = self._target.pragma("quick_check", 1)
         if found != "ok":
             raise StoreError(f"The copy is damaged ({found}); it was removed.")
-        path = self._target.filename
+        path = Path(self._target.filename)
         self._target.close()
-        with open(path, "rb") as file:
+        with path.open("rb") as file:
             os.fsync(file.fileno())
 
     def close(self) -> None:

@@ -94,18 +94,26 @@ def translate(error: apsw.Error, path: str) -> AckboxError:
             return InvalidEvent(f"The event cannot be stored: {reason}")
         case apsw.InterruptError():
             return Unavailable("The read took too long and was stopped; ask for less.")
-        case _:
+        case (
+            apsw.BusyError()
+            | apsw.CantOpenError()
+            | apsw.IOError()
+            | apsw.LockedError()
+            | apsw.NoMemError()
+            | apsw.ProtocolError()
+            | apsw.ReadOnlyError()
+        ):
             return Unavailable(f"The database cannot be used now: {reason}.")
+        case _:
+            return StoreError(f"SQLite refused a statement of ours: {reason}.")
 
 
 def has_wal_reset_bug(version: str) -> bool:
     """Whether this SQLite may corrupt a database when a writer resets the write-ahead log; fixed in
     3.51.3 and in the patch releases 3.50.7 and 3.44.6. 3.52.0 was withdrawn."""
-    parts = tuple(int(part) for part in version.split("."))
-    if parts[:2] == (3, 52):
-        return parts == (3, 52, 0)
-    fixed = {(3, 50): (3, 50, 7), (3, 44): (3, 44, 6)}.get(parts[:2], (3, 51, 3))
-    return parts < fixed
+    parts = [int(part) for part in version.split(".")]
+    fixed = {(3, 52): [3, 52, 1], (3, 50): [3, 50, 7], (3, 44): [3, 44, 6]}
+    return parts < fixed.get((parts[0], parts[1]), [3, 51, 3])
 
 
 def assert_sqlite_version(version: str) -> None:

@@ -36,7 +36,7 @@ def open_ledger(path: Path, *, durability: str, vfs: str | None = None) -> apsw.
 
 
 def create_ledger(path: Path) -> None:
-    """Built under another name and renamed when whole: a ledger is there complete, or not at all."""
+    """Built under another name and renamed when whole: it is there complete, or not at all."""
     for suffix in ("-wal", "-journal"):
         leftover = path.with_name(path.name + suffix)
         if leftover.exists():
@@ -49,7 +49,7 @@ def create_ledger(path: Path) -> None:
     try:
         draft.touch(mode=0o600)
         _build(draft)
-        os.replace(draft, path)
+        draft.replace(path)
         _sync_folder(path.parent)
     except OSError as error:
         raise StoreError(f"Cannot create the ledger {path}: {error.strerror}.") from error

@@ -1,4 +1,4 @@
-"""Who may write: the holder of an OS lock on `DB_PATH.lock`, freed by the kernel whatever kills it."""
+"""Who may write: the holder of an OS lock on `DB_PATH.lock`, freed by the kernel at any death."""
 
 import fcntl
 import os

@@ -1,15 +1,19 @@
 """`Ledger.record` as an operation of the writer.
 
-Rows are bound in few large statements: one call a row makes the writer thread and the event loop
-fight over the interpreter lock.
+The insert itself decides what is new. A batch goes to SQLite in few large calls, and in the usual
+case, when all of it is new, no row comes back: the writer thread and the event loop fight over the
+interpreter lock at every row that is bound or fetched on its own.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 import apsw
+import msgspec
+from msgspec import Struct
 
 from ackbox.model import (
     Checkpoint,
@@ -28,7 +32,21 @@ _ROWS_A_STATEMENT = (128, 64, 32, 16, 8, 4, 2, 1)
 _ONE_ROW = re.compile(r"VALUES (\([?, ]+\))")
 
 Row = tuple[Any, ...]
-Kept = dict[tuple[str, str], tuple[EventId, str, str, bytes]]
+
+
+class Kept(Struct, frozen=True, array_like=True):
+    """The row that stands for a key."""
+
+    source: str
+    idempotency_key: str
+    ledger_id: int
+    id: EventId
+    status: Status
+    created_at: str
+    payload_sha256: str
+
+
+ByKey = dict[tuple[str, str], Kept]
 
 
 class RecordOperations:
@@ -48,30 +66,40 @@ class RecordOperations:
         }
 
         def operation(connection: apsw.Connection) -> list[Receipt]:
-            kept = self._upsert(connection, rows)
-            receipts = [_receipt(envelope, kept) for envelope in envelopes]
-            self._count(connection, receipts)
+            new = self._insert(connection, rows)
+            if new:
+                connection.execute(self._sql["tally"], {"status": Status.PENDING, "change": new})
             if cursor:
                 connection.execute(self._sql["save_checkpoint"], cursor)
-            return receipts
+            if new == len(rows):
+                return [_new(envelope) for envelope in envelopes]
+            return self._note_repeats(connection, envelopes)
 
         return operation
 
-    def _upsert(self, connection: apsw.Connection, rows: Sequence[Row]) -> Kept:
-        kept: Kept = {}
-        start = 0
+    def _insert(self, connection: apsw.Connection, rows: Sequence[Row]) -> int:
+        """Returns how many were new."""
+        new = start = 0
         for size in _ROWS_A_STATEMENT:
             while len(rows) - start >= size:
                 values = tuple(chain.from_iterable(rows[start : start + size]))
+                connection.execute(self._by_rows[size], values)
+                new += connection.changes()
                 start += size
-                for source, key, *row in connection.execute(self._by_rows[size], values):
-                    kept[source, key] = tuple(row)
-        return kept
+        return new
 
-    def _count(self, connection: apsw.Connection, receipts: Sequence[Receipt]) -> None:
-        new = sum(receipt.kind is ReceiptKind.NEW for receipt in receipts)
-        if new:
-            connection.execute(self._sql["tally"], {"status": Status.PENDING, "change": new})
+    def _note_repeats(
+        self, connection: apsw.Connection, envelopes: Sequence[Envelope]
+    ) -> list[Receipt]:
+        keys = _json([(envelope.source, envelope.idempotency_key) for envelope in envelopes])
+        found = connection.execute(self._sql["kept"], {"keys": keys}).get
+        kept = {
+            (row.source, row.idempotency_key): row
+            for row in msgspec.json.decode(found, type=list[Kept])
+        }
+        repeats = _json(_repeats(envelopes, kept))
+        connection.execute(self._sql["count_repeats"], {"repeats": repeats})
+        return [_receipt(envelope, kept) for envelope in envelopes]
 
 
 def _widen(sql: str, rows: int) -> str:
@@ -103,10 +131,36 @@ def _row(envelope: Envelope) -> Row:
     )
 
 
-def _receipt(envelope: Envelope, kept: Kept) -> Receipt:
-    event_id, status, created_at, sha256 = kept[envelope.source, envelope.idempotency_key]
-    if event_id == envelope.id:
-        return Receipt(ReceiptKind.NEW, event_id, Status.PENDING, envelope.received_at)
-    same = sha256 == envelope.payload_sha256
-    kind = ReceiptKind.DUPLICATE if same else ReceiptKind.CONFLICT
-    return Receipt(kind, event_id, Status(status), from_text(created_at))
+def _repeats(envelopes: Sequence[Envelope], kept: ByKey) -> list[tuple[int, int, int, str]]:
+    """For each known key: its row, how often it came again, how often with other bytes, and when
+    last."""
+    times: Counter[int] = Counter()
+    conflicts: Counter[int] = Counter()
+    last: dict[int, str] = {}
+    for envelope in envelopes:
+        row = kept[envelope.source, envelope.idempotency_key]
+        if row.id != envelope.id:
+            times[row.ledger_id] += 1
+            conflicts[row.ledger_id] += _is_conflict(envelope, row)
+            last[row.ledger_id] = to_text(envelope.received_at)
+    return [(row, count, conflicts[row], last[row]) for row, count in times.items()]
+
+
+def _new(envelope: Envelope) -> Receipt:
+    return Receipt(ReceiptKind.NEW, envelope.id, Status.PENDING, envelope.received_at)
+
+
+def _receipt(envelope: Envelope, kept: ByKey) -> Receipt:
+    row = kept[envelope.source, envelope.idempotency_key]
+    if row.id == envelope.id:
+        return _new(envelope)
+    kind = ReceiptKind.CONFLICT if _is_conflict(envelope, row) else ReceiptKind.DUPLICATE
+    return Receipt(kind, row.id, row.status, from_text(row.created_at))
+
+
+def _is_conflict(envelope: Envelope, row: Kept) -> bool:
+    return bytes.fromhex(row.payload_sha256) != envelope.payload_sha256
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

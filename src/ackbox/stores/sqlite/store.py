@@ -31,7 +31,7 @@ async def open_store(
     free_bytes: Callable[[Path], int] = free_bytes,
     vfs: str | None = None,
 ) -> "SqliteStore":
-    """Take the lock, check and migrate the file, start the writer; raises `StoreError` if it cannot."""
+    """Take the lock, check and migrate the file, start the writer; else raise `StoreError`."""
     lock = LedgerLock(path)
     try:
         connection = await asyncio.to_thread(open_ledger, path, durability=durability, vfs=vfs)
@@ -81,7 +81,7 @@ class SqliteStore:
     async def checkpoint(self, source: str) -> str | None:
         block = self._sql["checkpoint"]
         rows = await self._writer.submit(lambda c: c.execute(block, {"source": source}).fetchall())
-        return rows[0][0] if rows else None
+        return str(rows[0][0]) if rows else None
 
     async def prove_writable(self) -> None:
         """A tiny write, committed and synced; raises what `record` would."""

@@ -1,8 +1,8 @@
 """The one thread that writes.
 
-Operations queue up while a commit syncs; the thread then takes all of them into the next transaction:
-group commit without a timer. Each operation runs under its own savepoint, so that a failing one
-leaves its neighbours alone, and is answered only after COMMIT has returned.
+Operations queue up while a commit syncs; the thread then takes all of them into the next
+transaction: group commit without a timer. Each operation runs under its own savepoint, so that a
+failing one leaves its neighbours alone, and is answered only after COMMIT has returned.
 """
 
 import asyncio
@@ -42,6 +42,10 @@ class Job(Generic[T]):
 
 class TransactionLost(Exception):
     """SQLite rolled the whole transaction back under us."""
+
+    def __init__(self, error: AckboxError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class Writer:
@@ -154,7 +158,7 @@ class Writer:
             self._fail(jobs, unknown)
             self._break(unknown)
         except apsw.Error as error:
-            raise TransactionLost from error
+            raise TransactionLost(translate(error, self._path)) from error
 
     def _redo(
         self, connection: apsw.Connection, jobs: list[Job[Any]], lost: TransactionLost
@@ -162,9 +166,7 @@ class Writer:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         if len(jobs) == 1:
-            cause = lost.__cause__
-            assert isinstance(cause, apsw.Error)
-            self._fail(jobs, translate(cause, self._path))
+            self._fail(jobs, lost.error)
             return
         for job in jobs:
             if self._connection is None:
@@ -179,10 +181,8 @@ class Writer:
             return
         try:
             job.result = job.operation(self._connection)
-        except apsw.Error as error:
-            job.error = translate(error, self._path)
-        except Exception as error:  # noqa: BLE001 - the caller's own error goes back to the caller
-            job.error = error
+        except Exception as error:  # noqa: BLE001 - whatever it is goes back to the caller
+            job.error = _ours(error, self._path)
         self._answer([job])
 
     def _checkpoint(self, connection: apsw.Connection) -> None:
@@ -203,9 +203,9 @@ class Writer:
         self._disconnect()
 
     def _mend(self) -> None:
-        """Reopen and prove that writing works. After a failed sync the kernel may hold pages as clean
-        that never reached the disk, so what the log holds is copied into the file, and the log cut to
-        nothing, before a new commit may rely on it."""
+        """Reopen and prove that writing works. After a failed sync the kernel may hold pages as
+        clean that never reached the disk, so what the log holds is copied into the file, and the
+        log cut to nothing, before a new commit may rely on it."""
         self._mend_at = monotonic() + _RETRY_SECONDS
         try:
             self._connection = self._reconnect()
@@ -259,13 +259,11 @@ def _run_each(connection: apsw.Connection, jobs: Sequence[Job[Any]]) -> None:
         connection.execute("SAVEPOINT job")
         try:
             job.result = job.operation(connection)
-        except Exception as error:  # noqa: BLE001 - recorded; the neighbours go on
+        except Exception as error:
+            job.error = _ours(error, connection.filename)
             if not connection.in_transaction:
-                raise TransactionLost from error
+                raise TransactionLost(job.error) from error
             connection.execute("ROLLBACK TO job")
-            job.error = (
-                translate(error, connection.filename) if isinstance(error, apsw.Error) else error
-            )
         connection.execute("RELEASE job")
 
 
@@ -282,6 +280,12 @@ def _resolve(jobs: Sequence[Job[Any]]) -> None:
             job.waiter.set_result(job.result)
         else:
             job.waiter.set_exception(job.error)
+
+
+def _ours(error: Exception, path: str) -> AckboxError:
+    if isinstance(error, AckboxError):
+        return error
+    return translate(error, path) if isinstance(error, apsw.Error) else _died(error)
 
 
 def _died(error: BaseException) -> AckboxError:

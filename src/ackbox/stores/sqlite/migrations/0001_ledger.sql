@@ -1,7 +1,7 @@
--- The ledger. `payload` stands last: SQLite walks a large value's overflow pages to reach any column
+-- The ledger. AUTOINCREMENT: a number is never given twice, whatever was pruned. `payload` stands last: SQLite walks a large value's overflow pages to reach any column
 -- behind it. Times are text of fixed width, so that text order is time order (W9).
 CREATE TABLE events (
-    ledger_id           INTEGER PRIMARY KEY,
+    ledger_id           INTEGER PRIMARY KEY AUTOINCREMENT,
     id                  TEXT NOT NULL,
     source              TEXT NOT NULL,
     idempotency_key     TEXT NOT NULL,

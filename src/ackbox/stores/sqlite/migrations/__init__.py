@@ -30,10 +30,11 @@ class Migration(Struct, frozen=True):
 
 
 def all_migrations() -> list[Migration]:
-    found = []
-    for file in files(__package__).iterdir():
-        if match := _FILE.match(file.name):
-            found.append(Migration(int(match[1]), match[2], file.read_text("utf-8")))
+    found = [
+        Migration(int(match[1]), match[2], file.read_text("utf-8"))
+        for file in files(__package__).iterdir()
+        if (match := _FILE.match(file.name))
+    ]
     return sorted(found, key=lambda migration: migration.version)
 
 

@@ -5,11 +5,21 @@ INSERT INTO events (
     created_at, updated_at, last_seen_at
 )
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (source, idempotency_key) DO UPDATE SET
-    ingest_count = ingest_count + 1,
-    conflict_count = conflict_count + (payload_sha256 <> excluded.payload_sha256),
-    last_seen_at = max(last_seen_at, excluded.last_seen_at)
-RETURNING source, idempotency_key, id, status, created_at, payload_sha256
+ON CONFLICT (source, idempotency_key) DO NOTHING
+
+-- name: kept
+SELECT json_group_array(json_array(
+    source, idempotency_key, ledger_id, events.id, status, created_at, hex(payload_sha256)))
+FROM json_each(:keys) AS asked
+JOIN events ON source = asked.value ->> 0 AND idempotency_key = asked.value ->> 1
+
+-- name: count_repeats
+UPDATE events SET
+    ingest_count = ingest_count + (repeat.value ->> 1),
+    conflict_count = conflict_count + (repeat.value ->> 2),
+    last_seen_at = max(last_seen_at, repeat.value ->> 3)
+FROM json_each(:repeats) AS repeat
+WHERE ledger_id = repeat.value ->> 0
 
 -- name: tally
 UPDATE tallies SET events = events + :change WHERE status = :status
