@@ -137,6 +137,7 @@ def _set_pragmas(connection: apsw.Connection, durability: str) -> None:
     connection.pragma("fullfsync", True)
     connection.pragma("foreign_keys", True)
     connection.pragma("cache_size", -_CACHE_KIBIBYTES)
+    connection.pragma("temp_store", "memory")  # a savepoint's undo log would be a file otherwise
     connection.pragma("journal_size_limit", _WAL_BYTES_KEPT)
     connection.wal_autocheckpoint(0)  # the writer decides when
 

@@ -255,6 +255,13 @@ class Writer:
 
 
 def _run_each(connection: apsw.Connection, jobs: Sequence[Job[Any]]) -> None:
+    """A job with the transaction to itself needs no savepoint, and pays for none."""
+    if len(jobs) == 1:
+        try:
+            jobs[0].result = jobs[0].operation(connection)
+        except Exception as error:
+            raise TransactionLost(_ours(error, connection.filename)) from error
+        return
     for job in jobs:
         connection.execute("SAVEPOINT job")
         try:
