@@ -2,6 +2,7 @@
 
 AckboxError
 ├── SettingError            a setting is wrong; the process does not start
+├── CommandFailed           a command could not do what it was asked to
 ├── InvalidEvent            what a sender handed over cannot be an event
 ├── NotAccepted             the event was not taken; nothing was stored, the sender should retry
 │   ├── Overloaded          too much is waiting already (W7)
@@ -24,6 +25,10 @@ class AckboxError(Exception):
 
 class SettingError(AckboxError):
     """A setting is wrong."""
+
+
+class CommandFailed(AckboxError):
+    """A command could not do what it was asked to."""
 
 
 class InvalidEvent(AckboxError):

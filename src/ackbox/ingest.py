@@ -42,14 +42,13 @@ class Limits(Struct, frozen=True):
 class Parcel:
     """Envelopes that were handed over together, and who waits for them."""
 
-    __slots__ = ("admitted", "arrived", "envelopes", "size", "waiter")
+    __slots__ = ("admitted", "arrived", "envelopes", "waiter")
 
     def __init__(
         self, envelopes: Sequence[Envelope], waiter: asyncio.Future[list[Receipt]], arrived: float
     ) -> None:
         self.envelopes = envelopes
         self.admitted = len(envelopes)
-        self.size = sum(len(envelope.payload) for envelope in envelopes)
         self.waiter = waiter
         self.arrived = arrived
 
@@ -190,8 +189,9 @@ class Ingest:
         while self._parcels and events < _BATCH_EVENTS and size < _BATCH_BYTES:
             parcel = self._parcels.popleft()
             batch.append(parcel)
-            events += len(parcel.envelopes)
-            size += parcel.size
+            for envelope in parcel.envelopes:
+                events += 1
+                size += len(envelope.payload)
         if not self._parcels:
             self._bell.clear()
         return batch

@@ -20,6 +20,7 @@ RandomBits = Callable[[int], int]
 """`random.getrandbits`, or a test's own."""
 
 NAME_LIMIT = 255
+_UUID_7 = 7 << 76 | 2 << 62
 _RAND_B = (1 << 62) - 1
 _SQL_INTEGER = range(-(1 << 63), 1 << 63)
 
@@ -113,9 +114,10 @@ class Order(StrEnum):
 
 
 class EventFilter(Struct, frozen=True):
-    """Which events to list. `None` means: any."""
+    """Which events to list. `None` means: any. `retrying`: only those that have run and failed."""
 
     status: Status | None = None
+    retrying: bool = False
     source: str | None = None
     event_type: str | None = None
     since: datetime | None = None
@@ -154,13 +156,28 @@ class BackupProgress(Struct, frozen=True):
     total_pages: int
 
 
+class Verdict(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+class Finding(Struct, frozen=True):
+    """What `ackbox doctor` has to say of one thing; unless all is well, `remedy` says what to do."""
+
+    about: str
+    verdict: Verdict
+    detail: str
+    remedy: str | None = None
+
+
 def new_event_id(now: datetime, random_bits: RandomBits) -> EventId:
     """UUIDv7 (RFC 9562): 48 bits of milliseconds, then 74 bits of chance."""
-    millis = int(now.timestamp() * 1000)
     chance = random_bits(74)
-    head = f"{millis:012x}7{chance >> 62:03x}"
-    tail = f"{(chance & _RAND_B) | 1 << 63:016x}"
-    return EventId(f"{head[:8]}-{head[8:12]}-{head[12:]}-{tail[:4]}-{tail[4:]}")
+    millis = int(now.timestamp() * 1000)
+    bits = millis << 80 | _UUID_7 | (chance >> 62) << 64 | chance & _RAND_B
+    text = f"{bits:032x}"
+    return EventId(f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}")
 
 
 def to_text(moment: datetime) -> str:
@@ -173,6 +190,22 @@ def to_text(moment: datetime) -> str:
 
 def from_text(text: str) -> datetime:
     return datetime.fromisoformat(text)
+
+
+def filter_by_status(name: str) -> EventFilter | None:
+    """By a status, or by its name in messaging; None if it is neither. An `error` is an event that
+    waits for another run after one that failed."""
+    match name:
+        case "received":
+            return EventFilter(status=Status.PENDING)
+        case "error":
+            return EventFilter(status=Status.PENDING, retrying=True)
+        case "processed":
+            return EventFilter(status=Status.COMPLETED)
+        case "dead_letter":
+            return EventFilter(status=Status.FAILED)
+        case _:
+            return EventFilter(status=Status(name)) if name in list(Status) else None
 
 
 def fingerprint(payload: bytes) -> bytes:

@@ -67,6 +67,10 @@ class Reader(Protocol):
 
     async def event_by_key(self, source: str, idempotency_key: str) -> EventRecord | None: ...
 
+    async def ids_starting(self, prefix: str, *, limit: int) -> list[EventId]:
+        """The first few ids that begin with these characters: people type no whole UUID."""
+        ...
+
     async def payload(self, event_id: EventId) -> bytes | None:
         """The exact bytes."""
         ...

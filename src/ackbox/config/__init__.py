@@ -14,7 +14,7 @@ an `errors.SettingError` of one line that names the variable, the value and what
 """
 
 from ackbox.config.loading import load, load_from_process
-from ackbox.config.origins import SettingOrigin, explain
+from ackbox.config.origins import SettingOrigin, explain, explain_process
 from ackbox.config.quantities import parse_duration, parse_size, show_duration, show_size
 from ackbox.config.settings import Settings, cautions, choose_log_format
 
@@ -24,6 +24,7 @@ __all__ = [
     "cautions",
     "choose_log_format",
     "explain",
+    "explain_process",
     "load",
     "load_from_process",
     "parse_duration",

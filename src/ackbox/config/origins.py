@@ -1,5 +1,6 @@
 """Each setting with where it came from, for `ackbox config`."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,10 @@ class SettingOrigin:
     value: str  # secrets, and passwords inside addresses, are masked
     origin: str  # "default", "environment", or the name of the settings file
     secret: bool
+
+
+def explain_process() -> list[SettingOrigin]:
+    return explain(os.environ, directory=Path())
 
 
 def explain(environ: Mapping[str, str], *, directory: Path) -> list[SettingOrigin]:

@@ -14,6 +14,7 @@ import structlog
 
 from ackbox.model import Envelope, Receipt, ReceiptKind, Status
 from ackbox.telemetry import (
+    Answered,
     Checkpointed,
     Fact,
     Recorded,
@@ -60,6 +61,8 @@ class LogObserver:
         self._quiet_until = 0.0
 
     def observe(self, fact: Fact) -> None:
+        if isinstance(fact, Answered):
+            return
         match fact:
             case Recorded():
                 if self._events_wanted:

@@ -43,7 +43,7 @@ class PrometheusMetrics:
         self._sources = sources
         self._received: Counter[tuple[str, str]] = Counter()
         self._refused: Counter[str] = Counter()
-        self._answered: Counter[tuple[str, str]] = Counter()
+        self._answered: Counter[tuple[str, int]] = Counter()
         self._record_failures = 0
         self._troubles = 0
         self._in_trouble = 0
@@ -58,22 +58,14 @@ class PrometheusMetrics:
         self._registry.register(self)
 
     def observe(self, fact: Fact) -> None:
-        match fact:
-            case Answered(route, status):
-                self._answered[route, str(status)] += 1
-            case Recorded():
-                self._count_recorded(fact)
-            case Committed(_, seconds):
-                self._commit_seconds.add(seconds)
-            case Refused(reason):
-                self._refused[reason] += 1
-            case Measured():
-                self._measured = fact
-            case Checkpointed(seconds, pages, _):
-                self._checkpoint_seconds.add(seconds)
-                self._wal_pages = pages
-            case _:
-                self._observe_rare(fact)
+        if isinstance(fact, Answered):
+            self._answered[fact.route, fact.status] += 1
+        elif isinstance(fact, Recorded):
+            self._count_recorded(fact)
+        elif isinstance(fact, Committed):
+            self._commit_seconds.add(fact.seconds)
+        else:
+            self._observe_rare(fact)
 
     def render(self) -> bytes:
         return generate_latest(self._registry)
@@ -88,6 +80,20 @@ class PrometheusMetrics:
 
     def _observe_rare(self, fact: Fact) -> None:
         match fact:
+            case Refused(reason):
+                self._refused[reason] += 1
+            case Measured():
+                self._measured = fact
+            case Checkpointed(seconds, pages, _):
+                self._checkpoint_seconds.add(seconds)
+                self._wal_pages = pages
+            case Started():
+                self._started = fact
+            case _:
+                self._observe_trouble(fact)
+
+    def _observe_trouble(self, fact: Fact) -> None:
+        match fact:
             case RecordFailed():
                 self._record_failures += 1
             case StoreTrouble():
@@ -95,8 +101,6 @@ class PrometheusMetrics:
                 self._in_trouble = 1
             case StoreRecovered():
                 self._in_trouble = 0
-            case Started():
-                self._started = fact
             case _:
                 pass
 
@@ -126,8 +130,8 @@ class PrometheusMetrics:
         answered = CounterMetricFamily(
             "ackbox_http_answers", "HTTP answers, by route and status.", labels=("route", "status")
         )
-        for labels, count in self._answered.items():
-            answered.add_metric(labels, count)
+        for (route, status), count in self._answered.items():
+            answered.add_metric((route, str(status)), count)
         yield answered
         yield self._accept_seconds.metric(
             "ackbox_accept_seconds", "From taking an event to knowing that it is durable."

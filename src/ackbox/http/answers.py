@@ -8,7 +8,7 @@ from ackbox.model import Envelope, Receipt, ReceiptKind, to_text
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
-_JSON = (b"content-type", b"application/json")
+JSON = (b"content-type", b"application/json")
 _PROBLEM = (b"content-type", CONTENT_TYPE)
 
 
@@ -49,17 +49,8 @@ def accepted_line(envelope: Envelope, receipt: Receipt) -> bytes:
 
 
 async def send_answer(
-    send: Send, status: int, body: bytes, request_id: str, extra: Headers = ()
+    send: Send, status: int, body: bytes, request_id: str, headers: Headers = (JSON,)
 ) -> int:
-    return await _send(send, status, body, (_JSON, *extra), request_id)
-
-
-async def send_problem(send: Send, error: HttpError, request_id: str) -> int:
-    body = problem_body(error.status, str(error), request_id)
-    return await _send(send, error.status, body, (_PROBLEM, *error.headers), request_id)
-
-
-async def _send(send: Send, status: int, body: bytes, headers: Headers, request_id: str) -> int:
     await send(
         {
             "type": "http.response.start",
@@ -73,3 +64,8 @@ async def _send(send: Send, status: int, body: bytes, headers: Headers, request_
     )
     await send({"type": "http.response.body", "body": body})
     return status
+
+
+async def send_problem(send: Send, error: HttpError, request_id: str) -> int:
+    body = problem_body(error.status, str(error), request_id)
+    return await send_answer(send, error.status, body, request_id, (_PROBLEM, *error.headers))

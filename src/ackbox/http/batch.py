@@ -17,7 +17,7 @@ from ackbox.http.requests import (
     Send,
     announced_length,
     body_chunks,
-    check_encoding,
+    check_headers,
     too_large,
 )
 from ackbox.ingest import Ingest
@@ -41,7 +41,7 @@ class BatchRoute:
     async def post(
         self, headers: dict[bytes, bytes], request_id: str, receive: Receive, send: Send
     ) -> int:
-        check_encoding(headers)
+        check_headers(headers)
         ingest = self._runtime.ingest
         length = announced_length(headers, self._max_batch)
         held = self._max_batch if length is None else length

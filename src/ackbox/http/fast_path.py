@@ -8,7 +8,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 from ackbox.errors import AckboxError
-from ackbox.http.answers import Headers, accepted_body, http_status, send_answer, send_problem
+from ackbox.http.answers import JSON, Headers, accepted_body, http_status, send_answer, send_problem
 from ackbox.http.batch import BatchRoute
 from ackbox.http.envelopes import EnvelopeReader
 from ackbox.http.guard import CHALLENGE, authorized
@@ -20,7 +20,7 @@ from ackbox.http.requests import (
     Scope,
     Send,
     announced_length,
-    check_encoding,
+    check_headers,
     local_path,
     read_body,
     read_headers,
@@ -32,7 +32,8 @@ from ackbox.telemetry import Answered
 
 Route = Callable[[dict[bytes, bytes], str, Receive, Send], Awaitable[int]]
 
-_CONFLICT: Headers = ((b"ackbox-conflict", b"true"),)
+_PLAIN: Headers = (JSON,)
+_CONFLICT: Headers = (JSON, (b"ackbox-conflict", b"true"))
 _UNAUTHORIZED = HttpError(401, "Send INGEST_TOKEN as `Authorization: Bearer ...`.", CHALLENGE)
 
 
@@ -60,11 +61,12 @@ class FastPath:
     async def _answer(
         self, path: str, route: Route, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        made_id = request_id(None, random.getrandbits)
+        headers = read_headers(scope)
+        made_id = request_id(headers.get(b"x-request-id"), random.getrandbits)
         try:
-            headers = read_headers(scope)
-            made_id = request_id(headers.get(b"x-request-id"), random.getrandbits)
-            if not authorized(headers.get(b"authorization"), self._token):
+            if self._token is not None and not authorized(
+                headers.get(b"authorization"), self._token
+            ):
                 raise _UNAUTHORIZED
             status = await route(headers, made_id, receive, send)
         except ClientGone:
@@ -78,7 +80,7 @@ class FastPath:
     async def _post(
         self, headers: dict[bytes, bytes], made_id: str, receive: Receive, send: Send
     ) -> int:
-        check_encoding(headers)
+        check_headers(headers)
         ingest = self._runtime.ingest
         length = announced_length(headers, self._max_body)
         held = self._max_body if length is None else length
@@ -91,7 +93,7 @@ class FastPath:
             receipt = await ingest.accept(envelope)
         finally:
             ingest.give_back_bytes(held)
-        extra = _CONFLICT if receipt.kind is ReceiptKind.CONFLICT else ()
+        extra = _CONFLICT if receipt.kind is ReceiptKind.CONFLICT else _PLAIN
         body = accepted_body(envelope, receipt)
         return await send_answer(send, http_status(receipt), body, made_id, extra)
 

@@ -27,6 +27,7 @@ _READ = frozenset(
         b"x-request-id",
     )
 )
+_TWICE = b""  # no header has this name
 _REQUEST_ID = re.compile(rb"[\w.:/+=-]{1,128}", re.ASCII)
 
 
@@ -35,11 +36,11 @@ class ClientGone(Exception):
 
 
 def read_headers(scope: Scope) -> dict[bytes, bytes]:
-    """The headers the fast path looks at. One that stands twice with two values is refused."""
+    """The headers the fast path looks at; one that stands twice with two values is noted."""
     found: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         if name in _READ and found.setdefault(name, value) != value:
-            raise HttpError(400, f"The header {name.decode()} is given twice with two values.")
+            found[_TWICE] = name
     return found
 
 
@@ -50,11 +51,15 @@ def request_id(given: bytes | None, random_bits: RandomBits) -> str:
     return f"{random_bits(64):016x}"
 
 
-def check_encoding(headers: dict[bytes, bytes]) -> None:
-    encoding = headers.get(b"content-encoding", b"identity")
-    if encoding.strip().lower() not in (b"identity", b""):
+def check_headers(headers: dict[bytes, bytes]) -> None:
+    """What no body can make good."""
+    if _TWICE in headers:
+        name = headers[_TWICE].decode()
+        raise HttpError(400, f"The header {name} is given twice with two values.")
+    encoding = headers.get(b"content-encoding")
+    if encoding is not None and encoding.strip().lower() not in (b"identity", b""):
         raise HttpError(415, "Content-Encoding must be identity: send the body uncompressed.")
-    if headers.get(b"content-type", b"").lower().startswith(b"multipart/"):
+    if headers.get(b"content-type", b"")[:10].lower() == b"multipart/":
         raise HttpError(415, "Content-Type must not be multipart: send JSON.")
 
 

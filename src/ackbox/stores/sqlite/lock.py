@@ -3,11 +3,15 @@
 import fcntl
 import os
 from pathlib import Path
+from time import sleep
 
 import msgspec
 from msgspec import Struct
 
 from ackbox.errors import LedgerInUse, StoreError
+
+_TRIES = 3
+_SECONDS_BETWEEN_TRIES = 0.01
 
 
 class Holder(Struct, frozen=True):
@@ -26,11 +30,9 @@ class LedgerLock:
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StoreError(_cannot_lock(self._path, error)) from error
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not _take(self._fd):
             os.close(self._fd)
-            raise LedgerInUse(_in_use(ledger, read_holder(ledger))) from None
+            raise LedgerInUse(_in_use(ledger, read_holder(ledger)))
         self.describe(None)
 
     def describe(self, url: str | None) -> None:
@@ -49,12 +51,39 @@ def lock_path(ledger: Path) -> Path:
     return ledger.with_name(ledger.name + ".lock")
 
 
+def find_holder(ledger: Path) -> Holder | None:
+    """Who holds the lock now; None if nobody does, whatever its file still says."""
+    try:
+        fd = os.open(lock_path(ledger), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return read_holder(ledger)
+    finally:
+        os.close(fd)
+    return None
+
+
 def read_holder(ledger: Path) -> Holder | None:
     """Who holds the lock according to its file; None if nobody wrote there."""
     try:
         return msgspec.json.decode(lock_path(ledger).read_bytes(), type=Holder)
     except (OSError, msgspec.DecodeError):
         return None
+
+
+def _take(fd: int) -> bool:
+    """Tries more than once: who looks for a holder has a shared lock for an instant."""
+    for _ in range(_TRIES):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            sleep(_SECONDS_BETWEEN_TRIES)
+        else:
+            return True
+    return False
 
 
 def _in_use(ledger: Path, holder: Holder | None) -> str:

@@ -52,6 +52,11 @@ class SqliteReader:
 
         return await self._read(read)
 
+    async def ids_starting(self, prefix: str, *, limit: int) -> list[EventId]:
+        asked = {"prefix": prefix, "limit": limit}
+        rows = await self._read(lambda run: run("ids_by_prefix", asked))
+        return [EventId(row[0]) for row in rows]
+
     async def payload(self, event_id: EventId) -> bytes | None:
         rows = await self._read(lambda run: run("payload", {"id": event_id}))
         return rows[0][0] if rows else None
@@ -121,6 +126,7 @@ def _question(where: EventFilter, order: Order, limit: int, cursor: int | None) 
         "window": limit if exact else max(_WINDOW, limit),
         "limit": limit,
         "status": where.status,
+        "retrying": where.retrying,
         "source": where.source,
         "event_type": where.event_type,
         "since": to_text(where.since) if where.since else None,

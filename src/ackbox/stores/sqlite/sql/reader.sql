@@ -9,6 +9,9 @@ FROM events WHERE id IN (SELECT value FROM json_each(:ids))
 -- name: id_by_key
 SELECT id FROM events WHERE source = :source AND idempotency_key = :idempotency_key
 
+-- name: ids_by_prefix
+SELECT id FROM events WHERE id >= :prefix AND id < :prefix || 'g' ORDER BY id LIMIT :limit
+
 -- name: payload
 SELECT payload FROM events WHERE id = :id
 
@@ -36,6 +39,7 @@ FROM (SELECT count(*) AS rows, min(ledger_id) AS edge FROM candidates) AS seen
 LEFT JOIN (
     SELECT ledger_id, id FROM candidates CROSS JOIN events USING (ledger_id)
     WHERE (:status IS NULL OR status = :status)
+      AND (NOT :retrying OR attempts > 0)
       AND (:source IS NULL OR source = :source)
       AND (:event_type IS NULL OR event_type = :event_type)
       AND (:since IS NULL OR created_at >= :since)
@@ -68,6 +72,7 @@ FROM (SELECT count(*) AS rows, max(ledger_id) AS edge FROM candidates) AS seen
 LEFT JOIN (
     SELECT ledger_id, id FROM candidates CROSS JOIN events USING (ledger_id)
     WHERE (:status IS NULL OR status = :status)
+      AND (NOT :retrying OR attempts > 0)
       AND (:source IS NULL OR source = :source)
       AND (:event_type IS NULL OR event_type = :event_type)
       AND (:since IS NULL OR created_at >= :since)
