@@ -1,8 +1,9 @@
 """The composition root: the only module that sees concrete stores and exporters."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 import apsw
 
@@ -10,7 +11,11 @@ from ackbox.config import Settings, choose_log_format
 from ackbox.errors import AckboxError, SettingError
 from ackbox.exporters.logs import LogObserver, set_up_logging
 from ackbox.exporters.prometheus import CONTENT_TYPE, PrometheusMetrics
-from ackbox.model import Clock
+from ackbox.model import BackupProgress, Clock, Finding
+from ackbox.ports import Reader
+from ackbox.stores.sqlite import doctor, offline
+from ackbox.stores.sqlite.lock import Holder, find_holder
+from ackbox.stores.sqlite.migrations import Migration
 from ackbox.stores.sqlite.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore, open_store
 from ackbox.telemetry import to_all
@@ -48,6 +53,56 @@ class App:
 
     def open_reader(self) -> SqliteReader:
         return SqliteReader(self.settings.db_path)
+
+
+def open_ledger_to_read(settings: Settings) -> Reader:
+    """Whether or not a server runs; raises `StoreError` unless this release can read it."""
+    path = _ledger_path(settings)
+    offline.assert_readable(path)
+    return SqliteReader(path)
+
+
+def running_server(settings: Settings) -> Holder | None:
+    """The process that holds the ledger now."""
+    return find_holder(_ledger_path(settings))
+
+
+def copy_ledger(settings: Settings, target: Path) -> AsyncGenerator[BackupProgress, None]:
+    """Without a server; raises `LedgerInUse` if one runs."""
+    path = _ledger_path(settings)
+    return offline.copy_ledger(path, target, durability=settings.durability)
+
+
+def migrate_ledger(settings: Settings) -> list[str]:
+    """Returns what was applied; raises `LedgerInUse` if a server runs."""
+    path = _ledger_path(settings)
+    return _names(offline.migrate(path, durability=settings.durability))
+
+
+def pending_migrations(settings: Settings) -> list[str]:
+    return _names(offline.pending_migrations(_ledger_path(settings)))
+
+
+def schema_sql() -> str:
+    return offline.schema_sql()
+
+
+def examine_ledger(settings: Settings, *, mounts: str, clock: Clock = utc_now) -> Iterator[Finding]:
+    return doctor.examine(_ledger_path(settings), now=clock(), mounts=mounts)
+
+
+def examine_ledger_deep(settings: Settings, tick: Callable[[float], None]) -> Iterator[Finding]:
+    return doctor.examine_deep(_ledger_path(settings), tick)
+
+
+def _ledger_path(settings: Settings) -> Path:
+    """Of the file itself: what lies beside it does not lie beside a link to it."""
+    refuse_what_is_not_built(settings)
+    return settings.db_path.resolve()
+
+
+def _names(migrations: Sequence[Migration]) -> list[str]:
+    return [f"{migration.version:04} {migration.name}" for migration in migrations]
 
 
 def refuse_what_is_not_built(settings: Settings) -> None:

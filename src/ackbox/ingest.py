@@ -12,6 +12,7 @@ from time import monotonic
 from msgspec import Struct
 
 from ackbox.errors import (
+    AckboxError,
     InvalidEvent,
     OutcomeUnknown,
     Overloaded,
@@ -65,6 +66,7 @@ class Ingest:
         observe: Observer,
         uniform: Uniform,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        monotonic: Callable[[], float] = monotonic,
         pumps: int = 1,
     ) -> None:
         self._ledger = ledger
@@ -73,6 +75,7 @@ class Ingest:
         self._observe = observe
         self._uniform = uniform
         self._sleep = sleep
+        self._monotonic = monotonic
         self._held_bytes = 0
         self._admitted = 0
         self._failing_since: float | None = None
@@ -91,6 +94,8 @@ class Ingest:
 
     async def accept_many(self, envelopes: Sequence[Envelope]) -> list[Receipt]:
         """All of them, or `NotAccepted` for all."""
+        if not envelopes:
+            return []
         self._admit(len(envelopes))
         return await self._hand_over(envelopes)
 
@@ -126,7 +131,7 @@ class Ingest:
     def critical(self) -> bool:
         """Past the budget of L9: the process goes on, and says so."""
         since = self._failing_since
-        return since is not None and monotonic() - since > _BUDGET_SECONDS
+        return since is not None and self._monotonic() - since > _BUDGET_SECONDS
 
     @property
     def buffered(self) -> tuple[int, int]:
@@ -138,17 +143,22 @@ class Ingest:
         self._closed = reason
 
     async def close(self) -> None:
-        """Make durable what was taken, then stop."""
+        """Make durable what was taken, then stop. A ledger that hangs is not waited for longer than
+        any caller would."""
         self.refuse_new("The inbox is shutting down.")
         await self._drained()
         self._expiry.cancel()
         for pump in self._pumps:
             pump.cancel()
         await asyncio.gather(*self._pumps, return_exceptions=True)
+        self._fail(list(self._parcels), Stopped("The inbox has shut down."))
+        self._parcels.clear()
 
     async def _drained(self) -> None:
-        while self._admitted:  # noqa: ASYNC110 - an event set by every batch would cost the hot path
-            await asyncio.sleep(_DRAIN_SECONDS)
+        """An event set by every batch would cost the hot path."""
+        end = self._monotonic() + self._limits.timeout
+        while self._admitted and self._monotonic() < end:
+            await self._sleep(_DRAIN_SECONDS)
 
     def _admit(self, events: int) -> None:
         if self._closed is not None:
@@ -167,7 +177,7 @@ class Ingest:
         return Overloaded(f"{what}; try again soon.")
 
     def _hand_over(self, envelopes: Sequence[Envelope]) -> asyncio.Future[list[Receipt]]:
-        now = monotonic()
+        now = self._monotonic()
         waiter: asyncio.Future[list[Receipt]] = self._loop.create_future()
         self._parcels.append(Parcel(envelopes, waiter, now))
         self._deadlines.append((now + self._limits.timeout, waiter))
@@ -180,7 +190,11 @@ class Ingest:
             batch = self._take()
             try:
                 await self._store(batch)
+            except asyncio.CancelledError:
+                self._fail(batch, Stopped("The inbox has shut down."))
+                raise
             except Exception as error:  # noqa: BLE001 - a supervised loop: recorded, and it goes on
+                self._note_failure(_events(batch), error, retrying=False)
                 self._fail(batch, Unavailable(f"{type(error).__name__}: {error}"))
 
     def _take(self) -> list[Parcel]:
@@ -203,8 +217,11 @@ class Ingest:
             envelopes = [envelope for parcel in batch for envelope in parcel.envelopes]
             try:
                 receipts = await self._ledger.record(envelopes)
-            except (OutcomeUnknown, InvalidEvent) as error:
+            except InvalidEvent as error:
                 await self._isolate(batch, error)
+                return
+            except (OutcomeUnknown, Stopped) as error:
+                self._give_up(batch, error)
                 return
             except Unavailable as error:
                 self._note_failure(len(envelopes), error, retrying=True)
@@ -213,28 +230,32 @@ class Ingest:
                 self._resolve(batch, envelopes, receipts)
                 return
 
-    async def _isolate(self, batch: list[Parcel], error: OutcomeUnknown | InvalidEvent) -> None:
+    async def _isolate(self, batch: list[Parcel], error: InvalidEvent) -> None:
         """A batch with something in it that can never be stored is stored parcel by parcel."""
-        if isinstance(error, OutcomeUnknown) or len(batch) == 1:
-            self._note_failure(len(batch), error, retrying=False)
-            self._fail(batch, error)
+        if len(batch) == 1:
+            self._give_up(batch, error)
             return
         for parcel in batch:
             await self._store([parcel])
 
+    def _give_up(self, batch: list[Parcel], error: AckboxError) -> None:
+        self._note_failure(_events(batch), error, retrying=False)
+        self._fail(batch, error)
+
     def _still_wanted(self, batch: list[Parcel]) -> list[Parcel]:
+        self._answer_late()
         for parcel in batch:
             if parcel.waiter.done():
                 self._dismiss(parcel)
         return [parcel for parcel in batch if parcel.admitted]
 
     def _patience(self, batch: list[Parcel]) -> float:
-        return max(batch[-1].arrived + self._limits.timeout - monotonic(), 0.0)
+        return max(batch[-1].arrived + self._limits.timeout - self._monotonic(), 0.0)
 
     def _resolve(
         self, batch: list[Parcel], envelopes: Sequence[Envelope], receipts: Sequence[Receipt]
     ) -> None:
-        now = monotonic()
+        now = self._monotonic()
         self._failing_since = None
         self._backlog += sum(receipt.kind is ReceiptKind.NEW for receipt in receipts)
         start = 0
@@ -261,12 +282,16 @@ class Ingest:
 
     def _note_failure(self, events: int, error: Exception, *, retrying: bool) -> None:
         if not isinstance(error, InvalidEvent) and self._failing_since is None:
-            self._failing_since = monotonic()
+            self._failing_since = self._monotonic()
         self._observe(RecordFailed(events, str(error), retrying))
 
     def _expire(self) -> None:
         """Nobody waits longer than the time-out, whatever the ledger does."""
-        now = monotonic()
+        self._answer_late()
+        self._expiry = self._loop.call_later(_EXPIRY_SECONDS, self._expire)
+
+    def _answer_late(self) -> None:
+        now = self._monotonic()
         while self._deadlines and (self._deadlines[0][1].done() or self._deadlines[0][0] <= now):
             _, waiter = self._deadlines.popleft()
             if not waiter.done():
@@ -274,4 +299,7 @@ class Ingest:
                 waiter.set_exception(
                     Unavailable("The database did not answer in time.", retry_after=5)
                 )
-        self._expiry = self._loop.call_later(_EXPIRY_SECONDS, self._expire)
+
+
+def _events(batch: Sequence[Parcel]) -> int:
+    return sum(len(parcel.envelopes) for parcel in batch)

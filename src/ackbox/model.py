@@ -163,7 +163,7 @@ class Verdict(StrEnum):
 
 
 class Finding(Struct, frozen=True):
-    """What `ackbox doctor` has to say of one thing; unless all is well, `remedy` says what to do."""
+    """What `ackbox doctor` says of one thing; unless all is well, `remedy` says what to do."""
 
     about: str
     verdict: Verdict

@@ -7,6 +7,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from ackbox.app import App
+from ackbox.config import cautions
 from ackbox.errors import AckboxError, Stopped
 from ackbox.ingest import Ingest, Limits
 from ackbox.ports import Reader, Store, Upkeep
@@ -46,6 +47,8 @@ class Runtime:
     async def start(self) -> None:
         """Pragmas asserted and migrations verified as the store opens; then what is there is looked
         at, and only then does the door open."""
+        for caution in cautions(self.settings):
+            self.logger.warning("caution", reason=caution)
         self._store = store = await self._app.open_store(self._fail)
         self._reader = reader = self._app.open_reader()
         stats = await reader.stats()
@@ -86,6 +89,7 @@ class Runtime:
     def announce(self, url: str) -> None:
         """Where this process answers, once that is known."""
         self.upkeep.announce(url)
+        self.logger.info("listening", url=url)
 
     @property
     def ingest(self) -> Ingest:

@@ -1,27 +1,34 @@
 """The command line. Commands import what they need when they run, so that `--help` stays fast."""
 
+import errno
+import os
 import sys
+from io import TextIOWrapper
+from typing import Annotated
 
 import typer
 
 from ackbox import __version__
-from ackbox.cli import events, ledger, running, sending, settings
+from ackbox.cli import checkup, copying, events, migration, running, sending, settings
+from ackbox.cli.output import warn
 from ackbox.errors import AckboxError
+
+_UNWRITTEN = "The output could not be written: there is no room for it."
 
 app = typer.Typer(
     name="ackbox",
-    help="A durable inbox for webhooks and events.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 app.command("serve")(running.serve)
 app.command("send")(sending.send)
 app.add_typer(events.app, name="events")
 app.command("config")(settings.config)
-app.command("migrate")(ledger.migrate)
-app.command("backup")(ledger.backup)
-app.command("doctor")(ledger.doctor)
+app.command("migrate")(migration.migrate)
+app.command("backup")(copying.backup)
+app.command("doctor")(checkup.doctor)
 
 
 def _show_version(wanted: bool) -> None:
@@ -31,18 +38,50 @@ def _show_version(wanted: bool) -> None:
 
 
 @app.callback()
-def _root(
-    version: bool = typer.Option(
-        False, "--version", callback=_show_version, is_eager=True, help="Show the version."
-    ),
+def _about(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
 ) -> None:
-    pass
+    """A durable inbox for webhooks and events."""
 
 
 def main() -> None:
     """The entry point: an error of ours is one line on standard error and exit code 1."""
+    sys.exit(_flushed(_run()))
+
+
+def _run() -> int:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # whatever the locale can or cannot show
     try:
         app()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
     except AckboxError as error:
-        typer.echo(f"ackbox: {error}", err=True)
-        sys.exit(1)
+        return _fail(str(error))
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            return _fail(_UNWRITTEN)
+        raise
+    return 0
+
+
+def _flushed(code: int) -> int:
+    """Whoever read our output may be gone, as `head` soon is: that is no error to tell of."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            return _fail(_UNWRITTEN)
+    return code
+
+
+def _fail(reason: str) -> int:
+    warn(f"ackbox: {reason}")
+    return 1

@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,20 +16,22 @@ if TYPE_CHECKING:
 def serve(
     target: Annotated[
         str | None,
-        typer.Argument(metavar="[MODULE:INBOX]", help="Your inbox, as in app:inbox."),
+        typer.Argument(
+            metavar="[MODULE:INBOX]", help="Your inbox, as in app:inbox; an empty one if not given."
+        ),
     ] = None,
     no_workers: Annotated[
         bool, typer.Option("--no-workers", help="Take events only; process none here.")
     ] = False,
 ) -> None:
-    """Take events over HTTP and keep them.
+    """Take events over HTTP and keep them, until SIGTERM or Ctrl-C.
 
     Settings come from the environment and ackbox.toml; `ackbox config` shows them.
     """
     inbox = _load(target)
     if no_workers:
         inbox.settings = inbox.settings.model_copy(update={"worker_count": 0})
-    sys.exit(inbox.serve())
+    raise typer.Exit(inbox.serve())
 
 
 def _load(target: str | None) -> "Inbox":
@@ -36,18 +39,29 @@ def _load(target: str | None) -> "Inbox":
 
     if target is None:
         return Inbox()
-    module_name, colon, name = target.partition(":")
-    if not (module_name and colon and name):
-        raise SettingError(f"{target!r} must name a module and an inbox in it, as in app:inbox.")
+    module_name, _, name = target.partition(":")
+    if not name.isidentifier() or not _is_module_name(module_name):
+        raise SettingError(
+            f"{target} must name a module, not a file, and an inbox in it, as in app:inbox."
+        )
+    found = getattr(_import(module_name), name, None)
+    if isinstance(found, Inbox):
+        return found
+    what = "is not there" if found is None else f"is of type {type(found).__name__}"
+    raise SettingError(f"{target} must be an ackbox.Inbox, but it {what}.")
+
+
+def _is_module_name(name: str) -> bool:
+    return not name.endswith(".py") and all(part.isidentifier() for part in name.split("."))
+
+
+def _import(name: str) -> ModuleType:
     sys.path.insert(0, "")
     try:
-        found = getattr(importlib.import_module(module_name), name)
+        return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if error.name != module_name.partition(".")[0] and error.name != module_name:
-            raise
-        raise SettingError(f"There is no module {module_name!r} in the current folder.") from None
-    except AttributeError:
-        raise SettingError(f"The module {module_name!r} has no {name!r}.") from None
-    if not isinstance(found, Inbox):
-        raise SettingError(f"{target} is a {type(found).__name__}, not an ackbox.Inbox.")
-    return found
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # a module of theirs lacks one: the traceback says which
+        raise SettingError(
+            f"There is no module {error.name} in the current folder, nor among what is installed."
+        ) from None

@@ -16,9 +16,12 @@ from ackbox import __version__
 from ackbox.errors import AckboxError
 from ackbox.http.openapi import add_ingest_routes
 from ackbox.http.problems import HttpError, from_error, problem_body
-from ackbox.model import NAME_LIMIT, EventId, EventRecord, to_text
+from ackbox.http.requests import local_path
+from ackbox.model import NAME_LIMIT, EventId, EventRecord, check_name, to_text
 from ackbox.runtime import Runtime
 
+_ALLOWED = {"/webhooks": b"GET, POST", "/webhooks/batch": b"POST"}
+"""Where FastAPI does not know of the fast path."""
 _SHORT = Query(min_length=1, max_length=NAME_LIMIT)
 
 
@@ -41,7 +44,7 @@ class ReadyAnswer(BaseModel):
     ready: bool
 
 
-class BackupOrder(BaseModel):
+class BackupOrder(BaseModel, extra="forbid"):
     path: Annotated[str, Field(min_length=1, max_length=4096)]
 
 
@@ -52,6 +55,7 @@ def build_api(runtime: Runtime) -> FastAPI:
         description="A durable inbox for webhooks and events.",
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
         responses=_problems(401),
     )
     _add_webhooks(api, runtime)
@@ -63,6 +67,11 @@ def build_api(runtime: Runtime) -> FastAPI:
 
 
 def _add_webhooks(api: FastAPI, runtime: Runtime) -> None:
+    @api.get("/webhooks/batch", include_in_schema=False)
+    async def no_batch_to_get() -> None:
+        """Or `batch` would be taken for the id of an event."""
+        raise HTTPException(405)
+
     @api.get("/webhooks/{event_id}", responses=_problems(400, 404, 503), tags=["webhooks"])
     async def event_by_id(event_id: UUID) -> EventStatus:
         """Where an event stands, by the id that its acknowledgement gave."""
@@ -73,7 +82,9 @@ def _add_webhooks(api: FastAPI, runtime: Runtime) -> None:
         idempotency_key: Annotated[str, _SHORT], source: Annotated[str, _SHORT] = "webhooks"
     ) -> EventStatus:
         """Where an event stands, by its idempotency key."""
-        return _found(await runtime.reader.event_by_key(source, idempotency_key))
+        check_name("source", source)
+        key = check_name("idempotency_key", idempotency_key)
+        return _found(await runtime.reader.event_by_key(source, key))
 
 
 def _add_operations(api: FastAPI, runtime: Runtime) -> None:
@@ -108,8 +119,8 @@ def _add_backup(api: FastAPI, runtime: Runtime) -> None:
         """Copy the ledger into a new file on the server's machine; the answer is NDJSON that says
         how far it is, and its last line is `{"done": true}` or `{"error": "..."}`."""
         target = Path(order.path)
-        if not target.is_absolute():
-            raise HttpError(400, "path must be absolute.")
+        if not target.is_absolute() or "\0" in order.path:
+            raise HttpError(400, "path must be absolute, and must not contain NUL.")
         lines = _backup_lines(runtime, target)
         return StreamingResponse(lines, media_type="application/x-ndjson")
 
@@ -134,9 +145,16 @@ def _add_error_answers(api: FastAPI, runtime: Runtime) -> None:
         return await on_http_error(request, from_error(error))
 
     @api.exception_handler(HTTPException)
-    async def on_framework_error(_: Request, error: HTTPException) -> Response:
-        headers = {k.encode(): v.encode() for k, v in (error.headers or {}).items()}
-        return _problem(error.status_code, str(error.detail), headers)
+    async def on_framework_error(request: Request, error: HTTPException) -> Response:
+        headers = {k.lower().encode(): v.encode() for k, v in (error.headers or {}).items()}
+        path = local_path(request.scope)
+        detail = str(error.detail)
+        if error.status_code == 404:
+            detail = "There is nothing at this path."
+        elif error.status_code == 405:
+            headers[b"allow"] = _ALLOWED.get(path, headers.get(b"allow", b""))
+            detail = f"This path takes {headers[b'allow'].decode()} only."
+        return _problem(error.status_code, detail, headers)
 
     @api.exception_handler(RequestValidationError)
     async def on_bad_request(_: Request, error: RequestValidationError) -> Response:
@@ -161,9 +179,10 @@ def _found(event: EventRecord | None) -> EventStatus:
 
 
 def _first_flaw(error: RequestValidationError) -> str:
+    """In words, without what was sent."""
     flaw = error.errors()[0]
-    where = ".".join(str(part) for part in flaw["loc"][1:]) or "the body"
-    return f"{where}: {flaw['msg']}"
+    where = ".".join(part for part in flaw["loc"][1:] if isinstance(part, str)) or "the body"
+    return f"{where}: {flaw['msg'].partition(',')[0]}"
 
 
 def _problem(status: int, detail: str, headers: dict[bytes, bytes] | None = None) -> Response:

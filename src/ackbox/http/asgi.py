@@ -7,7 +7,18 @@ from ackbox.http.api import build_api
 from ackbox.http.fast_path import FastPath
 from ackbox.http.guard import OPEN_PATHS, check_operator
 from ackbox.http.problems import HttpError
-from ackbox.http.requests import Asgi, Message, Receive, Scope, Send, local_path, request_id
+from ackbox.http.requests import (
+    Asgi,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    check_length,
+    check_url,
+    limited,
+    local_path,
+    request_id,
+)
 from ackbox.runtime import Runtime
 from ackbox.telemetry import Answered
 
@@ -23,6 +34,7 @@ class Guarded:
 
     def __init__(self, runtime: Runtime, api: Asgi) -> None:
         self._token = runtime.settings.api_token
+        self._max_body = runtime.settings.max_body_bytes
         self._observe = runtime.observe
         self._api = api
 
@@ -31,10 +43,13 @@ class Guarded:
             await self._api(scope, receive, send)
             return
         path = local_path(scope)
-        made_id = request_id(dict(scope["headers"]).get(b"x-request-id"), random.getrandbits)
+        headers = dict(scope["headers"])
+        made_id = request_id(headers.get(b"x-request-id"), random.getrandbits)
         try:
             if path not in OPEN_PATHS:
                 check_operator(scope, self._token)
+            check_url(scope)
+            check_length(headers, self._max_body)
         except HttpError as error:
             self._count(path, await send_problem(send, error, made_id))
             return
@@ -49,7 +64,7 @@ class Guarded:
                 self._count(path, message["status"])
             await send(message)
 
-        await self._api(scope, receive, send_with_id)
+        await self._api(scope, limited(receive, self._max_body), send_with_id)
 
     def _count(self, path: str, status: int) -> None:
         self._observe(Answered(path if path in _ROUTES else "other", status))

@@ -5,26 +5,21 @@ answer only after sending everything never waits for us while we wait for it. It
 groups, and each group is answered when it is durable.
 """
 
-from collections.abc import AsyncIterator, Sequence
-from itertools import islice
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 from ackbox.errors import AckboxError, InvalidEvent
 from ackbox.http.answers import accepted_line
 from ackbox.http.envelopes import EnvelopeReader
 from ackbox.http.problems import from_error, problem_body
-from ackbox.http.requests import (
-    Receive,
-    Send,
-    announced_length,
-    body_chunks,
-    check_headers,
-    too_large,
-)
+from ackbox.http.requests import Receive, Send, check_headers, check_length, read_body
 from ackbox.ingest import Ingest
 from ackbox.model import Envelope
 from ackbox.runtime import Runtime
 
-_GROUP = 500
+_GROUP_LINES = 500
+_GROUP_BYTES = 1024 * 1024
+_PAUSE_SECONDS = 0.002
 _NDJSON = (b"content-type", b"application/x-ndjson")
 
 Parsed = Envelope | bytes
@@ -33,52 +28,44 @@ Parsed = Envelope | bytes
 
 class BatchRoute:
     def __init__(self, runtime: Runtime, envelopes: EnvelopeReader) -> None:
+        settings = runtime.settings
         self._runtime = runtime
         self._envelopes = envelopes
-        self._max_line = runtime.settings.max_body_bytes
-        self._max_batch = runtime.settings.max_batch_bytes
+        self._max_line = settings.max_body_bytes
+        # What does not fit into the buffer could never be taken, however often it is sent.
+        self._max_batch = min(settings.max_batch_bytes, settings.ingest_buffer_bytes)
 
     async def post(
         self, headers: dict[bytes, bytes], request_id: str, receive: Receive, send: Send
     ) -> int:
         check_headers(headers)
+        check_length(headers, self._max_batch)
         ingest = self._runtime.ingest
-        length = announced_length(headers, self._max_batch)
-        held = self._max_batch if length is None else length
-        ingest.hold_bytes(held)
+        body = await read_body(receive, self._max_batch, ingest)
         try:
-            lines = await self._read(receive)
             await send(_start(request_id))
-            async for answer in self._record(ingest, lines, request_id):
+            async for answer in self._record(ingest, body, request_id):
                 await send({"type": "http.response.body", "body": answer, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
         finally:
-            ingest.give_back_bytes(held)
+            ingest.give_back_bytes(len(body))
         return 200
 
-    async def _read(self, receive: Receive) -> list[bytes | None]:
-        lines = Lines(self._max_line)
-        size = 0
-        async for chunk in body_chunks(receive, await receive()):
-            size += len(chunk)
-            if size > self._max_batch:
-                raise too_large(self._max_batch)
-            lines.feed(chunk)
-        return lines.close()
-
-    async def _record(
-        self, ingest: Ingest, lines: Sequence[bytes | None], request_id: str
-    ) -> AsyncIterator[bytes]:
-        remaining = iter(lines)
-        while group := list(islice(remaining, _GROUP)):
+    async def _record(self, ingest: Ingest, body: bytes, request_id: str) -> AsyncIterator[bytes]:
+        for group in _groups(body):
             parsed = [self._parse(line, request_id) for line in group]
-            answers = iter(await _accept(ingest, [p for p in parsed if isinstance(p, Envelope)]))
+            envelopes = [p for p in parsed if isinstance(p, Envelope)]
+            answers = iter(await _accept(ingest, envelopes))
             yield b"".join(
                 [(next(answers) if isinstance(p, Envelope) else p) + b"\n" for p in parsed]
             )
+            if not envelopes:
+                # Nothing was waited for: a million bad lines would leave no time for the others,
+                # least of all for the writer thread, which needs the interpreter too.
+                await asyncio.sleep(_PAUSE_SECONDS)
 
-    def _parse(self, line: bytes | None, request_id: str) -> Parsed:
-        if line is None:
+    def _parse(self, line: bytes, request_id: str) -> Parsed:
+        if len(line) > self._max_line:
             return problem_body(413, f"The line is longer than {self._max_line} bytes.")
         try:
             return self._envelopes.read(line, None, request_id)
@@ -86,38 +73,28 @@ class BatchRoute:
             return problem_body(400, str(error))
 
 
-class Lines:
-    """Splits a stream at newlines; a line over the limit becomes None and is not kept."""
+def _groups(body: bytes) -> Iterator[list[bytes]]:
+    """Lines in groups small enough to be parsed in one go."""
+    group: list[bytes] = []
+    size = 0
+    for line in _lines(body):
+        group.append(line)
+        size += len(line)
+        if len(group) == _GROUP_LINES or size > _GROUP_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._lines: list[bytes | None] = []
-        self._rest = bytearray()
-        self._over = False
 
-    def feed(self, chunk: bytes) -> None:
-        *whole, rest = chunk.split(b"\n")
-        for part in whole:
-            self._grow(part)
-            self._end_line()
-        self._grow(rest)
-
-    def close(self) -> list[bytes | None]:
-        if self._rest or self._over:
-            self._end_line()
-        return self._lines
-
-    def _grow(self, part: bytes) -> None:
-        self._rest += part
-        if len(self._rest) > self._limit + 1:  # a carriage return does not count
-            self._over = True
-            self._rest.clear()
-
-    def _end_line(self) -> None:
-        line = bytes(self._rest.removesuffix(b"\r"))
-        self._lines.append(None if self._over or len(line) > self._limit else line)
-        self._rest.clear()
-        self._over = False
+def _lines(body: bytes) -> Iterator[bytes]:
+    """One at a time: a list of millions of short lines would take many times their room."""
+    start = 0
+    while start < len(body):
+        end = body.find(b"\n", start)
+        end = len(body) if end < 0 else end
+        yield body[start:end].removesuffix(b"\r")
+        start = end + 1
 
 
 async def _accept(ingest: Ingest, envelopes: Sequence[Envelope]) -> list[bytes]:

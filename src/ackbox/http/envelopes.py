@@ -76,10 +76,18 @@ class EnvelopeReader:
         except msgspec.ValidationError as error:
             raise InvalidEvent(str(error)) from None
         except msgspec.DecodeError as error:
-            raise InvalidEvent(f"the body must be a JSON object: {error}") from None
+            raise InvalidEvent(f"the body must be a JSON object: {_flaw(body, error)}") from None
         except RecursionError:
             raise InvalidEvent(_TOO_DEEP) from None
         return posted
+
+
+def _flaw(body: bytes, error: msgspec.DecodeError) -> str:
+    if not body:
+        return "it is empty"
+    if str(error) == "Input data was truncated":
+        return "it ends too early, or has a lone surrogate near its end"
+    return str(error)
 
 
 def _key(in_body: str | None, in_header: str | None) -> str:

@@ -19,8 +19,8 @@ from ackbox.http.requests import (
     Receive,
     Scope,
     Send,
-    announced_length,
     check_headers,
+    check_length,
     local_path,
     read_body,
     read_headers,
@@ -81,21 +81,19 @@ class FastPath:
         self, headers: dict[bytes, bytes], made_id: str, receive: Receive, send: Send
     ) -> int:
         check_headers(headers)
+        check_length(headers, self._max_body)
         ingest = self._runtime.ingest
-        length = announced_length(headers, self._max_body)
-        held = self._max_body if length is None else length
-        ingest.hold_bytes(held)
+        body = await read_body(receive, self._max_body, ingest)
+        held = len(body)
         try:
-            # The body is not kept in a local: only the payload stays in memory while we wait.
-            envelope = self._envelopes.read(
-                await read_body(receive, self._max_body), _header_key(headers), made_id
-            )
+            envelope = self._envelopes.read(body, _header_key(headers), made_id)
+            del body  # only the payload stays in memory while we wait
             receipt = await ingest.accept(envelope)
         finally:
             ingest.give_back_bytes(held)
         extra = _CONFLICT if receipt.kind is ReceiptKind.CONFLICT else _PLAIN
-        body = accepted_body(envelope, receipt)
-        return await send_answer(send, http_status(receipt), body, made_id, extra)
+        answer = accepted_body(envelope, receipt)
+        return await send_answer(send, http_status(receipt), answer, made_id, extra)
 
 
 def _header_key(headers: dict[bytes, bytes]) -> str | None:

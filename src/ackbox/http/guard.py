@@ -1,8 +1,9 @@
 """Who may come in. Tokens travel as `Authorization: Bearer`. Without an API token, reading and
 operating is for a loopback peer alone, and only when nothing tells of a proxy in between."""
 
+import re
 from hmac import compare_digest
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 
 from pydantic import SecretStr
 
@@ -10,16 +11,8 @@ from ackbox.http.problems import HttpError
 from ackbox.http.requests import Scope
 
 OPEN_PATHS = frozenset({"/health", "/ready"})
-_FORWARDING = frozenset(
-    (
-        b"forwarded",
-        b"via",
-        b"x-forwarded-for",
-        b"x-forwarded-host",
-        b"x-forwarded-proto",
-        b"x-real-ip",
-    )
-)
+_FORWARDING = re.compile(rb"forwarded|via|x-forwarded.*|x-real-ip|(x|true)-client-ip|x-original-.*")
+_AUTHORITY = re.compile(rb"(\[(?P<v6>[\da-fA-F:.]+)\]|(?P<name>[\w.-]+))(:\d*)?", re.ASCII)
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 CHALLENGE = ((b"www-authenticate", b"Bearer"),)
 
@@ -35,7 +28,7 @@ def authorized(header: bytes | None, token: SecretStr | None) -> bool:
 
 def check_operator(scope: Scope, token: SecretStr | None) -> None:
     """Raises 401 unless this request may read and operate."""
-    headers = dict(scope["headers"])
+    headers = _headers_once(scope)
     if token is not None:
         if not authorized(headers.get(b"authorization"), token):
             raise HttpError(401, "Send API_TOKEN as `Authorization: Bearer ...`.", CHALLENGE)
@@ -48,24 +41,31 @@ def check_operator(scope: Scope, token: SecretStr | None) -> None:
         )
 
 
+def _headers_once(scope: Scope) -> dict[bytes, bytes]:
+    """Of one that stands twice with two values, both, which is neither a token nor a host."""
+    found: dict[bytes, bytes] = {}
+    for name, value in scope["headers"]:
+        if found.setdefault(name, value) != value:
+            found[name] += b", " + value
+    return found
+
+
 def _is_local(scope: Scope, headers: dict[bytes, bytes]) -> bool:
     client = scope.get("client")
     return (
         client is not None
         and _is_loopback(client[0])
         and _is_loopback(_host_name(headers.get(b"host", b"")))
-        and _FORWARDING.isdisjoint(headers)
+        and not any(map(_FORWARDING.fullmatch, headers))
         and (scope["method"] in _READING or _is_own_origin(headers))
         and not scope.get("root_path")
     )
 
 
 def _host_name(authority: bytes) -> str:
-    """The host of `host`, `host:port` or `[v6]:port`."""
-    text = authority.decode("latin-1")
-    if text.startswith("["):
-        return text[1:].partition("]")[0]
-    return text.partition(":")[0]
+    """The host of `host`, `host:port`, `[v6]` or `[v6]:port`; of anything else nothing."""
+    found = _AUTHORITY.fullmatch(authority)
+    return (found["v6"] or found["name"]).decode() if found else ""
 
 
 def _is_own_origin(headers: dict[bytes, bytes]) -> bool:
@@ -78,6 +78,9 @@ def _is_loopback(host: str) -> bool:
     if host.lower() == "localhost":
         return True
     try:
-        return ip_address(host).is_loopback
+        address = ip_address(host)
     except ValueError:
         return False
+    if isinstance(address, IPv6Address) and address.ipv4_mapped:
+        return address.ipv4_mapped.is_loopback
+    return address.is_loopback

@@ -1,11 +1,15 @@
 """uvicorn's HTTP protocol with the limits it lacks (F39, F40, F52).
 
-A request has ten seconds to send its headers, 64 KiB for them and 8 KiB for its URL; an idle
-connection is closed; when connections run out, the one that has kept us waiting longest makes room.
-What breaks the protocol gets a problem document. Deadlines are swept once a second, so that a
-request pays for no timer of its own.
+A request has ten seconds to arrive, and one more for every 64 KiB of its body; 64 KiB for its
+headers, 8 KiB for its URL. An answer must be taken, an idle connection is closed, and when
+connections run out, the one that has kept us waiting longest makes room. What breaks the protocol
+gets a problem document, after the answers to what came before it. Deadlines are swept once a
+second, so that a request pays for no timer of its own.
 """
 
+import random
+from heapq import nsmallest
+from math import inf
 from typing import Any
 
 import httptools
@@ -13,12 +17,19 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from ackbox.http.problems import problem_body
+from ackbox.http.requests import request_id
+from ackbox.telemetry import Answered, Observer, to_nobody
 
-HEADER_SECONDS = 10.0
+REQUEST_SECONDS = 10.0
+BYTES_A_SECOND = 64 * 1024
+TAKE_SECONDS = 10.0
 KEEP_ALIVE_SECONDS = 75.0
 LINGER_SECONDS = 2.0
 HEADER_BYTES = 64 * 1024
 URL_BYTES = 8 * 1024
+PIPELINED_REQUESTS = 128
+_HEADER_MARKS = len(": \r\n")
+_VERSIONS = frozenset({"1.0", "1.1"})
 
 
 class Refusal(Exception):
@@ -30,43 +41,41 @@ class Refusal(Exception):
 
 
 class HardenedProtocol(HttpToolsProtocol):
-    """`deadline` is when the peer must have sent its next part; None while it waits for us."""
+    """`deadline` is when the peer must have done its part, and `since` when we began to wait for
+    it; while it waits for us there is no deadline."""
 
     max_connections = 1000
+    observe: Observer = staticmethod(to_nobody)
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self.deadline: float | None = self.loop.time() + HEADER_SECONDS
-        self.header_bytes = 0
-        self.idle = True
-        self.lingering = False
+        self.receiving = self.in_headers = False  # a request; its headers
+        self.header_bytes = self.fed_bytes = 0
+        self.deaf = False  # nothing that still comes can matter
+        self.last_words: bytes | None = None
+        self._wait(REQUEST_SECONDS)
         if len(self.connections) > self.max_connections:
             make_room(self.server_state)
 
     def data_received(self, data: bytes) -> None:
-        if self.lingering:
+        if self.deaf:
             return
-        if self.idle:
-            self.idle = False
-            self.deadline = self.loop.time() + HEADER_SECONDS
+        if self.in_headers:
+            self.fed_bytes += len(data)
         try:
             self.parser.feed_data(data)
-            if self.header_bytes >= 0:
-                self._count_header_bytes(len(data))
-        except Refusal as refusal:
-            self._refuse(refusal.status, str(refusal))
-        except httptools.HttpParserUpgrade:
-            return  # an upgrade we do not offer: the request is answered as plain HTTP/1.1
+        except httptools.HttpParserUpgrade as upgrade:
+            self._go_on_without_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError as error:
-            cause = error.__context__
-            if isinstance(cause, Refusal):
-                self._refuse(cause.status, str(cause))
-            else:
-                self._refuse(400, "The request is not valid HTTP/1.1.")
+            self._refuse_broken(error)
+        if self.in_headers and self.fed_bytes > HEADER_BYTES:
+            self._refuse(431, f"The headers are larger than {HEADER_BYTES} bytes.")
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.header_bytes = 0
+        self.receiving = self.in_headers = True
+        self.header_bytes = self.fed_bytes = 0
+        self._wait(REQUEST_SECONDS)
 
     def on_url(self, url: bytes) -> None:
         self.url += url
@@ -75,67 +84,175 @@ class HardenedProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         super().on_header(name, value)
-        self._count_header_bytes(len(name) + len(value))
+        self.header_bytes += len(name) + len(value) + _HEADER_MARKS
+        if self.header_bytes > HEADER_BYTES:
+            raise Refusal(431, f"The headers are larger than {HEADER_BYTES} bytes.")
 
     def on_headers_complete(self) -> None:
-        self.header_bytes = -1
-        self.deadline = None
+        if self.parser.should_upgrade():
+            self._check_upgrade()
+            return
+        if self.parser.get_http_version() not in _VERSIONS:
+            raise Refusal(400, "The request must be HTTP/1.1 or HTTP/1.0.")
+        if len(self.pipeline) >= PIPELINED_REQUESTS:
+            raise Refusal(429, f"More than {PIPELINED_REQUESTS} requests wait on one connection.")
         super().on_headers_complete()
+        self.in_headers = False
+
+    def on_body(self, body: bytes) -> None:
+        if not self.cycle.response_complete:
+            self.deadline += len(body) / BYTES_A_SECOND
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self.in_headers:
+            return  # of an upgrade, whose body is still to come
+        self.receiving = False
+        if self.cycle.response_complete:
+            self._wait(KEEP_ALIVE_SECONDS)
+        elif not self.flow.write_paused:
+            self.deadline = inf
+        super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """As uvicorn's, without a timer for every answer."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
+            self._wait(TAKE_SECONDS)
             return
         self.flow.resume_reading()
         if self.pipeline:
             cycle, app = self.pipeline.pop()
             self._start_asgi_task(cycle, app)
+        elif self.last_words is not None:
+            self._say_last_words(self.last_words)
+        elif not self.receiving:
+            self._wait(KEEP_ALIVE_SECONDS)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._wait(TAKE_SECONDS)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.receiving or self.deaf:
+            self._wait(REQUEST_SECONDS)
+        elif self.cycle.response_complete:
+            self._wait(KEEP_ALIVE_SECONDS)
         else:
-            self.idle = True
-            self.deadline = self.loop.time() + KEEP_ALIVE_SECONDS
+            self.deadline = inf
+
+    def shutdown(self) -> None:
+        """What was received whole is answered; the rest is told to come again."""
+        if self.receiving:
+            self._refuse(503, "The server is shutting down.", b"retry-after: 1\r\n")
+        if self.deaf and self.last_words is None:
+            self.transport.close()
+        else:
+            super().shutdown()
 
     def sweep(self, now: float) -> None:
         """Close what has kept us waiting past its deadline."""
-        if self.deadline is None or now < self.deadline:
+        if now < self.deadline:
             return
-        if self.idle or self.lingering:
-            self.transport.close()
+        if self.transport.is_closing() or self.flow.write_paused:
+            self.transport.abort()
+        elif self.flow.read_paused:
+            self.deadline = now + 1  # it is we who do not read
+        elif self.receiving and not self.deaf:
+            self._refuse(408, _too_slow(self.in_headers))
         else:
-            self._refuse(408, f"The headers took longer than {HEADER_SECONDS:.0f} seconds.")
+            self.transport.close()
 
-    def _count_header_bytes(self, size: int) -> None:
-        self.header_bytes += size
-        if self.header_bytes > HEADER_BYTES:
-            raise Refusal(431, f"The headers are larger than {HEADER_BYTES} bytes.")
+    def _wait(self, seconds: float) -> None:
+        self.since = now = self.loop.time()
+        self.deadline = now + seconds
 
-    def _refuse(self, status: int, detail: str) -> None:
+    def _check_upgrade(self) -> None:
+        if self.parser.get_method() == b"CONNECT":
+            raise Refusal(405, "This is no proxy: CONNECT is not offered.")
+
+    def _go_on_without_upgrade(self, rest: bytes) -> None:
+        """We offer no other protocol, so the request is plain HTTP/1.1. The parser has skipped its
+        body, if any: a new one reads the request again, without the header that asked."""
+        kept = [name + b": " + value for name, value in self.headers if name != b"upgrade"]
+        version = self.parser.get_http_version().encode()
+        head = b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, version)
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self.in_headers = False
+        self.data_received(head + b"\r\n".join([*kept, b"", b""]) + rest)
+
+    def _refuse_broken(self, error: httptools.HttpParserError) -> None:
+        cause = error.__context__
+        if isinstance(cause, Refusal):
+            self._refuse(cause.status, str(cause))
+        else:
+            self._refuse(400, "The request is not valid HTTP/1.1.")
+
+    def _refuse(self, status: int, detail: str, headers: bytes = b"") -> None:
+        """Answer what cannot be answered by the app, in its turn, and hear no more."""
+        if self.deaf or self.transport.is_closing():
+            return
+        self.deaf = True
+        words = b"" if self._is_answered() else self._problem(status, detail, headers)
+        if self._is_at_work():
+            self.last_words = words
+            self.deadline = inf
+        else:
+            self._say_last_words(words)
+
+    def _is_answered(self) -> bool:
+        """The app has begun to answer the request that is still coming in."""
+        return self.receiving and not self.in_headers and self.cycle.response_started
+
+    def _is_at_work(self) -> bool:
+        """The app is still busy with requests before the one that is refused, which it forgets."""
+        if self.receiving and not self.in_headers:
+            if not self.pipeline:
+                self.cycle.disconnected = True
+                self.cycle.message_event.set()
+                return False
+            self.pipeline.popleft()
+            return True
+        last: Any = self.cycle  # None before the first request
+        return last is not None and not last.response_complete
+
+    def _problem(self, status: int, detail: str, headers: bytes) -> bytes:
+        self.observe(Answered("other", status))
+        made_id = request_id(dict(self.headers or ()).get(b"x-request-id"), random.getrandbits)
+        body = problem_body(status, detail, made_id)
+        return (
+            b"%s%scontent-type: application/problem+json\r\ncontent-length: %d\r\n"
+            b"x-request-id: %s\r\nconnection: close\r\n\r\n%s"
+        ) % (STATUS_LINE[status], headers, len(body), made_id.encode(), body)
+
+    def _say_last_words(self, words: bytes) -> None:
         """Answer, say that no more will come, and give the peer a moment to read that: closing
         with unread bytes would reset the connection and take the answer with it."""
-        if self.transport.is_closing():
-            return
-        self.lingering = True
-        self.deadline = self.loop.time() + LINGER_SECONDS
-        body = problem_body(status, detail)
-        self.transport.write(
-            b"%scontent-type: application/problem+json\r\ncontent-length: %d\r\n"
-            b"connection: close\r\n\r\n%s" % (STATUS_LINE[status], len(body), body)
-        )
+        self._wait(LINGER_SECONDS)
+        self.transport.write(words)
         if self.transport.can_write_eof():
             self.transport.write_eof()
 
 
 def make_room(state: ServerState) -> None:
-    """Close the connection that has kept us waiting longest; those at work are left alone."""
-    waiting = [c for c in state.connections if _deadline(c) is not None]
-    if waiting:
-        min(waiting, key=lambda c: _deadline(c) or 0.0).transport.abort()
+    """Close connections that have kept us waiting longest, a hundredth of them, so that a flood of
+    new ones does not pay for a look at all each time; those at work are left alone."""
+    waiting: list[Any] = [c for c in state.connections if _is_waiting(c)]
+    for connection in nsmallest(len(waiting) // 100 + 1, waiting, key=lambda c: c.since):
+        connection.transport.abort()
 
 
-def protocol_class(max_connections: int) -> type[HardenedProtocol]:
-    return type("HardenedProtocol", (HardenedProtocol,), {"max_connections": max_connections})
+def protocol_class(max_connections: int, observe: Observer) -> type[HardenedProtocol]:
+    chosen = {"max_connections": max_connections, "observe": staticmethod(observe)}
+    return type("HardenedProtocol", (HardenedProtocol,), chosen)
 
 
-def _deadline(connection: Any) -> float | None:
-    deadline: float | None = connection.deadline
-    return deadline
+def _is_waiting(connection: Any) -> bool:
+    return connection.deadline < inf and not connection.transport.is_closing()
+
+
+def _too_slow(in_headers: bool) -> str:
+    what = "The headers" if in_headers else "The body"
+    return f"{what} came too slowly: a request has {REQUEST_SECONDS:.0f} seconds to arrive."

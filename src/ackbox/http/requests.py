@@ -1,11 +1,15 @@
-"""Reading a request without FastAPI: its headers once, its body within bounds of size and time."""
+"""Reading a request without FastAPI: its headers once, its body within bounds of size; the protocol
+sees to its time."""
 
-import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from starlette.exceptions import HTTPException
 
 from ackbox.http.problems import HttpError
+from ackbox.ingest import Ingest
 from ackbox.model import RandomBits
 
 Scope = MutableMapping[str, Any]
@@ -14,9 +18,6 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-BODY_SECONDS = 10.0
-BYTES_A_SECOND = 64 * 1024
-_CLOSE = ((b"connection", b"close"),)
 _READ = frozenset(
     (
         b"authorization",
@@ -27,7 +28,9 @@ _READ = frozenset(
         b"x-request-id",
     )
 )
+_LENGTH_DIGITS = 20  # the parser takes no more; a longer one would be slow to read
 _TWICE = b""  # no header has this name
+_BAD_ESCAPE = re.compile(rb"%(?![\da-fA-F]{2})")
 _REQUEST_ID = re.compile(rb"[\w.:/+=-]{1,128}", re.ASCII)
 
 
@@ -36,11 +39,14 @@ class ClientGone(Exception):
 
 
 def read_headers(scope: Scope) -> dict[bytes, bytes]:
-    """The headers the fast path looks at; one that stands twice with two values is noted."""
+    """The headers the fast path looks at; one that stands twice with two values is noted, except
+    the request id, of which the first counts."""
     found: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
-        if name in _READ and found.setdefault(name, value) != value:
-            found[_TWICE] = name
+        if name in _READ:
+            text = value.strip()  # the parser leaves white space at its end
+            if found.setdefault(name, text) != text and name != b"x-request-id":
+                found[_TWICE] = name
     return found
 
 
@@ -57,22 +63,30 @@ def check_headers(headers: dict[bytes, bytes]) -> None:
         name = headers[_TWICE].decode()
         raise HttpError(400, f"The header {name} is given twice with two values.")
     encoding = headers.get(b"content-encoding")
-    if encoding is not None and encoding.strip().lower() not in (b"identity", b""):
+    if encoding is not None and encoding.lower() not in (b"identity", b""):
         raise HttpError(415, "Content-Encoding must be identity: send the body uncompressed.")
     if headers.get(b"content-type", b"")[:10].lower() == b"multipart/":
         raise HttpError(415, "Content-Type must not be multipart: send JSON.")
 
 
-def announced_length(headers: dict[bytes, bytes], limit: int) -> int | None:
+def check_length(headers: dict[bytes, bytes], limit: int) -> None:
     """Content-Length, refused before a byte is read when it is over the limit."""
-    text = headers.get(b"content-length")
-    if text is None:
-        return None
-    if not text.isdigit() or len(text) > 18:
+    text = headers.get(b"content-length", b"0").rstrip()
+    if not text.isdigit():
         raise HttpError(400, "Content-Length must be a whole number.")
-    if int(text) > limit:
+    if len(text) > _LENGTH_DIGITS or int(text) > limit:
         raise too_large(limit)
-    return int(text)
+
+
+def check_url(scope: Scope) -> None:
+    """Starlette would put a replacement for what is not UTF-8, and find what nobody asked for."""
+    for part, text in (("path", scope.get("raw_path") or b""), ("query", scope["query_string"])):
+        if _BAD_ESCAPE.search(text):
+            raise HttpError(400, f"The {part} has a % that two hexadecimal digits do not follow.")
+        try:
+            unquote_to_bytes(text).decode()
+        except UnicodeDecodeError:
+            raise HttpError(400, f"The {part} must be UTF-8 when its % are undone.") from None
 
 
 def too_large(limit: int) -> HttpError:
@@ -85,41 +99,47 @@ def local_path(scope: Scope) -> str:
     return path.removeprefix(scope.get("root_path", ""))
 
 
-async def read_body(receive: Receive, limit: int) -> bytes:
-    """The whole body. Most come in one piece."""
+async def read_body(receive: Receive, limit: int, ingest: Ingest) -> bytes:
+    """The whole body; most come in one piece. Its bytes are held as they arrive, not as they are
+    announced, or a few slow senders would keep all others out; the caller gives them back."""
     message = await receive()
-    if message["type"] == "http.request" and not message.get("more_body", False):
-        body: bytes = message.get("body", b"")
-    else:
-        body = await _join(receive, message, limit)
+    if message["type"] == "http.disconnect" or message.get("more_body", False):
+        return await _join(receive, message, limit, ingest)
+    body: bytes = message.get("body", b"")
     if len(body) > limit:
         raise too_large(limit)
+    ingest.hold_bytes(len(body))
     return body
 
 
-async def body_chunks(receive: Receive, first: Message) -> AsyncIterator[bytes]:
-    """A body in pieces. It must keep coming: within ten seconds, and one more for every 64 KiB."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + BODY_SECONDS
-    message = first
-    while True:
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        chunk = message.get("body", b"")
-        deadline += len(chunk) / BYTES_A_SECOND
-        yield chunk
-        if not message.get("more_body", False):
-            return
-        try:
-            message = await asyncio.wait_for(receive(), deadline - loop.time())
-        except TimeoutError:
-            raise HttpError(408, "The body came too slowly.", _CLOSE) from None
-
-
-async def _join(receive: Receive, first: Message, limit: int) -> bytes:
+async def _join(receive: Receive, message: Message, limit: int, ingest: Ingest) -> bytes:
     body = bytearray()
-    async for chunk in body_chunks(receive, first):
-        body += chunk
-        if len(body) > limit:
-            raise too_large(limit)
-    return bytes(body)
+    try:
+        while message["type"] != "http.disconnect":
+            chunk = message.get("body", b"")
+            if len(body) + len(chunk) > limit:
+                raise too_large(limit)
+            ingest.hold_bytes(len(chunk))
+            body += chunk
+            if not message.get("more_body", False):
+                return bytes(body)
+            message = await receive()
+        raise ClientGone
+    except BaseException:
+        ingest.give_back_bytes(len(body))
+        raise
+
+
+def limited(receive: Receive, limit: int) -> Receive:
+    """For FastAPI, which reads whatever comes. It lets its own exceptions alone pass."""
+    size = 0
+
+    async def receive_within_limit() -> Message:
+        nonlocal size
+        message = await receive()
+        size += len(message.get("body", b""))
+        if size > limit:
+            raise HTTPException(413, str(too_large(limit)))
+        return message
+
+    return receive_within_limit

@@ -17,12 +17,15 @@ from ackbox.http.asgi import build_asgi
 from ackbox.http.protocol import protocol_class
 from ackbox.http.requests import Asgi
 from ackbox.runtime import Runtime
+from ackbox.telemetry import Observer, to_nobody
 
 T = TypeVar("T")
 
 _DESCRIPTORS_WANTED = 65_536
 _DESCRIPTORS_KEPT_BACK = 100
+_BACKLOG = 2048
 _CLOSE_SECONDS = 5
+_CUT_OFF_SECONDS = 4
 _COLLECT_AFTER = 20_000
 
 
@@ -43,29 +46,44 @@ class Server(uvicorn.Server):
                 connection.sweep(now)  # type: ignore[union-attr]
         return await super().on_tick(counter)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """uvicorn would cancel what is not answered in time; who does not take its answer is cut
+        off before that."""
+        timer = asyncio.get_running_loop().call_later(_CUT_OFF_SECONDS, self._cut_off)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            timer.cancel()
 
-def make_server(app: Asgi) -> Server:
+    def _cut_off(self) -> None:
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+
+
+def make_server(app: Asgi, observe: Observer = to_nobody) -> Server:
     config = uvicorn.Config(
         app,
-        http=protocol_class(_connection_cap()),
+        http=protocol_class(_connection_cap(), observe),
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         proxy_headers=False,
         server_header=False,
+        backlog=_BACKLOG,
         timeout_graceful_shutdown=_CLOSE_SECONDS,
     )
     return Server(config)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A bound socket, so that a taken port is known before anything else is started."""
+    """A listening socket, so that a taken port is known before anything else is started."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
+        listener.listen(_BACKLOG)
     except OSError as error:
         raise SettingError(
             f"Cannot listen on {host} port {port}: {error.strerror}. Set HOST or PORT to one that "
@@ -103,14 +121,14 @@ async def serve(runtime: Runtime, host: str, port: int) -> int:
     is told so, and when to come back.
     """
     listener = listen(host, port)
-    server = make_server(build_asgi(runtime))
+    server = make_server(build_asgi(runtime), runtime.observe)
     stopping = asyncio.Event()
     on_stop_signal(stopping.set)
     serving = asyncio.create_task(server.serve([listener]))
     try:
         await runtime.start()
         runtime.announce(url_of(listener))
-        await _first_of(stopping.wait(), runtime.failed.wait())
+        await _first_of(serving, stopping.wait(), runtime.failed.wait())
     finally:
         await runtime.stop()
         server.stop()
@@ -129,9 +147,9 @@ def serve_asgi(app: Asgi, host: str, port: int) -> None:
     run(main())
 
 
-async def _first_of(*waits: Coroutine[Any, Any, object]) -> None:
+async def _first_of(serving: asyncio.Task[None], *waits: Coroutine[Any, Any, object]) -> None:
     tasks = [asyncio.ensure_future(wait) for wait in waits]
-    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait([serving, *tasks], return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:
         task.cancel()
 

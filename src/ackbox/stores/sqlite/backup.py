@@ -4,17 +4,22 @@ The steps run on the writer's own connection, between transactions: SQLite then 
 change into the copy, so the copy never starts over and no read stays open while the log grows.
 """
 
+import asyncio
+import fcntl
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import apsw
 
-from ackbox.errors import StoreError
+from ackbox.errors import StoreError, Unavailable
 from ackbox.model import BackupProgress
+from ackbox.stores.sqlite.connections import open_still
+from ackbox.stores.sqlite.files import sync_folder
 from ackbox.stores.sqlite.writer import Writer
 
 _PAGES_A_STEP = 256
+_PROGRESS_STEPS = 10_000
 
 
 class Backup:
@@ -24,53 +29,129 @@ class Backup:
         self._writer = writer
         self._target = target
 
-    async def __aiter__(self) -> AsyncIterator[BackupProgress]:
+    async def __aiter__(self) -> AsyncGenerator[BackupProgress, None]:
         if self._target.exists():
             raise StoreError(f"{self._target} exists already; name a file that does not.")
-        draft = self._target.with_name(self._target.name + ".part")
-        draft.unlink(missing_ok=True)
-        copy = await self._writer.submit(lambda source: _Copy(source, draft), alone=True)
+        copy = _Copy(self._target.with_name(self._target.name + ".part"))
         try:
-            while not copy.done:
-                yield await self._writer.submit(lambda _: copy.step(), alone=True)
-            await self._writer.submit(lambda _: copy.finish(), alone=True)
-            draft.replace(self._target)
+            backup = await self._writer.submit(copy.start, alone=True)
+            while not backup.done:
+                yield await self._writer.submit(lambda _: _step(backup), alone=True)
+            await self._writer.submit(copy.let_go, alone=True)
+            await asyncio.to_thread(copy.verify)
+            copy.move(self._target)
         finally:
-            await self._writer.submit(lambda _: copy.close(), alone=True)
-            draft.unlink(missing_ok=True)
+            await self._discard(copy)
+
+    async def _discard(self, copy: "_Copy") -> None:
+        """Queued before anything is awaited, so that a second cancellation comes too late. A
+        writer that has stopped let go of the copy when it closed the ledger."""
+        copy.unwanted = True
+        try:
+            await self._writer.submit(copy.discard, alone=True)
+        except Unavailable:
+            copy.remove()
 
 
 class _Copy:
-    """Touched by the writer thread only."""
+    """A draft beside the target. What touches the ledger runs on the writer thread."""
 
-    def __init__(self, source: apsw.Connection, draft: Path) -> None:
+    def __init__(self, draft: Path) -> None:
+        self.unwanted = False
+        self._draft = draft
+        self._fd: int | None = None  # while the draft is ours
+        self._backup: apsw.Backup | None = None
+        self._connection: apsw.Connection | None = None
+
+    def start(self, source: apsw.Connection) -> apsw.Backup:
         try:
-            draft.touch(mode=0o600)
+            self._fd = _claim(self._draft)
+        except BlockingIOError:
+            raise StoreError(f"Another copy is being written to {self._draft}.") from None
         except OSError as error:
-            raise StoreError(f"Cannot write {draft}: {error.strerror}.") from error
-        self._target = apsw.Connection(str(draft))
-        self._target.pragma("synchronous", "off")  # one sync at the end is enough
-        self._backup = self._target.backup("main", source, "main")
+            raise StoreError(f"Cannot write {self._draft}: {error.strerror}.") from error
+        try:
+            return self._begin(source)
+        except apsw.Error as error:
+            raise StoreError(f"Cannot write {self._draft}: {error}.") from error
 
-    @property
-    def done(self) -> bool:
-        return self._backup.done
+    def _begin(self, source: apsw.Connection) -> apsw.Backup:
+        self._connection = apsw.Connection(str(self._draft))
+        self._connection.pragma("journal_mode", "off")  # a draft that breaks off is of no use
+        self._connection.pragma("synchronous", "off")  # one sync at the end is enough
+        self._backup = self._connection.backup("main", source, "main")
+        return self._backup
 
-    def step(self) -> BackupProgress:
-        self._backup.step(_PAGES_A_STEP)
-        total = self._backup.page_count
-        return BackupProgress(total - self._backup.remaining, total)
+    def let_go(self, _: apsw.Connection | None = None) -> None:
+        if self._backup is not None:
+            self._backup.close(True)
+        if self._connection is not None:
+            self._connection.close(True)
 
-    def finish(self) -> None:
-        self._backup.finish()
-        found = self._target.pragma("quick_check", 1)
+    def verify(self) -> None:
+        """Off the writer thread: reading a large copy, and syncing it, takes a while, and events
+        keep coming."""
+        connection = open_still(self._draft)
+        connection.set_progress_handler(lambda: self.unwanted, _PROGRESS_STEPS)
+        try:
+            found = connection.pragma("quick_check", 1)
+        except apsw.Error as error:
+            raise StoreError(f"The copy cannot be read: {error}; it was removed.") from error
+        finally:
+            connection.close()
         if found != "ok":
-            raise StoreError(f"The copy is damaged ({found}); it was removed.")
-        path = Path(self._target.filename)
-        self._target.close()
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
+            raise StoreError(
+                f"The copy is damaged, as the ledger is: {str(found).splitlines()[-1]}. It was "
+                "removed; `ackbox doctor --deep` says more."
+            )
+        self._sync()
 
-    def close(self) -> None:
-        self._backup.close(True)
-        self._target.close(True)
+    def _sync(self) -> None:
+        try:
+            with self._draft.open("rb") as file:
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise StoreError(f"Cannot write {self._draft}: {error.strerror}.") from error
+
+    def move(self, target: Path) -> None:
+        try:
+            self._draft.replace(target)
+            self._give_up_claim()
+            sync_folder(target.parent)
+        except OSError as error:
+            raise StoreError(f"Cannot write {target}: {error.strerror}.") from error
+
+    def discard(self, _: apsw.Connection) -> None:
+        self.let_go()
+        self.remove()
+
+    def remove(self) -> None:
+        if self._fd is not None:
+            self._draft.unlink(missing_ok=True)
+            self._give_up_claim()
+
+    def _give_up_claim(self) -> None:
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
+
+
+def _claim(draft: Path) -> int:
+    """What a killed copy left there is overwritten; one that is still being written is not."""
+    fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(fd, 0)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _step(backup: apsw.Backup) -> BackupProgress:
+    try:
+        backup.step(_PAGES_A_STEP)
+    except apsw.Error as error:  # of the copy: pages of the ledger are read without a look
+        raise StoreError(f"The copy could not be written: {error}.") from error
+    total = backup.page_count
+    return BackupProgress(total - backup.remaining, total)

@@ -17,23 +17,30 @@ DUE_PAGES = 4000
 ALARM_PAGES = 16_384  # 64 MiB of pages of 4 KiB
 _PATIENCE_MILLISECONDS = 50
 _BUSY_MILLISECONDS = 5000
+# No room to copy into, or somebody else copies: the log grows on, and is tried again when due next.
+_PUT_OFF = (apsw.BusyError, apsw.FullError, apsw.LockedError, apsw.ReadOnlyError)
 
 
 class Checkpoints:
+    """Due after so many pages were written; SQLite counts them anyway, so a commit pays nothing."""
+
     def __init__(self, connection: apsw.Connection, observe: Observer) -> None:
         self._observe = observe
-        self._pages = 0
-        self._due_at = DUE_PAGES
+        self._written = _pages_written(connection)
+        self._in_log = 0
         self._heartbeat = load_blocks("ackbox.stores.sqlite")["heartbeat"]
-        connection.set_wal_hook(self._note_size)
 
     def run_if_due(self, connection: apsw.Connection) -> None:
-        if self._pages < self._due_at:
+        written = _pages_written(connection)
+        if 0 <= written - self._written < DUE_PAGES:  # below 0: SQLite's count began anew
             return
         started = monotonic()
-        in_log, copied = self._run(connection)
-        self._due_at = in_log + DUE_PAGES  # unless the log starts over first
-        self._observe(Checkpointed(monotonic() - started, in_log, copied))
+        self._written = written
+        try:
+            self._in_log, copied = self._run(connection)
+        except _PUT_OFF:
+            copied = 0
+        self._observe(Checkpointed(monotonic() - started, self._in_log, copied))
 
     def prove_writable(self, connection: apsw.Connection) -> None:
         """A real write, committed and synced, then the whole log copied and cut to nothing."""
@@ -42,18 +49,16 @@ class Checkpoints:
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
     def _run(self, connection: apsw.Connection) -> tuple[int, int]:
-        if self._pages < ALARM_PAGES:
+        if self._in_log < ALARM_PAGES:
             return connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         connection.set_busy_timeout(_PATIENCE_MILLISECONDS)
         try:
             return connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
         except apsw.BusyError:
-            return self._pages, 0
+            return connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         finally:
             connection.set_busy_timeout(_BUSY_MILLISECONDS)
 
-    def _note_size(self, connection: apsw.Connection, name: str, pages: int) -> int:
-        if pages < self._pages:
-            self._due_at = DUE_PAGES
-        self._pages = pages
-        return apsw.SQLITE_OK
+
+def _pages_written(connection: apsw.Connection) -> int:
+    return connection.status(apsw.SQLITE_DBSTATUS_CACHE_WRITE)[0]

@@ -6,6 +6,7 @@ locks of ours, and a second process could then write over committed rows (measur
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
+from urllib.parse import quote
 
 import apsw
 
@@ -24,7 +25,8 @@ _CACHE_KIBIBYTES = 65536
 _WAL_BYTES_KEPT = 64 * 1024 * 1024
 _CHECK_SECONDS = 2.0
 _PROGRESS_STEPS = 10_000
-_HEADER = b"SQLite format 3\0"
+_MAGIC = b"SQLite format 3\0"
+_HEADER_BYTES, _APPLICATION_ID_AT = 100, 68
 
 
 def open_writer(path: Path, *, durability: str, vfs: str | None = None) -> apsw.Connection:
@@ -45,6 +47,13 @@ def open_reader(path: Path, *, vfs: str | None = None) -> apsw.Connection:
     return connection
 
 
+def open_still(path: Path) -> apsw.Connection:
+    """For a file that nobody changes meanwhile: SQLite then leaves no `-wal` and `-shm` beside it,
+    and needs no permission to make them."""
+    uri = f"file:{quote(str(path.absolute()))}?immutable=1"
+    return _open(uri, apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI, None)
+
+
 def assert_whole(connection: apsw.Connection) -> None:
     """`quick_check` under a budget of time: a large file is checked as far as the budget goes, and
     whole by `ackbox doctor --deep`."""
@@ -59,13 +68,26 @@ def assert_whole(connection: apsw.Connection) -> None:
         raise LedgerCorrupt(damaged(connection.filename, str(found)))
 
 
+def open_without_trace(path: Path, *, vfs: str | None = None) -> apsw.Connection:
+    """For one look at a ledger that nobody holds: with an empty log, the file alone is all of it.
+    Nothing is changed, and nothing is left beside it."""
+    log = path.with_name(path.name + "-wal")
+    if log.exists() and log.stat().st_size:
+        return open_reader(path, vfs=vfs)
+    return open_still(path)
+
+
 def assert_ledger_file(path: Path) -> None:
-    """A file that is there must be a database: an empty one in place of a ledger means loss."""
+    """A file that is there must be a ledger of ours: an empty one in its place means loss, and one
+    of somebody else must not even be put into WAL mode."""
     with path.open("rb") as file:
-        header = file.read(len(_HEADER))
-    if header != _HEADER:
+        header = file.read(_HEADER_BYTES)
+    if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC):
         what = "is empty" if not header else "is not a SQLite database"
         raise LedgerCorrupt(damaged(str(path), what))
+    found = int.from_bytes(header[_APPLICATION_ID_AT : _APPLICATION_ID_AT + 4])
+    if found != APPLICATION_ID:
+        raise StoreError(_refusal(str(path), "application_id", APPLICATION_ID, found))
 
 
 def damaged(path: str, what: str) -> str:
@@ -124,7 +146,7 @@ def assert_sqlite_version(version: str) -> None:
         )
 
 
-def _open(path: Path, flags: int, vfs: str | None) -> apsw.Connection:
+def _open(path: Path | str, flags: int, vfs: str | None) -> apsw.Connection:
     connection = apsw.Connection(str(path), flags=flags, vfs=vfs, statementcachesize=200)
     connection.set_busy_timeout(_BUSY_MILLISECONDS)
     connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)

@@ -1,6 +1,7 @@
 """Making a new ledger, and opening one that is there."""
 
 import os
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -12,6 +13,7 @@ from ackbox.stores.sqlite.connections import (
     assert_ledger_file,
     assert_sqlite_version,
     assert_whole,
+    open_without_trace,
     open_writer,
     translate,
 )
@@ -23,16 +25,16 @@ def open_ledger(path: Path, *, durability: str, vfs: str | None = None) -> apsw.
     The caller holds the lock.
     """
     assert_sqlite_version(apsw.sqlite_lib_version())
-    if not path.exists():
-        create_ledger(path)
-    assert_ledger_file(path)
     try:
-        connection = open_writer(path, durability=durability, vfs=vfs)
-        assert_whole(connection)
-        migrations.apply(connection, migrations.all_migrations())
+        if not path.exists():
+            create_ledger(path)
+        assert_ledger_file(path)
+        _look_over(path, vfs)
+        return _open_migrated(path, durability, vfs)
     except apsw.Error as error:
         raise translate(error, str(path)) from error
-    return connection
+    except OSError as error:
+        raise StoreError(f"Cannot open the ledger {path}: {error.strerror}.") from error
 
 
 def create_ledger(path: Path) -> None:
@@ -50,21 +52,37 @@ def create_ledger(path: Path) -> None:
         draft.touch(mode=0o600)
         _build(draft)
         draft.replace(path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        raise StoreError(f"Cannot create the ledger {path}: {error.strerror}.") from error
+        sync_folder(path.parent)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _look_over(path: Path, vfs: str | None) -> None:
+    """Before anything may change: whole, and of a schema that this release knows."""
+    with closing(open_without_trace(path, vfs=vfs)) as connection:
+        assert_whole(connection)
+        migrations.pending(connection, migrations.all_migrations())
+
+
+def _open_migrated(path: Path, durability: str, vfs: str | None) -> apsw.Connection:
+    connection = open_writer(path, durability=durability, vfs=vfs)
+    try:
+        migrations.apply(connection, migrations.all_migrations())
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _build(draft: Path) -> None:
-    connection = apsw.Connection(str(draft))
-    connection.pragma("auto_vacuum", "incremental")
-    connection.pragma("application_id", APPLICATION_ID)
-    connection.pragma("journal_mode", "wal")
-    migrations.apply(connection, migrations.all_migrations())
-    connection.close()
+    with closing(apsw.Connection(str(draft))) as connection:
+        connection.pragma("auto_vacuum", "incremental")
+        connection.pragma("application_id", APPLICATION_ID)
+        connection.pragma("journal_mode", "wal")
+        migrations.apply(connection, migrations.all_migrations())
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     fd = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(fd)

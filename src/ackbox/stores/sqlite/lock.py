@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 from time import sleep
 
@@ -25,30 +26,32 @@ class LedgerLock:
     """Held from construction until `release`."""
 
     def __init__(self, ledger: Path) -> None:
-        self._path = lock_path(ledger)
+        path = lock_path(ledger)
         try:
-            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._fd: int | None = _open_and_take(path)
+        except BlockingIOError:
+            raise LedgerInUse(_in_use(ledger, read_holder(ledger))) from None
         except OSError as error:
-            raise StoreError(_cannot_lock(self._path, error)) from error
-        if not _take(self._fd):
-            os.close(self._fd)
-            raise LedgerInUse(_in_use(ledger, read_holder(ledger)))
+            raise StoreError(_cannot_lock(path, error)) from error
         self.describe(None)
 
     def describe(self, url: str | None) -> None:
         """Tell others who holds it, and where it answers."""
-        note = msgspec.json.encode(Holder(os.getpid(), url))
-        os.pwrite(self._fd, note, 0)
-        os.ftruncate(self._fd, len(note))
+        if self._fd is not None:
+            _note(self._fd, msgspec.json.encode(Holder(os.getpid(), url)))
 
     def release(self) -> None:
         """The file stays: removing it could take away a lock that another has just taken."""
-        os.ftruncate(self._fd, 0)
-        os.close(self._fd)
+        if self._fd is not None:
+            fd, self._fd = self._fd, None  # its number may soon stand for another file
+            _note(fd, b"")
+            os.close(fd)
 
 
 def lock_path(ledger: Path) -> Path:
-    return ledger.with_name(ledger.name + ".lock")
+    """Beside the file itself: a link to it must not lead to another lock."""
+    file = ledger.resolve()
+    return file.with_name(file.name + ".lock")
 
 
 def find_holder(ledger: Path) -> Holder | None:
@@ -74,16 +77,31 @@ def read_holder(ledger: Path) -> Holder | None:
         return None
 
 
-def _take(fd: int) -> bool:
+def _open_and_take(path: Path) -> int:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        _take(fd)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _take(fd: int) -> None:
     """Tries more than once: who looks for a holder has a shared lock for an instant."""
-    for _ in range(_TRIES):
+    for _ in range(_TRIES - 1):
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
             sleep(_SECONDS_BETWEEN_TRIES)
-        else:
-            return True
-    return False
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _note(fd: int, text: bytes) -> None:
+    """The lock holds without a note: a full disk must not keep anybody from starting (F9)."""
+    with suppress(OSError):
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, text, 0)
 
 
 def _in_use(ledger: Path, holder: Holder | None) -> str:

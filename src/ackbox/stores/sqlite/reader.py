@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import apsw
 import msgspec
 
+from ackbox.errors import Stopped
 from ackbox.model import (
     EventFilter,
     EventId,
@@ -40,6 +41,7 @@ class SqliteReader:
         self._sql = load_blocks("ackbox.stores.sqlite")
         self._own = local()
         self._opened: list[apsw.Connection] = []
+        self._closed = False
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="ackbox-reader")
 
     async def event(self, event_id: EventId) -> EventRecord | None:
@@ -76,17 +78,20 @@ class SqliteReader:
         return await self._read(read)
 
     async def close(self) -> None:
-        await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
+        """What runs is finished, what is queued is told so."""
+        self._closed = True
+        await asyncio.to_thread(self._threads.shutdown)
         for connection in self._opened:
             connection.close(True)
 
     def _page(self, run: "Run", block: str, question: dict[str, Any]) -> Page:
         rows = run(block, question)
-        seen, edge = rows[0][:2]
-        items = self._by_id(run, [row[2] for row in rows if row[2] is not None])
+        seen, edge, last, _ = rows[-1]
+        found = [row[3] for row in rows if row[3] is not None]
+        items = self._by_id(run, found)  # fewer, if some were pruned in between
         items.sort(key=lambda event: event.ledger_id, reverse=block == "events_newest")
-        if len(items) == question["limit"]:
-            return Page(items, items[-1].ledger_id)
+        if len(found) == question["limit"]:
+            return Page(items, last)
         return Page(items, edge if seen == question["window"] else None)
 
     def _by_id(self, run: "Run", ids: list[str]) -> list[EventRecord]:
@@ -94,15 +99,21 @@ class SqliteReader:
         return [_event(row) for row in rows]
 
     async def _read(self, work: Callable[["Run"], T]) -> T:
+        self._assert_open()
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._work, work)
 
     def _work(self, work: Callable[["Run"], T]) -> T:
+        self._assert_open()
         try:
             connection = self._connection()
             with_deadline(connection, _SECONDS)
             return work(lambda name, values: connection.execute(self._sql[name], values).fetchall())
         except apsw.Error as error:
             raise translate(error, str(self._path)) from error
+
+    def _assert_open(self) -> None:
+        if self._closed:
+            raise Stopped("The ledger is closed.")
 
     def _connection(self) -> apsw.Connection:
         if not hasattr(self._own, "connection"):

@@ -15,6 +15,7 @@ import apsw
 import msgspec
 from msgspec import Struct
 
+from ackbox.errors import InvalidEvent
 from ackbox.model import (
     Checkpoint,
     Clock,
@@ -28,8 +29,9 @@ from ackbox.model import (
 )
 from ackbox.stores.sqlite.writer import Operation
 
-_ROWS_A_STATEMENT = (128, 64, 32, 16, 8, 4, 2, 1)
+_ROWS_A_STATEMENT = 128
 _ONE_ROW = re.compile(r"VALUES (\([?, ]+\))")
+_NO_SQL_VALUE = (OverflowError, TypeError, UnicodeError)  # what binding raises: F28
 
 Row = tuple[Any, ...]
 
@@ -52,12 +54,12 @@ ByKey = dict[tuple[str, str], Kept]
 class RecordOperations:
     def __init__(self, sql: Mapping[str, str]) -> None:
         self._sql = sql
-        self._by_rows = {rows: _widen(sql["record"], rows) for rows in _ROWS_A_STATEMENT}
+        self._for_rows = [_widen(sql["record"], rows) for rows in range(_ROWS_A_STATEMENT + 1)]
 
     def record(
         self, envelopes: Sequence[Envelope], checkpoint: Checkpoint | None, clock: Clock
     ) -> Operation[list[Receipt]]:
-        """Encodes at once, in the caller: what cannot be encoded never reaches the transaction."""
+        """Makes the rows at once, in the caller: the writer thread has only to bind them."""
         rows = [_row(envelope) for envelope in envelopes]
         cursor = checkpoint and {
             "source": checkpoint.source,
@@ -66,11 +68,14 @@ class RecordOperations:
         }
 
         def operation(connection: apsw.Connection) -> list[Receipt]:
-            new = self._insert(connection, rows)
+            try:
+                new = self._insert(connection, rows)
+                if cursor:
+                    connection.execute(self._sql["save_checkpoint"], cursor)
+            except _NO_SQL_VALUE as error:
+                raise InvalidEvent(f"The event cannot be stored: {error}") from error
             if new:
                 connection.execute(self._sql["tally"], {"status": Status.PENDING, "change": new})
-            if cursor:
-                connection.execute(self._sql["save_checkpoint"], cursor)
             if new == len(rows):
                 return [_new(envelope) for envelope in envelopes]
             return self._note_repeats(connection, envelopes)
@@ -79,13 +84,12 @@ class RecordOperations:
 
     def _insert(self, connection: apsw.Connection, rows: Sequence[Row]) -> int:
         """Returns how many were new."""
-        new = start = 0
-        for size in _ROWS_A_STATEMENT:
-            while len(rows) - start >= size:
-                values = tuple(chain.from_iterable(rows[start : start + size]))
-                connection.execute(self._by_rows[size], values)
-                new += connection.changes()
-                start += size
+        new = 0
+        for start in range(0, len(rows), _ROWS_A_STATEMENT):
+            chunk = rows[start : start + _ROWS_A_STATEMENT]
+            values = tuple(chain.from_iterable(chunk))
+            connection.execute(self._for_rows[len(chunk)], values)
+            new += connection.changes()
         return new
 
     def _note_repeats(
@@ -142,7 +146,8 @@ def _repeats(envelopes: Sequence[Envelope], kept: ByKey) -> list[tuple[int, int,
         if row.id != envelope.id:
             times[row.ledger_id] += 1
             conflicts[row.ledger_id] += _is_conflict(envelope, row)
-            last[row.ledger_id] = to_text(envelope.received_at)
+            seen = to_text(envelope.received_at)
+            last[row.ledger_id] = max(last.get(row.ledger_id, seen), seen)
     return [(row, count, conflicts[row], last[row]) for row, count in times.items()]
 
 

@@ -6,6 +6,7 @@ frees space (completing, pruning) still has room to write. Both are undone when 
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 LOW_BYTES = 16 * 1024 * 1024
@@ -21,8 +22,20 @@ class Reserve:
         self.full = False
 
     def check(self) -> bool:
-        """Measure; returns whether the disk is too full for new events."""
-        free = self._free_bytes(self._path.parent)
+        """Measure; returns whether the disk is too full for new events.
+
+        A folder that cannot be measured or written to is no reason to stop: SQLite will say so.
+        """
+        with suppress(OSError):
+            self._judge(self._free_bytes(self._path.parent))
+        return self.full
+
+    def give_up(self) -> None:
+        self.full = True
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
+
+    def _judge(self, free: int) -> None:
         held = self._path.exists()
         if not self.full and free < LOW_BYTES:
             self.give_up()
@@ -30,11 +43,6 @@ class Reserve:
             self.full = False
         if not self.full and not held and free >= LOW_BYTES + RESERVE_BYTES:
             self._take()
-        return self.full
-
-    def give_up(self) -> None:
-        self.full = True
-        self._path.unlink(missing_ok=True)
 
     def _take(self) -> None:
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)

@@ -32,9 +32,12 @@ async def open_store(
     vfs: str | None = None,
 ) -> "SqliteStore":
     """Take the lock, check and migrate the file, start the writer; else raise `StoreError`."""
+    path = path.resolve()  # what stands beside it stands beside the file itself, not beside a link
     lock = LedgerLock(path)
+    reserve = Reserve(path, free_bytes)
     try:
-        connection = await asyncio.to_thread(open_ledger, path, durability=durability, vfs=vfs)
+        reserve.check()  # on a full disk it is given up before opening needs room
+        connection = await _open_in_thread(path, durability, vfs)
     except BaseException:
         lock.release()
         raise
@@ -43,9 +46,23 @@ async def open_store(
         return open_writer(path, durability=durability, vfs=vfs)
 
     writer = Writer(connection, reconnect, observe=observe, on_fatal=on_fatal)
-    store = SqliteStore(lock, writer, Reserve(path, free_bytes), clock=clock, observe=observe)
+    store = SqliteStore(lock, writer, reserve, clock=clock, observe=observe)
     store.check_room()
     return store
+
+
+async def _open_in_thread(path: Path, durability: str, vfs: str | None) -> apsw.Connection:
+    """A cancelled start waits for its thread: until then the lock must be held."""
+    opening = asyncio.ensure_future(
+        asyncio.to_thread(open_ledger, path, durability=durability, vfs=vfs)
+    )
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        (opened,) = await asyncio.gather(opening, return_exceptions=True)
+        if isinstance(opened, apsw.Connection):
+            opened.close()
+        raise
 
 
 class SqliteStore:
@@ -61,6 +78,9 @@ class SqliteStore:
         self._observe = observe
         self._sql = load_blocks("ackbox.stores.sqlite")
         self._operations = RecordOperations(self._sql)
+        self._told_full = False
+        # SQLite said full where we measure room (a quota, say): only a record proves it wrong.
+        self._unexplained = False
 
     @property
     def trouble(self) -> str | None:
@@ -73,10 +93,14 @@ class SqliteStore:
             raise StorageFull(_DISK_FULL, retry_after=5)
         operation = self._operations.record(envelopes, checkpoint, self._clock)
         try:
-            return await self._writer.submit(operation)
+            receipts = await self._writer.submit(operation)
         except StorageFull:
             self._refuse_new()
             raise
+        if self._unexplained:
+            self._unexplained = False
+            self._tell(full=False)
+        return receipts
 
     async def checkpoint(self, source: str) -> str | None:
         block = self._sql["checkpoint"]
@@ -87,14 +111,15 @@ class SqliteStore:
         """A tiny write, committed and synced; raises what `record` would."""
         block = self._sql["heartbeat"]
         now = to_text(self._clock())
-        await self._writer.submit(lambda connection: connection.execute(block, {"now": now}))
+        await self._writer.submit(lambda connection: connection.execute(block, {"now": now}).get)
 
     def check_room(self) -> None:
         """Called every second or so: notices a full disk before SQLite does, and its end."""
-        was_full = self._reserve.full
-        if self._reserve.check() == was_full:
-            return
-        self._observe(StoreRecovered() if was_full else StoreTrouble(_DISK_FULL))
+        if self._reserve.check():
+            self._unexplained = False
+            self._tell(full=True)
+        elif not self._unexplained:
+            self._tell(full=False)
 
     def announce(self, url: str) -> None:
         """Tell other processes where this one answers."""
@@ -110,4 +135,11 @@ class SqliteStore:
     def _refuse_new(self) -> None:
         if not self._reserve.full:
             self._reserve.give_up()
-            self._observe(StoreTrouble(_DISK_FULL))
+            self._unexplained = True
+            self._tell(full=True)
+
+    def _tell(self, *, full: bool) -> None:
+        """Once each way, however often it is seen (F9)."""
+        if full != self._told_full:
+            self._told_full = full
+            self._observe(StoreTrouble(_DISK_FULL) if full else StoreRecovered())

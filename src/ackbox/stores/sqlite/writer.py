@@ -7,6 +7,7 @@ failing one leaves its neighbours alone, and is answered only after COMMIT has r
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Thread
 from time import monotonic
@@ -94,6 +95,7 @@ class Writer:
         try:
             while (jobs := self._take()) is not None:
                 self._serve(jobs)
+                jobs = self._in_hand = []  # while it waits for more, a batch is not kept in memory
         except BaseException as error:  # noqa: BLE001 - whatever ends the thread must reach the waiters
             self._die(error if isinstance(error, AckboxError) else _died(error))
         finally:
@@ -155,6 +157,7 @@ class Writer:
             connection.execute("COMMIT")
         except apsw.IOError as error:
             unknown = OutcomeUnknown(f"The commit failed and its outcome is unknown: {error}.")
+            self.trouble = str(unknown)  # before anybody is told
             self._fail(jobs, unknown)
             self._break(unknown)
         except apsw.Error as error:
@@ -183,6 +186,8 @@ class Writer:
             job.result = job.operation(self._connection)
         except Exception as error:  # noqa: BLE001 - whatever it is goes back to the caller
             job.error = _ours(error, self._path)
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
         self._answer([job])
 
     def _checkpoint(self, connection: apsw.Connection) -> None:
@@ -190,6 +195,8 @@ class Writer:
             self._checkpoints.run_if_due(connection)
         except apsw.IOError as error:
             self._break(Unavailable(f"The checkpoint failed: {error}."))
+        except apsw.Error as error:
+            raise translate(error, self._path) from error
 
     def _break(self, reason: Unavailable) -> None:
         """An I/O error left the file in a state nobody knows: close it, and mend it before any
@@ -213,6 +220,8 @@ class Writer:
             self._checkpoints.prove_writable(self._connection)
         except apsw.IOError as error:
             self._break(Unavailable(f"The test write failed: {error}."))
+        except (apsw.CorruptError, apsw.NotADBError) as error:
+            raise translate(error, self._path) from error
         except (apsw.Error, AckboxError) as error:
             self.trouble = f"The database cannot be reopened: {error}."
             self._disconnect()
@@ -221,9 +230,10 @@ class Writer:
             self._observe(StoreRecovered())
 
     def _disconnect(self) -> None:
-        if self._connection is not None:
-            self._connection.close(True)
-            self._connection = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(apsw.Error):  # of the checkpoint at close, on a file known to be broken
+                connection.close(True)
 
     def _out_of_reach(self) -> Unavailable:
         return Unavailable(self.trouble or "The database is out of reach.")
@@ -242,16 +252,20 @@ class Writer:
             raise corrupt
 
     def _die(self, error: AckboxError) -> None:
-        """Nobody may wait for a thread that is gone (F29)."""
-        self._dead = Unavailable(f"The writer stopped: {error}")
+        """Nobody may wait for a thread that is gone (F29). The loop sees to that: here `submit`
+        could still be between its look at `_dead` and its `put`."""
+        self._dead = Stopped(f"The writer stopped: {error}")
         self.trouble = str(self._dead)
+        self._loop.call_soon_threadsafe(self._bury, self._dead, error)
+
+    def _bury(self, reason: AckboxError, error: AckboxError) -> None:
         waiting = [job for job in self._in_hand if not job.answered]
         while not self._jobs.empty():
             if (job := self._jobs.get()) is not None:
                 waiting.append(job)
-        _mark(waiting, self._dead)
-        self._loop.call_soon_threadsafe(_resolve, waiting)
-        self._loop.call_soon_threadsafe(self._on_fatal, error)
+        _mark(waiting, reason)
+        _resolve(waiting)
+        self._on_fatal(error)
 
 
 def _run_each(connection: apsw.Connection, jobs: Sequence[Job[Any]]) -> None:
@@ -262,16 +276,23 @@ def _run_each(connection: apsw.Connection, jobs: Sequence[Job[Any]]) -> None:
         except Exception as error:
             raise TransactionLost(_ours(error, connection.filename)) from error
         return
-    for job in jobs:
-        connection.execute("SAVEPOINT job")
-        try:
-            job.result = job.operation(connection)
-        except Exception as error:
-            job.error = _ours(error, connection.filename)
-            if not connection.in_transaction:
-                raise TransactionLost(job.error) from error
-            connection.execute("ROLLBACK TO job")
-        connection.execute("RELEASE job")
+    try:
+        for job in jobs:
+            connection.execute("SAVEPOINT job")
+            _run_guarded(connection, job)
+            connection.execute("RELEASE job")
+    except apsw.Error as error:  # there is no such savepoint: the transaction ended unseen
+        raise TransactionLost(translate(error, connection.filename)) from error
+
+
+def _run_guarded(connection: apsw.Connection, job: Job[Any]) -> None:
+    try:
+        job.result = job.operation(connection)
+    except Exception as error:
+        job.error = _ours(error, connection.filename)
+        if not connection.in_transaction:
+            raise TransactionLost(job.error) from error
+        connection.execute("ROLLBACK TO job")
 
 
 def _mark(jobs: Sequence[Job[Any]], error: BaseException) -> None:

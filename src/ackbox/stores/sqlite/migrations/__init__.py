@@ -17,6 +17,7 @@ _BOOKS = """CREATE TABLE IF NOT EXISTS schema_migrations (
     checksum   TEXT NOT NULL,
     applied_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%f000Z', 'now'))
 ) STRICT"""
+_ENTER = "INSERT INTO schema_migrations (version, name, checksum) VALUES"
 
 
 class Migration(Struct, frozen=True):
@@ -39,9 +40,8 @@ def all_migrations() -> list[Migration]:
 
 
 def as_sql(migrations: Sequence[Migration]) -> str:
-    """What `ackbox migrate --sql` prints: the whole schema, without any database."""
-    parts = [f"-- {m.version:04} {m.name}, sha256 {m.checksum}\n{m.sql}" for m in migrations]
-    return "\n".join([_BOOKS + ";\n", *parts])
+    """What `apply` does to an empty file, as text."""
+    return "\n".join([f"{_BOOKS};\n", *map(_step, migrations)])
 
 
 def pending(connection: apsw.Connection, migrations: Sequence[Migration]) -> list[Migration]:
@@ -70,10 +70,16 @@ def apply(connection: apsw.Connection, migrations: Sequence[Migration]) -> list[
         with connection:
             connection.execute(migration.sql)
             connection.execute(
-                "INSERT INTO schema_migrations (version, name, checksum) VALUES (?, ?, ?)",
+                f"{_ENTER} (?, ?, ?)",
                 (migration.version, migration.name, migration.checksum),
             )
     return missing
+
+
+def _step(migration: Migration) -> str:
+    title = f"{migration.version:04} {migration.name}"
+    entry = f"({migration.version}, '{migration.name}', '{migration.checksum}')"
+    return "\n".join((f"-- {title}", "BEGIN;", migration.sql, f"{_ENTER} {entry};", "COMMIT;", ""))
 
 
 def _applied(connection: apsw.Connection) -> dict[int, tuple[str, str]]:

@@ -34,7 +34,7 @@ WITH candidates AS MATERIALIZED (
         WHERE :scan = 'failed' AND status = 'failed' AND ledger_id < :cursor
         ORDER BY ledger_id DESC LIMIT :window)
 )
-SELECT seen.rows, seen.edge, page.id
+SELECT seen.rows, seen.edge, page.ledger_id, page.id
 FROM (SELECT count(*) AS rows, min(ledger_id) AS edge FROM candidates) AS seen
 LEFT JOIN (
     SELECT ledger_id, id FROM candidates CROSS JOIN events USING (ledger_id)
@@ -67,7 +67,7 @@ WITH candidates AS MATERIALIZED (
         WHERE :scan = 'failed' AND status = 'failed' AND ledger_id > :cursor
         ORDER BY ledger_id LIMIT :window)
 )
-SELECT seen.rows, seen.edge, page.id
+SELECT seen.rows, seen.edge, page.ledger_id, page.id
 FROM (SELECT count(*) AS rows, max(ledger_id) AS edge FROM candidates) AS seen
 LEFT JOIN (
     SELECT ledger_id, id FROM candidates CROSS JOIN events USING (ledger_id)

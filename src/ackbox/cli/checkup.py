@@ -1,0 +1,144 @@
+"""`ackbox doctor`."""
+
+import platform
+import resource
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ackbox.cli.output import print_json, printable
+from ackbox.errors import SettingError
+
+if TYPE_CHECKING:
+    from ackbox.config import Settings
+    from ackbox.model import Finding
+
+_COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
+_FILES_ADVISED = 4096
+_HEALTH_SECONDS = 2.0
+_MOUNTS = Path("/proc/mounts")
+
+
+def doctor(
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read all of the ledger too; large ones take minutes.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Check settings, machine and ledger; say what to do. Exits 1 on a failure.
+
+    It changes nothing, and a server may run. One thing it cannot see: a program that opens the
+    ledger with another SQLite library inside the process of the server, as Python's sqlite3 in a
+    handler would, takes away the server's locks. Read it from other processes only.
+    """
+    with _elapsed() as tick:
+        findings = list(_examine(deep, tick))
+    if as_json:
+        print_json(_as_builtins(findings))
+    else:
+        for finding in findings:
+            _print_finding(finding)
+    raise typer.Exit(1 if _failed(findings) else 0)
+
+
+def _examine(deep: bool, tick: Callable[[float], None]) -> "Iterator[Finding]":
+    from ackbox.app import examine_ledger, examine_ledger_deep
+    from ackbox.config import cautions, load_from_process
+    from ackbox.model import Finding, Verdict
+
+    yield Finding("python", Verdict.OK, f"Python {platform.python_version()}")
+    yield _open_files()
+    try:
+        settings = load_from_process()
+        ledger = list(examine_ledger(settings, mounts=_read_mounts()))
+    except SettingError as error:
+        remedy = "Correct it; docs/reference/settings.md tells what each setting does."
+        yield Finding("settings", Verdict.FAIL, str(error), remedy)
+        return
+    for caution in cautions(settings):
+        yield Finding("settings", Verdict.WARN, *caution.split(": ", 1))
+    yield from ledger
+    yield _server(settings)
+    if deep and not _failed(ledger) and settings.db_path.exists():
+        yield from examine_ledger_deep(settings, tick)
+
+
+def _open_files() -> "Finding":
+    from ackbox.model import Finding, Verdict
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most != resource.RLIM_INFINITY and most < _FILES_ADVISED:
+        detail = f"This process may open {most} files, and each connection is one."
+        remedy = f"Raise the hard limit to {_FILES_ADVISED} or more: ulimit -Hn, LimitNOFILE."
+        return Finding("open files", Verdict.WARN, detail, remedy)
+    shown = "no limit" if most == resource.RLIM_INFINITY else f"at most {most}"
+    return Finding("open files", Verdict.OK, shown)
+
+
+def _server(settings: "Settings") -> "Finding":
+    """Who holds the ledger, and whether it answers."""
+    from ackbox.app import running_server
+    from ackbox.model import Finding, Verdict
+
+    holder = running_server(settings)
+    if holder is None:
+        return Finding("server", Verdict.OK, "none runs on this ledger")
+    who = f"process {holder.pid} holds the ledger"
+    if holder.url is None:
+        return Finding("server", Verdict.OK, f"{who}: a command, or a server that starts")
+    return _health(f"{who} and answers at {holder.url}", holder.url)
+
+
+def _health(who: str, url: str) -> "Finding":
+    import httpx2
+
+    from ackbox.cli.client import open_client, reachable
+    from ackbox.model import Finding, Verdict
+
+    remedy = "Look at its log; `ackbox doctor` after that looks at the disk."
+    try:
+        with open_client(None, timeout=_HEALTH_SECONDS) as client:
+            status = client.get(f"{reachable(url)}/health").json()["status"]
+    except (httpx2.RequestError, ValueError, TypeError, KeyError) as error:
+        detail = f"{who}, but /health does not: {str(error) or type(error).__name__}."
+        return Finding("server", Verdict.FAIL, detail, remedy)
+    if status != "ok":
+        return Finding("server", Verdict.FAIL, f"{who}, and says it is {status}.", remedy)
+    return Finding("server", Verdict.OK, who)
+
+
+def _read_mounts() -> str:
+    return _MOUNTS.read_text(errors="replace") if _MOUNTS.exists() else ""
+
+
+def _failed(findings: "list[Finding]") -> bool:
+    return any(finding.verdict == "fail" for finding in findings)
+
+
+def _as_builtins(findings: "list[Finding]") -> dict[str, Any]:
+    from msgspec.structs import asdict
+
+    return {"ok": not _failed(findings), "findings": [asdict(finding) for finding in findings]}
+
+
+def _print_finding(finding: "Finding") -> None:
+    verdict = typer.style(f"{finding.verdict:<4}", fg=_COLOURS[finding.verdict])
+    typer.echo(f"{verdict}  {finding.about:<10}  {printable(finding.detail)}")
+    if finding.remedy:
+        typer.echo(f"{'':<18}-> {printable(finding.remedy)}")
+
+
+@contextmanager
+def _elapsed() -> Iterator[Callable[[float], None]]:
+    """On a terminal, how long a deep check has been reading."""
+    if not sys.stderr.isatty():
+        yield lambda seconds: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("looking") as status:
+        yield lambda seconds: status.update(f"reading all of the ledger, {seconds:.0f} s")

@@ -1,0 +1,131 @@
+"""`ackbox send`."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from uuid import uuid4
+
+import typer
+
+from ackbox.cli.output import printable
+from ackbox.errors import CommandFailed
+
+if TYPE_CHECKING:
+    import httpx2
+
+Type = Annotated[str, typer.Argument(metavar="[TYPE]", help="The event's type.")]
+Key = Annotated[str | None, typer.Option("--key", help="The idempotency key; made if not given.")]
+Payload = Annotated[str | None, typer.Option("--payload", help="The payload, any JSON value.")]
+File = Annotated[
+    str | None, typer.Option("--file", help="Read the payload from this file; - is standard input.")
+]
+Lane = Annotated[
+    str | None, typer.Option("--lane", help="Events of one lane are processed in order.")
+]
+Url = Annotated[
+    str | None, typer.Option("--url", help="The server, if not the one that runs on DB_PATH.")
+]
+Count = Annotated[
+    int,
+    typer.Option(
+        "--count", min=1, max=100_000, help="Send so many; without --key each has its own."
+    ),
+]
+
+
+def send(
+    event_type: Type = "webhook",
+    key: Key = None,
+    payload: Payload = None,
+    file: File = None,
+    lane: Lane = None,
+    url: Url = None,
+    count: Count = 1,
+) -> None:
+    """Post an event to a running server, for trying things.
+
+    Prints what the server says of it: new, duplicate (the key is known), or conflict (the key is
+    known with another payload; the first is kept). INGEST_TOKEN is sent if it is set.
+    """
+    from ackbox.cli.client import open_client, server_url
+    from ackbox.config import load_from_process
+
+    settings = load_from_process()
+    fields = _fields(event_type, key, lane)
+    content = _read_payload(payload, file)
+    target = server_url(settings, url)
+    with open_client(settings.ingest_token) as client:
+        for _ in range(count):
+            typer.echo(_post(client, target, _body(fields, content)))
+
+
+def _fields(event_type: str, key: str | None, lane: str | None) -> dict[str, str]:
+    from ackbox.model import check_name
+
+    given = {"event_type": event_type, "idempotency_key": key, "lane": lane}
+    return {name: check_name(name, text) for name, text in given.items() if text is not None}
+
+
+def _read_payload(payload: str | None, file: str | None) -> bytes:
+    """The bytes as they are: the server keeps exactly them."""
+    import msgspec
+
+    if payload is not None and file is not None:
+        raise typer.BadParameter("--payload and --file exclude each other.")
+    text = "{}" if payload is None else payload
+    content = _read_file(file) if file is not None else text.encode(errors="surrogateescape")
+    try:
+        msgspec.json.decode(content)
+    except (ValueError, RecursionError) as error:
+        raise CommandFailed(
+            f"The payload is not JSON: {error}. A string needs its quotes: --payload '\"text\"'."
+        ) from None
+    return content
+
+
+def _read_file(name: str) -> bytes:
+    if name == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise CommandFailed(f"Cannot read {name}: {error.strerror}.") from None
+
+
+def _body(fields: dict[str, str], content: bytes) -> bytes:
+    import msgspec
+
+    named = {"idempotency_key": str(uuid4()), **fields}
+    return msgspec.json.encode({**named, "payload": msgspec.Raw(content)})
+
+
+def _post(client: "httpx2.Client", target: str, body: bytes) -> str:
+    import httpx2
+
+    from ackbox.cli.client import explain, problem_of
+
+    headers = {"content-type": "application/json"}
+    try:
+        response = client.post(f"{target}/webhooks", content=body, headers=headers)
+    except (httpx2.RequestError, httpx2.InvalidURL) as error:
+        raise explain(error, target) from None
+    if not response.is_success:
+        raise CommandFailed(problem_of(response))
+    return _describe(response)
+
+
+def _describe(response: "httpx2.Response") -> str:
+    from ackbox.cli.client import problem_of
+
+    try:
+        receipt = response.json()
+        parts = [receipt[name] for name in ("id", "status", "idempotency_key")]
+    except (ValueError, TypeError, KeyError):
+        raise CommandFailed(problem_of(response)) from None
+    return printable(f"{_kind(response):<9}  id {parts[0]}  {parts[1]}  key {parts[2]}")
+
+
+def _kind(response: "httpx2.Response") -> str:
+    if response.headers.get("ackbox-conflict") == "true":
+        return "conflict"
+    return "new" if response.status_code == 202 else "duplicate"

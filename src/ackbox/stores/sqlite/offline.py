@@ -1,0 +1,140 @@
+"""A ledger in the hands of a command, not of a server: looked at, migrated, copied."""
+
+import os
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+
+from ackbox.errors import AckboxError, SchemaMismatch, StoreError
+from ackbox.model import BackupProgress
+from ackbox.stores.sqlite import migrations
+from ackbox.stores.sqlite.backup import Backup
+from ackbox.stores.sqlite.connections import (
+    APPLICATION_ID,
+    assert_ledger_file,
+    open_reader,
+    open_still,
+    open_writer,
+    translate,
+)
+from ackbox.stores.sqlite.files import open_ledger
+from ackbox.stores.sqlite.lock import LedgerLock, find_holder
+from ackbox.stores.sqlite.migrations import Migration
+from ackbox.stores.sqlite.writer import Writer
+from ackbox.telemetry import to_nobody
+
+
+def schema_sql() -> str:
+    """All of an empty ledger, as SQL for a new file."""
+    pragmas = (
+        "PRAGMA auto_vacuum = incremental;",
+        f"PRAGMA application_id = {APPLICATION_ID};",
+        "PRAGMA journal_mode = wal;",
+    )
+    return "\n".join([*pragmas, "", migrations.as_sql(migrations.all_migrations())])
+
+
+def pending_migrations(path: Path) -> list[Migration]:
+    with looking_at(path) as connection:
+        return migrations.pending(connection, migrations.all_migrations())
+
+
+def assert_readable(path: Path) -> None:
+    """That it is a ledger which this release can read, and this user."""
+    if missing := pending_migrations(path):
+        raise SchemaMismatch(
+            f"The ledger {path} lacks migration {missing[0].version:04} {missing[0].name}: it was "
+            "written by an older ackbox. Stop its server and run `ackbox migrate`."
+        )
+    index = path.with_name(path.name + "-shm")
+    if not index.exists() and not os.access(path.absolute().parent, os.W_OK):
+        raise StoreError(
+            f"{path} cannot be read where it is: SQLite keeps a file beside it, and this user may "
+            "not write to the folder. Run as its owner, or read a copy."
+        )
+
+
+def migrate(path: Path, *, durability: str) -> list[Migration]:
+    """Make the ledger, or bring it up to date; returns what was applied. No server may hold it."""
+    lock = LedgerLock(path)
+    try:
+        missing = pending_migrations(path) if path.exists() else migrations.all_migrations()
+        open_ledger(path, durability=durability).close()
+    finally:
+        lock.release()
+    return missing
+
+
+async def copy_ledger(
+    path: Path, target: Path, *, durability: str
+) -> AsyncGenerator[BackupProgress, None]:
+    """Copy a ledger that no server holds. It is not migrated: a copy is what one wants before."""
+    lock = LedgerLock(path)
+    try:
+        writer = _start_writer(path, durability)
+        steps = aiter(Backup(writer, target))
+        try:
+            async for progress in steps:
+                yield progress
+        finally:
+            await steps.aclose()
+            await writer.stop()
+    finally:
+        lock.release()
+
+
+@contextmanager
+def looking_at(path: Path) -> Iterator[apsw.Connection]:
+    """A connection that only reads; raises `StoreError` unless a ledger of ours is there."""
+    try:
+        _assert_there(path)
+        connection = _open_without_trace(path)
+        try:
+            _assert_ours(connection, path)
+            yield connection
+        finally:
+            connection.close()
+    except apsw.Error as error:
+        raise translate(error, str(path)) from error
+
+
+def _start_writer(path: Path, durability: str) -> Writer:
+    with looking_at(path):
+        pass
+
+    def connect() -> apsw.Connection:
+        return open_writer(path, durability=durability)
+
+    def ignore(error: AckboxError) -> None:
+        """It reaches whoever waits for the step that met it."""
+
+    return Writer(connect(), connect, observe=to_nobody, on_fatal=ignore)
+
+
+def _assert_there(path: Path) -> None:
+    try:
+        if not path.exists():
+            raise StoreError(
+                f"There is no ledger at {path}: `ackbox serve` makes one when it first starts. If "
+                "yours is elsewhere, set DB_PATH."
+            )
+        assert_ledger_file(path)
+    except OSError as error:
+        raise StoreError(f"Cannot read the ledger {path}: {error.strerror}.") from error
+
+
+def _open_without_trace(path: Path) -> apsw.Connection:
+    """With no holder and an empty log, the file alone is the ledger."""
+    log = path.with_name(path.name + "-wal")
+    if find_holder(path) is not None or (log.exists() and log.stat().st_size):
+        return open_reader(path)
+    return open_still(path)
+
+
+def _assert_ours(connection: apsw.Connection, path: Path) -> None:
+    if connection.pragma("application_id") != APPLICATION_ID:
+        raise StoreError(
+            f"{path} is a SQLite database, but not a ledger of ackbox. Name another DB_PATH."
+        )

@@ -1,0 +1,18 @@
+-- name: newest_created
+SELECT created_at FROM events ORDER BY ledger_id DESC LIMIT 1
+
+-- name: recount
+SELECT tallies.status, tallies.events,
+       CASE tallies.status
+           WHEN 'pending' THEN counted.pending
+           WHEN 'processing' THEN counted.processing
+           WHEN 'completed' THEN counted.completed
+           WHEN 'failed' THEN counted.failed
+       END
+FROM (
+    SELECT count(*) FILTER (WHERE status = 'pending') AS pending,
+           count(*) FILTER (WHERE status = 'processing') AS processing,
+           count(*) FILTER (WHERE status = 'completed') AS completed,
+           count(*) FILTER (WHERE status = 'failed') AS failed
+    FROM events
+) AS counted CROSS JOIN tallies

@@ -1,0 +1,111 @@
+"""The place a ledger lives in, for `ackbox doctor`: the engine, the disk, the files, the clock."""
+
+import os
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from ackbox.model import Finding, Verdict
+from ackbox.stores.sqlite.connections import has_wal_reset_bug
+from ackbox.stores.sqlite.reserve import LOW_BYTES
+
+_MIB = 1024 * 1024
+_ROOM_ADVISED = 1024 * _MIB
+_YEARS = range(2025, 2100)
+_SIDE_FILES = ("", "-wal", "-shm", ".lock", ".reserve")
+_OCTAL = re.compile(r"\\([0-7]{3})")
+_SHARED = re.compile(
+    r"9p|afs|ceph|cifs|fuse\.(glusterfs|rclone|s3fs|sshfs)|lustre|ncpfs|nfs4?|smb3|smbfs|vboxsf"
+)
+
+
+def check_engine(version: str) -> Finding:
+    if has_wal_reset_bug(version):
+        return Finding(
+            "sqlite",
+            Verdict.FAIL,
+            f"SQLite {version} can corrupt a database in WAL mode.",
+            "Install one that does not: pip install --upgrade apsw",
+        )
+    return Finding("sqlite", Verdict.OK, f"SQLite {version}")
+
+
+def check_folder(folder: Path) -> Finding:
+    if not folder.is_dir():
+        detail, remedy = "does not exist", f"Make it: mkdir -p {folder}"
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        detail = "is not writable by this user"
+        remedy = "Run ackbox as its owner, or name another DB_PATH: files are made beside it."
+    else:
+        return Finding("folder", Verdict.OK, f"{folder} is writable")
+    return Finding("folder", Verdict.FAIL, f"{folder}, of DB_PATH, {detail}.", remedy)
+
+
+def check_room(free: int) -> Finding:
+    shown = f"{free // _MIB} MiB free"
+    if free < LOW_BYTES:
+        remedy = "Make room; new events are taken again by themselves."
+        return Finding("room", Verdict.FAIL, f"{shown}: new events are refused.", remedy)
+    if free < _ROOM_ADVISED:
+        remedy = f"Make room: below {LOW_BYTES // _MIB} MiB new events are refused."
+        return Finding("room", Verdict.WARN, f"Only {shown}.", remedy)
+    return Finding("room", Verdict.OK, shown)
+
+
+def check_filesystem(kind: str | None) -> Finding:
+    if kind and _SHARED.fullmatch(kind):
+        remedy = "Keep the ledger on a disk of this machine."
+        detail = f"{kind} is shared over a network: SQLite's locks are not to be trusted there."
+        return Finding("filesystem", Verdict.WARN, detail, remedy)
+    if kind in {"tmpfs", "ramfs"}:
+        detail = f"{kind} is memory: a restart of the machine loses every event."
+        return Finding("filesystem", Verdict.WARN, detail, "Keep the ledger on a disk.")
+    return Finding("filesystem", Verdict.OK, kind or "of unknown kind")
+
+
+def check_files(path: Path) -> Iterator[Finding]:
+    there = [file for suffix in _SIDE_FILES if (file := beside(path, suffix)).exists()]
+    flaws = [*_locked_out(there), *_too_open(there), *_mixed(path, there)]
+    yield from flaws or [Finding("files", Verdict.OK, "permissions are sound")]
+
+
+def _locked_out(files: list[Path]) -> Iterator[Finding]:
+    for file in files:
+        if not os.access(file, os.R_OK | os.W_OK):
+            detail = f"{file} is not readable and writable by this user."
+            yield Finding("files", Verdict.FAIL, detail, "Run ackbox as the user who owns it.")
+
+
+def _too_open(files: list[Path]) -> Iterator[Finding]:
+    if names := " ".join(str(file) for file in files if file.stat().st_mode & 0o007):
+        detail = f"Every user of this machine has access to {names}."
+        yield Finding("files", Verdict.WARN, detail, f"chmod o-rwx {names}")
+
+
+def _mixed(path: Path, files: list[Path]) -> Iterator[Finding]:
+    if len({file.stat().st_uid for file in files}) > 1:
+        detail = f"{path} and the files beside it belong to different users."
+        yield Finding("files", Verdict.WARN, detail, f"Give all of {path}* to one: chown")
+
+
+def check_clock(now: datetime) -> Finding:
+    if now.year in _YEARS:
+        return Finding("clock", Verdict.OK, f"{now:%Y-%m-%d %H:%M:%S} UTC")
+    remedy = "Set the clock before starting: retries, leases and retention go by it."
+    return Finding("clock", Verdict.FAIL, f"The clock says {now:%Y-%m-%d}.", remedy)
+
+
+def filesystem_of(folder: Path, mounts: str) -> str | None:
+    """The kind of the innermost mount around this folder; of two on one place the later counts."""
+    found: tuple[int, str | None] = (0, None)
+    for line in mounts.splitlines():
+        _, escaped, kind, *_ = line.split(" ")
+        point = _OCTAL.sub(lambda octal: chr(int(octal[1], 8)), escaped)
+        if folder.is_relative_to(point) and len(point) >= found[0]:
+            found = (len(point), kind)
+    return found[1]
+
+
+def beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)

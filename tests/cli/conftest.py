@@ -1,0 +1,39 @@
+import asyncio
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from ackbox.model import Envelope
+from support.backends import open_sqlite
+from support.cli import Cli, Ledger
+from support.server import Server, running
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(tmp_path, monkeypatch, capsys)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    """Makes `ackbox.db` with these events in it; no server holds it."""
+
+    def make(envelopes: Sequence[Envelope]) -> Path:
+        async def fill(path: Path) -> None:
+            store = await open_sqlite(path)
+            for start in range(0, len(envelopes), 1000):
+                await store.record(envelopes[start : start + 1000])
+            await store.close()
+
+        path = tmp_path / "ackbox.db"
+        asyncio.run(fill(path))
+        return path
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running(tmp_path_factory.mktemp("server")) as started:
+        yield started

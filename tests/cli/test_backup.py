@@ -1,0 +1,213 @@
+"""`ackbox backup` (W12)."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ackbox.stores.sqlite import migrations
+from ackbox.stores.sqlite.lock import LedgerLock
+from ackbox.stores.sqlite.migrations import Migration
+from support.backends import open_sqlite
+from support.cli import Cli, Ledger, environment
+from support.events import envelopes
+from support.polling import eventually
+from support.posting import posted
+from support.server import Server, read_ledger, running
+
+TOKEN = "a-token-of-twenty-characters"
+COMPLETE = "is complete in itself: it needs no -wal file\n"
+# A page a step, so that a copy of some hundred pages takes long enough to be met halfway.
+SLOW = {"set": {"ackbox.stores.sqlite.backup:_PAGES_A_STEP": 1}}
+SLOW_COMMAND = (
+    "import ackbox.stores.sqlite.backup as copying; copying._PAGES_A_STEP = 1;"
+    "from ackbox.cli import main; main()"
+)
+
+
+def keys(path: Path) -> set[str]:
+    return {str(row[0]) for row in read_ledger(path, "SELECT idempotency_key FROM events")}
+
+
+def fill(path: Path, count: int) -> None:
+    async def record() -> None:
+        store = await open_sqlite(path, durability="normal")
+        await store.record(envelopes(count, size=4000))
+        await store.close()
+
+    path.parent.mkdir(exist_ok=True)
+    asyncio.run(record())
+
+
+@contextmanager
+def halfway(folder: Path, **settings: str) -> Iterator["subprocess.Popen[str]"]:
+    """A slow `ackbox backup copy.db` that has copied a tenth, and said so."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW_COMMAND, "backup", "copy.db"],
+        cwd=folder,
+        env=environment(settings),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr
+    assert "(10 %)" in process.stderr.readline()
+    try:
+        yield process
+        process.communicate(timeout=20)
+    finally:
+        process.kill()
+        process.wait()
+
+
+# W12
+def test_a_stopped_ledger_is_copied_whole(cli: Cli, ledger: Ledger, tmp_path: Path) -> None:
+    path = ledger(envelopes(300))
+    done = cli("backup", "copy.db")
+    assert done.out == f"{tmp_path / 'copy.db'} {COMPLETE}"
+    assert "(100 %)" in done.err
+    assert keys(tmp_path / "copy.db") == keys(path)
+
+
+# W12
+def test_a_copy_has_what_only_the_log_holds(cli: Cli, tmp_path: Path) -> None:
+    with running(tmp_path / "server") as server:
+        server.post(posted("in-the-log"))
+        assert b"in-the-log" not in server.ledger.read_bytes()
+        assert cli("backup", "copy.db", DB_PATH=str(server.ledger)).code == 0
+        server.kill()
+        assert cli("backup", "after.db", DB_PATH=str(server.ledger)).code == 0
+    for name in ("copy.db", "after.db"):
+        content = (tmp_path / name).read_bytes()
+        alone = tmp_path / "alone" / name
+        alone.parent.mkdir(exist_ok=True)
+        alone.write_bytes(content)
+        assert keys(alone) == {"in-the-log"}
+
+
+# W12
+def test_a_copy_is_a_ledger_that_serves(cli: Cli, server: Server, tmp_path: Path) -> None:
+    server.post(posted("first"))
+    folder = tmp_path / "restored"
+    folder.mkdir()
+    cli("backup", "restored/events.db", DB_PATH=str(server.ledger))
+    with running(folder) as restored:
+        assert restored.post(posted("first")).status == 200
+
+
+def test_the_copy_is_for_its_owner_alone(cli: Cli, ledger: Ledger, tmp_path: Path) -> None:
+    ledger([])
+    cli("backup", "copy.db")
+    assert (tmp_path / "copy.db").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("serving", [True, False])
+def test_nothing_is_overwritten(cli: Cli, server: Server, ledger: Ledger, serving: bool) -> None:
+    path = server.ledger if serving else ledger([])
+    (cli.folder / "copy.db").write_text("precious")
+    assert "exists already" in cli("backup", "copy.db", DB_PATH=str(path)).line
+    assert (cli.folder / "copy.db").read_text() == "precious"
+
+
+@pytest.mark.parametrize("serving", [True, False])
+def test_a_folder_that_is_not_there_is_one_line(
+    cli: Cli, server: Server, ledger: Ledger, serving: bool
+) -> None:
+    path = server.ledger if serving else ledger([])
+    assert "No such file" in cli("backup", "nowhere/copy.db", DB_PATH=str(path)).line
+
+
+def test_a_relative_file_is_meant_from_here(cli: Cli, server: Server, tmp_path: Path) -> None:
+    cli("backup", "copy.db", DB_PATH=str(server.ledger))
+    assert (tmp_path / "copy.db").exists()
+    assert not (server.folder / "copy.db").exists()
+
+
+def test_the_server_wants_the_token_of_operators(cli: Cli, tmp_path: Path) -> None:
+    with running(tmp_path / "server", {"API_TOKEN": TOKEN}) as server:
+        db = str(server.ledger)
+        refusal = cli("backup", "copy.db", DB_PATH=db).line
+        assert "401 Unauthorized: Send API_TOKEN" in refusal
+        assert not (tmp_path / "copy.db").exists()
+        assert cli("backup", "copy.db", DB_PATH=db, API_TOKEN=TOKEN).code == 0
+
+
+def test_a_copy_before_an_upgrade_is_not_migrated(
+    cli: Cli, ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = ledger(envelopes(3))
+    extra = Migration(2, "extra", "CREATE TABLE extra (id INTEGER) STRICT;")
+    known = migrations.all_migrations()
+    monkeypatch.setattr(migrations, "all_migrations", lambda: [*known, extra])
+    assert cli("backup", "copy.db").code == 0
+    for file in (path, tmp_path / "copy.db"):
+        assert read_ledger(file, "SELECT version FROM schema_migrations") == [(1,)]
+
+
+def test_a_damaged_copy_is_not_kept(cli: Cli, ledger: Ledger, tmp_path: Path) -> None:
+    path = ledger(envelopes(500))
+    with path.open("r+b") as file:
+        file.seek(4096 * 6)
+        file.write(b"\xff" * 4096 * 4)
+    done = cli("backup", "copy.db")
+    assert done.code == 1
+    assert "It was removed" in done.err.splitlines()[-1]
+    assert list(tmp_path.glob("copy.db*")) == []
+
+
+def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
+    fill(tmp_path / "ackbox.db", 6000)
+    with halfway(tmp_path) as process:
+        assert (tmp_path / "copy.db.part").exists()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "Traceback" not in out + err
+    assert list(tmp_path.glob("copy.db*")) == []
+
+
+def test_ctrl_c_stops_the_server_from_copying_on(tmp_path: Path) -> None:
+    fill(tmp_path / "server" / "events.db", 6000)
+    with running(tmp_path / "server", changes=SLOW) as server:
+        with halfway(tmp_path, DB_PATH=str(server.ledger)) as process:
+            process.send_signal(signal.SIGINT)
+            process.wait(20)
+        assert process.returncode == 130
+        eventually(lambda: not list(tmp_path.glob("copy.db*")), within=0.5)
+        assert server.post(posted("later")).status == 202
+    assert list(tmp_path.glob("copy.db*")) == []
+
+
+def test_a_server_that_stops_meanwhile_leaves_no_half_copy(tmp_path: Path) -> None:
+    fill(tmp_path / "server" / "events.db", 6000)
+    with running(tmp_path / "server", changes=SLOW) as server:
+        with halfway(tmp_path, DB_PATH=str(server.ledger)) as process:
+            assert server.stop() == 0
+            _, err = process.communicate(timeout=20)
+        assert process.returncode == 1
+        assert err.splitlines()[-1].startswith("ackbox: http://127.0.0.1")
+    assert list(tmp_path.glob("copy.db*")) == []
+
+
+# W12
+def test_events_are_taken_while_the_server_copies(tmp_path: Path) -> None:
+    fill(tmp_path / "server" / "events.db", 2000)
+    with running(tmp_path / "server", changes=SLOW) as server:
+        with halfway(tmp_path, DB_PATH=str(server.ledger)) as process:
+            assert server.post(posted("meanwhile")).status == 202
+            process.communicate(timeout=30)
+        assert process.returncode == 0
+    assert "meanwhile" in keys(tmp_path / "copy.db")
+
+
+def test_a_command_that_holds_the_ledger_is_named(cli: Cli, ledger: Ledger) -> None:
+    path = ledger([])
+    lock = LedgerLock(path)
+    assert f"process {os.getpid()}" in cli("backup", "copy.db").line
+    lock.release()

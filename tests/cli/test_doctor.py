@@ -1,0 +1,361 @@
+"""`ackbox doctor`: each thing it looks at can be found wrong, and then it says what to do."""
+
+import json
+import os
+import resource
+import signal
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from ackbox.cli import checkup
+from ackbox.model import Verdict
+from ackbox.stores.sqlite import doctor as checks
+from ackbox.stores.sqlite import surroundings
+from support.cli import Cli, Done, Ledger
+from support.events import NOON, envelope, envelopes
+from support.server import Server, running
+
+MOUNTS = (
+    "/dev/sda1 / ext4 rw,relatime 0 0\n"
+    "nas:/data /srv/with\\040space nfs4 rw 0 0\n"
+    "tmpfs /srv/with\\040space/fast tmpfs rw 0 0\n"
+    "/dev/sdb1 /srv2 xfs rw 0 0\n"
+    "/dev/sdc1 /srv2 btrfs rw 0 0\n"
+)
+
+
+def findings(done: Done) -> dict[str, dict[str, Any]]:
+    """By what they are about; the worst of each."""
+    order = ["ok", "warn", "fail"]
+    rows = json.loads(done.out)["findings"]
+    return {row["about"]: row for row in sorted(rows, key=lambda row: order.index(row["verdict"]))}
+
+
+def examine(cli: Cli, about: str, *options: str, **settings: str) -> tuple[str, str]:
+    """Verdict and words; whatever is not well says what to do, and a failure is exit code 1."""
+    done = cli("doctor", "--json", *options, **settings)
+    found = findings(done)
+    assert done.code == any(row["verdict"] == "fail" for row in found.values())
+    assert json.loads(done.out)["ok"] == (done.code == 0)
+    for row in found.values():
+        assert (row["verdict"] == "ok") == (row["remedy"] is None), row
+    row = found[about]
+    return row["verdict"], f"{row['detail']} {row['remedy']}"
+
+
+def change(path: Path, sql: str, *values: str) -> None:
+    connection = apsw.Connection(str(path))
+    connection.execute(sql, values)
+    connection.close()
+
+
+def test_a_sound_ledger_is_found_sound(cli: Cli, ledger: Ledger) -> None:
+    ledger(envelopes(3))
+    done = cli("doctor", "--deep", "--json")
+    found = findings(done)
+    found.pop("filesystem")  # tests may well run in memory
+    assert done.code == 0
+    assert {row["verdict"] for row in found.values()} == {"ok"}
+    assert {
+        "python",
+        "sqlite",
+        "folder",
+        "room",
+        "files",
+        "clock",
+        "ledger",
+        "order",
+        "log",
+    } <= set(found)
+    assert {"open files", "server", "pages", "tallies"} <= set(found)
+    assert found["tallies"]["detail"].startswith("3 events")
+
+
+def test_people_get_a_line_for_each_finding_and_its_remedy(cli: Cli, ledger: Ledger) -> None:
+    ledger([]).chmod(0o644)
+    lines = cli("doctor").out.splitlines()
+    place = next(n for n, line in enumerate(lines) if line.startswith("warn  files"))
+    assert lines[place + 1].strip().startswith("-> chmod o-rwx")
+    assert any(line.startswith("ok    ledger") for line in lines)
+
+
+def test_looking_leaves_no_trace(cli: Cli, ledger: Ledger, tmp_path: Path) -> None:
+    ledger(envelopes(3))
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    assert cli("doctor").code == 0
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+# W16
+def test_a_bad_setting_is_a_failure_and_the_rest_is_told(cli: Cli) -> None:
+    verdict, words = examine(cli, "settings", LOG_LEVEL="LOUD")
+    assert verdict == "fail"
+    assert "LOG_LEVEL=LOUD" in words
+
+
+def test_unwise_settings_are_warnings(cli: Cli) -> None:
+    verdict, words = examine(cli, "settings", API_TOKEN="short")
+    assert verdict == "warn"
+    assert "API_TOKEN is short" in words
+
+
+def test_a_ledger_that_is_not_there_yet_is_well(cli: Cli, tmp_path: Path) -> None:
+    verdict, words = examine(cli, "ledger")
+    assert verdict == "ok"
+    assert "the first start makes it" in words
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_log_without_its_ledger_is_a_failure(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "ackbox.db-wal").write_bytes(b"x")
+    verdict, words = examine(cli, "ledger")
+    assert verdict == "fail"
+    assert "side by side" in words
+
+
+def test_a_missing_folder_is_a_failure(cli: Cli) -> None:
+    verdict, words = examine(cli, "folder", DB_PATH="nowhere/x.db")
+    assert verdict == "fail"
+    assert "mkdir -p" in words
+
+
+def test_a_folder_and_files_of_somebody_else_are_failures(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = ledger([])
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root is never refused
+    assert surroundings.check_folder(path.parent).verdict is Verdict.FAIL
+    assert Verdict.FAIL in {finding.verdict for finding in surroundings.check_files(path)}
+
+
+def test_files_that_everybody_may_read_are_a_warning(cli: Cli, ledger: Ledger) -> None:
+    path = ledger([])
+    path.chmod(0o604)
+    verdict, words = examine(cli, "files")
+    assert verdict == "warn"
+    assert f"chmod o-rwx {path}" in words
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_files_of_different_owners_are_a_warning(cli: Cli, ledger: Ledger) -> None:
+    os.chown(ledger([]), 65534, 65534)
+    verdict, words = examine(cli, "files")
+    assert verdict == "warn"
+    assert "different users" in words
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "is empty"),
+        (b"text", "is not a SQLite database"),
+        ("CREATE TABLE t (a)", "not a ledger of ackbox"),
+    ],
+)
+def test_what_is_no_ledger_is_a_failure(
+    cli: Cli, tmp_path: Path, content: bytes | str, reason: str
+) -> None:
+    path = tmp_path / "ackbox.db"
+    if isinstance(content, str):
+        change(path, content)
+    else:
+        path.write_bytes(content)
+    verdict, words = examine(cli, "ledger")
+    assert verdict == "fail"
+    assert reason in words
+
+
+def test_a_pending_migration_is_a_warning_and_a_newer_schema_a_failure(
+    cli: Cli, ledger: Ledger
+) -> None:
+    path = ledger([])
+    change(path, "DELETE FROM schema_migrations")
+    verdict, words = examine(cli, "ledger")
+    assert verdict == "warn"
+    assert "`ackbox migrate`" in words
+    change(path, "INSERT INTO schema_migrations (version, name, checksum) VALUES (99, 'x', '')")
+    verdict, words = examine(cli, "ledger")
+    assert verdict == "fail"
+    assert "newer ackbox" in words
+
+
+# F16
+def test_damage_is_a_failure_that_names_the_way_out(cli: Cli, ledger: Ledger) -> None:
+    path = ledger(envelopes(500))
+    with path.open("r+b") as file:
+        file.seek(4096 * 6)
+        file.write(b"\xff" * 4096 * 4)
+    verdict, words = examine(cli, "ledger")
+    assert verdict == "fail"
+    assert "docs/how-to/recover.md" in words
+
+
+# F16
+def test_deep_finds_what_a_quick_look_does_not(cli: Cli, ledger: Ledger) -> None:
+    path = ledger(envelopes(50))
+    connection = apsw.Connection(str(path))
+    connection.execute("PRAGMA writable_schema = on")
+    connection.execute(  # the entries of the index are then not what it says they are
+        "UPDATE sqlite_schema SET sql = replace(sql, '(id)', '(source)') WHERE name = 'events_id'"
+    )
+    connection.close()
+    assert examine(cli, "ledger")[0] == "ok"
+    verdict, words = examine(cli, "pages", "--deep")
+    assert verdict == "fail"
+    assert "docs/how-to/recover.md" in words
+
+
+def test_deep_counts_the_events_one_by_one(cli: Cli, ledger: Ledger) -> None:
+    change(ledger(envelopes(5)), "UPDATE tallies SET events = 6 WHERE status = 'pending'")
+    verdict, words = examine(cli, "tallies", "--deep")
+    assert verdict == "fail"
+    assert "pending 6, counted 5" in words
+
+
+# L13
+def test_deep_stops_before_the_log_of_a_server_grows_large(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = ledger(envelopes(2000))
+    monkeypatch.setattr(checks, "_LOG_ALARM", 0)
+    monkeypatch.setattr(checks, "_PROGRESS_STEPS", 100)
+    sizes = iter(range(1_000_000))
+    monkeypatch.setattr(checks, "_log_bytes", lambda _: next(sizes))
+    (finding,) = checks.examine_deep(path, lambda seconds: None)
+    assert finding.verdict is Verdict.WARN
+    assert finding.remedy is not None
+    assert "ackbox backup" in finding.remedy
+
+
+def test_deep_tells_how_long_it_has_been_reading(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "_PROGRESS_STEPS", 100)
+    told: list[float] = []
+    assert len(list(checks.examine_deep(ledger(envelopes(2000)), told.append))) == 2
+    assert told == sorted(told)
+    assert told
+
+
+# W12
+def test_the_log_is_said_to_belong_to_a_backup(cli: Cli, server: Server) -> None:
+    verdict, words = examine(cli, "log", DB_PATH=str(server.ledger))
+    assert verdict == "ok"
+    assert "-wal" in words
+    assert "`ackbox backup FILE`" in words
+
+
+# F35
+def test_a_large_log_is_a_warning(cli: Cli, ledger: Ledger) -> None:
+    path = ledger([])
+    with path.with_name("ackbox.db-wal").open("wb") as log:
+        log.truncate(65 * 1024 * 1024)
+    verdict, words = examine(cli, "log")
+    assert verdict == "warn"
+    assert "65 MiB" in words
+
+
+def test_a_running_server_is_named_and_asked(cli: Cli, server: Server) -> None:
+    verdict, words = examine(cli, "server", DB_PATH=str(server.ledger))
+    assert verdict == "ok"
+    assert f"process {server.pid}" in words
+    assert f"http://127.0.0.1:{server.port}" in words
+
+
+def test_a_server_that_does_not_answer_is_a_failure(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkup, "_HEALTH_SECONDS", 0.3)
+    with running(tmp_path / "server") as server:
+        server.process.send_signal(signal.SIGSTOP)
+        verdict, words = examine(cli, "server", DB_PATH=str(server.ledger))
+        server.process.send_signal(signal.SIGCONT)
+    assert verdict == "fail"
+    assert "Look at its log" in words
+
+
+def test_a_killed_server_does_not_run(cli: Cli, tmp_path: Path) -> None:
+    with running(tmp_path / "server") as server:
+        server.kill()
+        verdict, words = examine(cli, "server", DB_PATH=str(server.ledger))
+    assert (verdict, words) == ("ok", "none runs on this ledger None")
+
+
+@pytest.mark.parametrize("where", ["event", "file"])
+def test_a_ledger_from_the_future_is_a_warning(cli: Cli, ledger: Ledger, where: str) -> None:
+    later = datetime.now(UTC) + timedelta(seconds=90)
+    path = ledger([envelope("k", at=later if where == "event" else NOON)])
+    if where == "file":
+        os.utime(path, (later.timestamp(), later.timestamp()))
+    verdict, words = examine(cli, "order")
+    assert verdict == "warn"
+    assert "s in the future" in words
+
+
+@pytest.mark.parametrize(("year", "verdict"), [(1970, "fail"), (2026, "ok"), (2106, "fail")])
+def test_a_clock_that_cannot_be_right_is_a_failure(year: int, verdict: str) -> None:
+    assert surroundings.check_clock(datetime(year, 1, 1, tzinfo=UTC)).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("version", "verdict"),
+    [
+        ("3.51.2", "fail"),
+        ("3.50.6", "fail"),
+        ("3.52.0", "fail"),
+        ("3.51.3", "ok"),
+        ("3.53.0", "ok"),
+    ],
+)
+def test_a_sqlite_that_can_corrupt_the_file_is_a_failure(version: str, verdict: str) -> None:
+    assert surroundings.check_engine(version).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("mebibytes", "verdict"), [(15, "fail"), (16, "warn"), (1023, "warn"), (1024, "ok")]
+)
+def test_a_disk_without_room_is_told(mebibytes: int, verdict: str) -> None:
+    assert surroundings.check_room(mebibytes * 1024 * 1024).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("folder", "kind", "verdict"),
+    [
+        ("/home/x", "ext4", "ok"),
+        ("/srv/with space/db", "nfs4", "warn"),
+        ("/srv/with spaces", "ext4", "ok"),
+        ("/srv/with space/fast", "tmpfs", "warn"),
+        ("/srv2", "btrfs", "ok"),
+    ],
+)
+def test_a_filesystem_that_is_not_a_disk_of_this_machine_is_a_warning(
+    folder: str, kind: str, verdict: str
+) -> None:
+    assert surroundings.filesystem_of(Path(folder), MOUNTS) == kind
+    assert surroundings.check_filesystem(kind).verdict == verdict
+
+
+def test_where_no_mounts_are_told_the_filesystem_is_unknown() -> None:
+    assert surroundings.filesystem_of(Path("/x"), "") is None
+    assert surroundings.check_filesystem(None).verdict is Verdict.OK
+
+
+def test_few_open_files_are_a_warning(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 1024))
+    verdict, words = examine(cli, "open files")
+    assert verdict == "warn"
+    assert "1024" in words
+
+
+# F49
+def test_what_a_file_is_called_cannot_steer_the_terminal(cli: Cli, tmp_path: Path) -> None:
+    folder = tmp_path / "\x1b[2J"
+    folder.mkdir()
+    cli.folder = folder
+    done = cli("doctor", DB_PATH="x.db")
+    assert r"\x1b[2J" in done.out
+    assert "\x1b" not in done.out

@@ -1,0 +1,134 @@
+"""The command itself: help, version, how it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+import ackbox
+from ackbox.cli import app
+from support.cli import COMMAND, Cli, Ledger, environment, run
+from support.events import envelopes
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Every command there is, groups among them."""
+    waiting = [("ackbox", typer.main.get_command(app))]
+    while waiting:
+        name, command = waiting.pop()
+        yield name, command
+        below: dict[str, Any] = getattr(command, "commands", {})
+        waiting += [(f"{name} {word}", each) for word, each in below.items()]
+
+
+@pytest.mark.serial
+def test_help_comes_within_0_3_seconds(tmp_path: Path) -> None:
+    assert min(seconds_of("--help", tmp_path) for _ in range(5)) < 0.3
+
+
+def seconds_of(argument: str, folder: Path) -> float:
+    started = time.monotonic()
+    assert run(argument, folder=folder).code == 0
+    return time.monotonic() - started
+
+
+def test_help_loads_nothing_that_only_a_command_needs() -> None:
+    script = "import sys, ackbox.cli; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout
+    heavy = {"apsw", "fastapi", "httpx2", "msgspec", "pydantic", "rich", "structlog", "uvicorn"}
+    assert heavy.isdisjoint(loaded.decode().split())
+
+
+def test_every_command_and_option_says_what_it_is_for() -> None:
+    silent = [name for name, command in commands() if not command.help]
+    silent += [
+        f"{name} {parameter.name}"
+        for name, command in commands()
+        for parameter in command.params
+        if not parameter.help
+    ]
+    assert len(list(commands())) == 10
+    assert silent == []
+
+
+def test_the_version_is_told(tmp_path: Path) -> None:
+    assert run("--version", folder=tmp_path).out == f"ackbox {ackbox.__version__}\n"
+
+
+def test_an_unknown_command_is_a_usage_error(cli: Cli) -> None:
+    assert cli("serv").code == 2
+
+
+# W16
+@pytest.mark.parametrize(
+    "command",
+    ["serve", "config", "migrate", "events list", "events show x", "send", "backup x"],
+)
+def test_a_bad_setting_is_one_line_that_names_it(cli: Cli, command: str) -> None:
+    assert "PORT=http" in cli(*command.split(), PORT="http").line
+
+
+def test_what_is_not_built_yet_is_refused_in_one_line(cli: Cli) -> None:
+    done = cli("events", "list", DATABASE_URL="postgresql://db/events")
+    assert "DATABASE_URL" in done.line
+
+
+def test_ctrl_c_ends_a_command_quietly_with_130(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "payload")
+    process = subprocess.Popen(
+        [*COMMAND, "send", "--file", "payload"],
+        cwd=tmp_path,
+        env=environment({}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    with (tmp_path / "payload").open("wb"):  # opens when the command waits for it
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, out, err) == (130, b"", b"")
+
+
+@pytest.mark.parametrize("command", [["config"], ["events", "list", "--limit", "3000"]])
+def test_a_reader_that_goes_away_is_no_error(
+    tmp_path: Path, ledger: Ledger, command: list[str]
+) -> None:
+    ledger(envelopes(3000))
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [*COMMAND, *command],
+        cwd=tmp_path,
+        env=environment({}),
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writing)
+    assert done.stderr == b""
+
+
+def test_output_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*COMMAND, "config"],
+            cwd=tmp_path,
+            env=environment({}),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_text_that_the_locale_cannot_show_is_escaped(tmp_path: Path) -> None:
+    done = run("config", folder=tmp_path, DB_PATH="événements.db", PYTHONIOENCODING="ascii")
+    assert done.code == 0
+    assert r"\xe9v\xe9nements.db" in done.out

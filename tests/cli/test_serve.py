@@ -1,0 +1,142 @@
+"""`ackbox serve`: what it says, what it refuses, how it ends."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ackbox.inbox import Inbox
+from support.cli import COMMAND, Cli, Ledger, environment, run
+from support.events import envelopes
+from support.polling import eventually
+from support.server import Server, running
+
+APP = "from ackbox import Inbox\ninbox = Inbox()\nother = 5\n"
+
+
+def collect_served(monkeypatch: pytest.MonkeyPatch) -> list[Inbox]:
+    """Collects the inboxes that would be served."""
+    served: list[Inbox] = []
+
+    def serve(inbox: Inbox) -> int:
+        served.append(inbox)
+        return 0
+
+    monkeypatch.setattr(Inbox, "serve", serve)
+    return served
+
+
+# W5
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_server_with_0(tmp_path: Path, stop: signal.Signals) -> None:
+    with running(tmp_path) as server:
+        server.process.send_signal(stop)
+        assert server.process.wait(20) == 0
+
+
+# W14
+def test_the_log_tells_the_url_and_what_is_unwise(tmp_path: Path) -> None:
+    with running(tmp_path, {"API_TOKEN": "short"}) as server:
+        lines = eventually(lambda: [r for r in server.records() if r["event"] == "listening"])
+        (caution,) = [r for r in server.records() if r["event"] == "caution"]
+    assert lines[0]["url"] == f"http://127.0.0.1:{server.port}"
+    assert lines[0]["level"] == "info"
+    assert caution["level"] == "warning"
+    assert "API_TOKEN is short" in caution["reason"]
+
+
+def test_an_inbox_of_the_current_folder_is_served(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [Path(COMMAND[0]).with_name("ackbox"), "serve", "app:inbox"],
+            cwd=tmp_path,
+            env=environment({"PORT": "0", "LOG_FORMAT": "json"}),
+            stderr=file,
+        )
+    try:
+        eventually(lambda: '"listening"' in log.read_text(), within=20)
+        process.terminate()
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("app", "as in app:inbox"),
+        ("app:", "as in app:inbox"),
+        (":inbox", "as in app:inbox"),
+        ("app.py:inbox", "not a file"),
+        ("./app:inbox", "not a file"),
+        (".app:inbox", "not a file"),
+        ("missing:inbox", "no module missing"),
+        ("app.missing:inbox", "no module app.missing"),
+        ("app:nothing", "is not there"),
+        ("app:other", "is of type int"),
+    ],
+)
+def test_a_bad_target_is_one_line(cli: Cli, tmp_path: Path, target: str, reason: str) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    assert reason in cli("serve", target).line
+
+
+def test_an_error_inside_the_users_module_keeps_its_traceback(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("import missing_dependency\n")
+    done = run("serve", "broken:inbox", folder=tmp_path)
+    assert done.code == 1
+    assert "Traceback" in done.err
+    assert "missing_dependency" in done.err
+
+
+def test_no_workers_means_none(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = collect_served(monkeypatch)
+    assert cli("serve", "--no-workers").code == 0
+    assert cli("serve").code == 0
+    assert [inbox.settings.worker_count for inbox in served] == [0, 10]
+
+
+def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = run("serve", folder=tmp_path, PORT=port)
+    assert f"port {port}" in done.line
+    assert "Address already in use" in done.line
+
+
+def test_a_ledger_in_use_is_one_line_that_names_the_holder(server: Server, tmp_path: Path) -> None:
+    done = run("serve", folder=tmp_path, DB_PATH=str(server.ledger), PORT="0")
+    assert f"process {server.pid} at http://127.0.0.1:{server.port}" in done.line
+
+
+# F16
+@pytest.mark.parametrize("flaw", ["damaged", "empty", "not a database"])
+def test_a_corrupt_ledger_is_one_line_and_stays_as_it_is(
+    tmp_path: Path, ledger: Ledger, flaw: str
+) -> None:
+    path = ledger(envelopes(500))
+    content = bytearray(path.read_bytes())
+    if flaw == "damaged":
+        content[8192:16384] = os.urandom(8192)
+    path.write_bytes({"empty": b"", "not a database": b"x" * 9000}.get(flaw, bytes(content)))
+    before = path.read_bytes()
+    done = run("serve", folder=tmp_path, PORT="0")
+    assert "is damaged" in done.line
+    assert path.read_bytes() == before
+
+
+def test_a_missing_folder_is_one_line(tmp_path: Path) -> None:
+    done = run("serve", folder=tmp_path, DB_PATH="nowhere/events.db", PORT="0")
+    assert "must exist and be writable" in done.line
+
+
+def test_log_level_and_format_come_from_the_settings(tmp_path: Path) -> None:
+    with running(tmp_path, {"LOG_LEVEL": "WARNING", "API_TOKEN": "short"}) as server:
+        assert [json.loads(line)["event"] for line in server.log.splitlines()] == ["caution"]

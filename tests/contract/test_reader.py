@@ -1,0 +1,289 @@
+"""`Reader`: looking up, paging and counting, while events keep coming."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ackbox.errors import Stopped
+from ackbox.model import (
+    Envelope,
+    EventFilter,
+    EventId,
+    EventRecord,
+    Order,
+    Page,
+    Status,
+)
+from ackbox.ports import Reader
+from support.backends import Backend, Fresh
+from support.events import NOON, envelope, envelopes
+
+ANY = EventFilter()
+BOTH = pytest.mark.parametrize("order", list(Order))
+
+
+async def pages(
+    reader: Reader, where: EventFilter, order: Order, limit: int
+) -> AsyncIterator[Page]:
+    cursor = None
+    while True:
+        page = await reader.events(where, order=order, limit=limit, cursor=cursor)
+        yield page
+        if page.next is None:
+            return
+        cursor = page.next
+
+
+async def listed(
+    reader: Reader, where: EventFilter = ANY, order: Order = Order.OLDEST, limit: int = 7
+) -> list[EventId]:
+    return [e.id async for page in pages(reader, where, order, limit) for e in page.items]
+
+
+def in_order(sent: Sequence[Envelope], order: Order) -> list[EventId]:
+    ids = [one.id for one in sent]
+    return ids if order is Order.OLDEST else ids[::-1]
+
+
+async def test_an_event_is_found_by_id_and_by_key(backend: Backend) -> None:  # W13
+    sent = envelope("k", b"abc", source="stripe")
+    await backend.store.record([sent, envelope("k", source="github")])
+    by_id = await backend.reader.event(sent.id)
+    assert by_id is not None
+    assert (by_id.id, by_id.source, by_id.payload_bytes) == (sent.id, "stripe", 3)
+    assert await backend.reader.event_by_key("stripe", "k") == by_id
+
+
+async def test_what_is_not_there_is_none(reader: Reader) -> None:
+    assert await reader.event(envelope().id) is None
+    assert await reader.event_by_key("webhooks", "nothing") is None
+    assert await reader.payload(envelope().id) is None
+
+
+@BOTH
+async def test_pages_go_through_all_events_by_arrival(backend: Backend, order: Order) -> None:
+    sent = envelopes(50)
+    await backend.store.record(sent)
+    for limit in (1, 7, 25, 50, 51):
+        assert await listed(backend.reader, order=order, limit=limit) == in_order(sent, order)
+
+
+@BOTH
+async def test_a_page_never_holds_more_than_asked_for(backend: Backend, order: Order) -> None:
+    await backend.store.record(envelopes(20))
+    sizes = [len(page.items) async for page in pages(backend.reader, ANY, order, 7)]
+    assert sizes == [7, 7, 6]
+
+
+@BOTH
+async def test_an_empty_ledger_has_one_empty_page(reader: Reader, order: Order) -> None:
+    assert [page async for page in pages(reader, ANY, order, 10)] == [Page([], None)]
+
+
+@BOTH
+@pytest.mark.parametrize("status", list(Status))
+async def test_a_status_filter_lists_exactly_that_state(
+    backend: Backend, order: Order, status: Status
+) -> None:
+    sent = envelopes(24)
+    await backend.store.record(sent)
+    for n, one in enumerate(sent):
+        await backend.move(one.id, list(Status)[n % 4])
+    expected = [one for n, one in enumerate(sent) if list(Status)[n % 4] is status]
+    found = await listed(backend.reader, EventFilter(status=status), order, limit=4)
+    assert found == in_order(expected, order)
+
+
+FILTERS = {
+    "source": (EventFilter(source="b"), {1, 4, 7, 10}),
+    "type": (EventFilter(event_type="t.1"), {1, 3, 5, 7, 9, 11}),
+    "since is inclusive": (EventFilter(since=NOON + timedelta(seconds=9)), {9, 10, 11}),
+    "until is exclusive": (EventFilter(until=NOON + timedelta(seconds=3)), {0, 1, 2}),
+    "all at once": (
+        EventFilter(
+            status=Status.PENDING,
+            source="b",
+            event_type="t.1",
+            since=NOON,
+            until=NOON + timedelta(seconds=5),
+        ),
+        {1},
+    ),
+    "none match": (EventFilter(source="nobody"), set()),
+}
+
+
+@BOTH
+@pytest.mark.parametrize(("where", "expected"), FILTERS.values(), ids=FILTERS.keys())
+async def test_a_filter_lists_exactly_what_matches(
+    backend: Backend, order: Order, where: EventFilter, expected: set[int]
+) -> None:
+    sent = [
+        envelope(
+            f"key-{n}", source="abc"[n % 3], event_type=f"t.{n % 2}", at=NOON + timedelta(seconds=n)
+        )
+        for n in range(12)
+    ]
+    await backend.store.record(sent)
+    matching = [one for n, one in enumerate(sent) if n in expected]
+    assert await listed(backend.reader, where, order, limit=2) == in_order(matching, order)
+
+
+@BOTH
+async def test_paging_neither_misses_nor_repeats_while_events_arrive(  # L13
+    backend: Backend, order: Order
+) -> None:
+    first = envelopes(40, prefix="before")
+    await backend.store.record(first)
+    seen: list[EventId] = []
+    arrived: list[Envelope] = []
+    async for page in pages(backend.reader, ANY, order, 7):
+        seen += [event.id for event in page.items]
+        if len(arrived) < 20:
+            arrived.append(envelope(f"meanwhile-{len(arrived)}"))
+            await backend.store.record(arrived[-1:])
+    assert len(seen) == len(set(seen))
+    if order is Order.OLDEST:
+        assert seen == in_order([*first, *arrived], order)[: len(seen)]
+        assert len(seen) >= 40
+    else:
+        assert seen == in_order(first, order)
+
+
+@BOTH
+async def test_paging_goes_on_after_the_event_at_the_cursor_was_pruned(
+    backend: Backend, order: Order
+) -> None:
+    sent = envelopes(20)
+    await backend.store.record(sent)
+    first = await backend.reader.events(ANY, order=order, limit=5)
+    await backend.remove(first.items[-1].id)
+    second = await backend.reader.events(ANY, order=order, limit=50, cursor=first.next)
+    assert [event.id for event in second.items] == in_order(sent, order)[5:]
+
+
+async def test_a_repeat_does_not_move_an_event_in_the_list(backend: Backend) -> None:  # L6
+    sent = envelopes(3)
+    await backend.store.record(sent)
+    await backend.store.record([envelope("key-0", at=NOON + timedelta(hours=1))])
+    assert await listed(backend.reader) == in_order(sent, Order.OLDEST)
+
+
+async def test_lag_counts_from_the_oldest_pending_event(backend: Backend) -> None:  # L5
+    old, young = envelope("old"), envelope("young", at=NOON + timedelta(seconds=30))
+    await backend.store.record([old, young])
+    now = NOON + timedelta(minutes=1)
+    assert (await backend.reader.stats()).lag(now) == timedelta(seconds=60)
+    await backend.move(old.id, Status.COMPLETED)
+    assert (await backend.reader.stats()).lag(now) == timedelta(seconds=30)
+    await backend.move(young.id, Status.FAILED)
+    assert (await backend.reader.stats()).lag(now) == timedelta(0)
+
+
+async def test_a_clock_set_back_makes_no_negative_lag(backend: Backend) -> None:  # F25
+    await backend.store.record([envelope()])
+    assert (await backend.reader.stats()).lag(NOON - timedelta(hours=1)) == timedelta(0)
+
+
+KEYS = st.sampled_from([f"key-{n}" for n in range(8)])
+CALLS = st.lists(st.tuples(KEYS, st.sampled_from([b"one", b"other"])), max_size=12)
+MOVES = st.tuples(st.integers(0, 7), st.sampled_from(Status))
+STEPS = st.lists(CALLS | MOVES | st.none(), max_size=12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(steps=STEPS)
+async def test_kept_counts_equal_real_counts_after_any_mix(  # W9
+    fresh: Fresh, steps: list[list[tuple[str, bytes]] | tuple[int, Status] | None]
+) -> None:
+    async with fresh() as backend:
+        for step in steps:
+            await _take(backend, step)
+        rows = await backend.rows()
+        stats = await backend.reader.stats()
+        assert dict(stats.counts) == {
+            status: sum(row["status"] == status for row in rows) for status in Status
+        }
+
+
+async def _take(
+    backend: Backend, step: list[tuple[str, bytes]] | tuple[int, Status] | None
+) -> None:
+    """A call of record; an event moved to another state; or a call that fails."""
+    match step:
+        case list():
+            half = len(step) // 2
+            calls = [[envelope(*one) for one in part] for part in (step[:half], step[half:])]
+            await asyncio.gather(*[backend.store.record(call) for call in calls])
+        case (index, status):
+            if index < len(rows := await backend.rows()):
+                await backend.move(rows[index]["id"], status)
+        case None:
+            bad = envelope("bad", source_sequence=2**63)
+            await asyncio.gather(
+                backend.store.record([envelope("with bad"), bad]), return_exceptions=True
+            )
+
+
+async def test_a_reader_sees_an_event_as_soon_as_it_is_acknowledged(backend: Backend) -> None:
+    for one in envelopes(20):  # P12
+        await backend.store.record([one])
+        assert await backend.reader.event(one.id) is not None
+
+
+async def test_many_reads_at_once_all_answer(backend: Backend) -> None:
+    sent = envelopes(30)
+    await backend.store.record(sent)
+    found = await asyncio.gather(*[backend.reader.event(one.id) for one in sent * 5])
+    assert all(isinstance(event, EventRecord) for event in found)
+
+
+async def test_a_closed_reader_says_so_and_can_be_closed_again(backend: Backend) -> None:
+    await backend.store.record([envelope()])
+    assert (await backend.reader.stats()).pending == 1
+    await backend.reader.close()
+    await backend.reader.close()
+    with pytest.raises(Stopped):
+        await backend.reader.stats()
+
+
+async def test_reads_still_queued_when_the_reader_closes_are_told_so(backend: Backend) -> None:
+    await backend.store.record(envelopes(200))
+    reads = [asyncio.ensure_future(listed(backend.reader, limit=50)) for _ in range(50)]
+    await asyncio.sleep(0)
+    await backend.reader.close()
+    answers = await asyncio.gather(*reads, return_exceptions=True)
+    assert all(isinstance(answer, list | Stopped) for answer in answers), answers
+    assert any(isinstance(answer, Stopped) for answer in answers)
+
+
+async def test_a_closed_store_takes_nothing_and_can_be_closed_again(backend: Backend) -> None:
+    await backend.store.record([envelope()])
+    await backend.store.close()
+    await backend.store.close()
+    with pytest.raises(Stopped):
+        await backend.store.record([envelope("late")])
+
+
+async def test_closing_makes_durable_what_was_handed_over_before(backend: Backend) -> None:  # W5
+    calls = [asyncio.ensure_future(backend.store.record([one])) for one in envelopes(50)]
+    await asyncio.sleep(0)
+    await backend.store.close()
+    answers = await asyncio.gather(*calls)
+    assert all(receipt.kind == "new" for answer in answers for receipt in answer)
+    assert len(await listed(backend.reader, limit=100)) == 50
+
+
+async def test_what_was_recorded_is_there_after_a_restart(backend: Backend) -> None:
+    sent = envelopes(10)
+    await backend.store.record(sent)
+    await backend.close()
+    await backend.open()
+    assert await listed(backend.reader) == in_order(sent, Order.OLDEST)
+    assert (await backend.reader.stats()).pending == 10
+    receipts = await backend.store.record([envelope("key-3", sent[3].payload)])
+    assert (receipts[0].kind, receipts[0].id) == ("duplicate", sent[3].id)

@@ -1,0 +1,305 @@
+"""`Ledger.record`: what is new, what is known, and what stays as it was."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ackbox.errors import InvalidEvent
+from ackbox.model import Envelope, Receipt, ReceiptKind, Status, fingerprint, to_text
+from ackbox.ports import Reader, Store
+from support.backends import Backend, Fresh
+from support.events import NOON, envelope, envelopes
+
+NEW, DUPLICATE, CONFLICT = ReceiptKind.NEW, ReceiptKind.DUPLICATE, ReceiptKind.CONFLICT
+LATER = NOON + timedelta(minutes=5)
+MIB = 1024 * 1024
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=255)
+
+
+def kinds(receipts: list[Receipt]) -> list[ReceiptKind]:
+    return [receipt.kind for receipt in receipts]
+
+
+async def test_a_new_event_is_pending_under_its_own_id(store: Store) -> None:  # W8
+    sent = envelope()
+    assert await store.record([sent]) == [Receipt(NEW, sent.id, Status.PENDING, NOON)]
+
+
+async def test_a_duplicate_is_answered_with_the_first_id_and_its_current_status(  # W8
+    backend: Backend,
+) -> None:
+    first = envelope()
+    await backend.store.record([first])
+    await backend.move(first.id, Status.COMPLETED)
+    receipts = await backend.store.record([envelope(at=LATER)])
+    assert receipts == [Receipt(DUPLICATE, first.id, Status.COMPLETED, NOON)]
+
+
+async def test_other_bytes_under_a_known_key_are_a_conflict_and_the_first_stay(  # F30
+    store: Store, reader: Reader
+) -> None:
+    first = envelope(payload=b"first")
+    await store.record([first])
+    receipts = await store.record([envelope(payload=b"second")])
+    assert receipts == [Receipt(CONFLICT, first.id, Status.PENDING, NOON)]
+    assert await reader.payload(first.id) == b"first"
+
+
+async def test_a_repeat_counts_itself_and_refreshes_last_seen_and_changes_nothing_else(  # L6
+    backend: Backend,
+) -> None:
+    first = envelope(
+        payload=b"first", event_type="invoice.paid", lane="a", source_sequence=1, request_id="r-1"
+    )
+    await backend.store.record([first])
+    (before,) = await backend.rows()
+    await backend.store.record([envelope(payload=b"first", event_type="other", at=LATER, lane="b")])
+    await backend.store.record([envelope(payload=b"other", source_sequence=9, at=LATER)])
+    (after,) = await backend.rows()
+    changed = {"ingest_count": 3, "conflict_count": 1, "last_seen_at": to_text(LATER)}
+    assert after == before | changed
+
+
+async def test_a_late_repeat_never_moves_last_seen_backwards(backend: Backend) -> None:  # L6
+    await backend.store.record([envelope(at=LATER)])
+    await backend.store.record([envelope(at=NOON)])
+    (row,) = await backend.rows()
+    assert row["last_seen_at"] == to_text(LATER)
+
+
+async def test_last_seen_is_the_latest_of_several_repeats_in_one_call(backend: Backend) -> None:
+    await backend.store.record([envelope(at=NOON), envelope(at=LATER), envelope(at=NOON)])
+    (row,) = await backend.rows()
+    assert row["last_seen_at"] == to_text(LATER)
+
+
+async def test_one_key_many_times_in_one_call_is_one_row(backend: Backend) -> None:  # F30
+    sent = [envelope(payload=b"a"), envelope(payload=b"a"), envelope(payload=b"b")]
+    receipts = await backend.store.record(sent)
+    assert kinds(receipts) == [NEW, DUPLICATE, CONFLICT]
+    assert {receipt.id for receipt in receipts} == {sent[0].id}
+    (row,) = await backend.rows()
+    assert (row["ingest_count"], row["conflict_count"], row["payload"]) == (3, 1, b"a")
+
+
+@pytest.mark.parametrize("bodies", [[b"same"], [b"one", b"other"]], ids=["same", "other bytes"])
+async def test_a_hundred_concurrent_records_of_one_key_are_one_row_and_one_id(  # F30
+    backend: Backend, bodies: list[bytes]
+) -> None:
+    sent = [envelope(payload=bodies[n % len(bodies)]) for n in range(100)]
+    answers = await asyncio.gather(*[backend.store.record([one]) for one in sent])
+    receipts = [receipt for answer in answers for receipt in answer]
+    assert kinds(receipts).count(NEW) == 1
+    assert len({receipt.id for receipt in receipts}) == 1
+    (row,) = await backend.rows()
+    assert row["id"] == receipts[0].id
+    assert row["ingest_count"] == 100
+    assert row["conflict_count"] == kinds(receipts).count(CONFLICT)
+    assert row["conflict_count"] == (0 if len(bodies) == 1 else 50)
+
+
+async def test_a_key_belongs_to_its_source(backend: Backend) -> None:  # F48
+    sent = [envelope("victim", source="stripe"), envelope("victim", source="github")]
+    assert kinds(await backend.store.record(sent)) == [NEW, NEW]
+    assert len(await backend.rows()) == 2
+
+
+async def test_receipts_come_in_the_order_of_the_envelopes(store: Store) -> None:
+    known = envelopes(40, prefix="known")
+    await store.record(known)
+    fresh = envelopes(41, prefix="fresh")
+    mixed = [fresh[0]]
+    for n in range(40):
+        mixed += [envelope(f"known-{n}", known[n].payload), fresh[n + 1]]
+    receipts = await store.record(mixed)
+    assert kinds(receipts) == [NEW, *[DUPLICATE, NEW] * 40]
+    expected = [fresh[0].id]
+    for n in range(40):
+        expected += [known[n].id, fresh[n + 1].id]
+    assert [receipt.id for receipt in receipts] == expected
+
+
+@pytest.mark.parametrize("count", [0, 1, 127, 128, 129, 255, 1000, 3333])
+async def test_a_call_of_any_size_stores_every_event_in_its_order(  # L4
+    backend: Backend, count: int
+) -> None:
+    sent = envelopes(count)
+    receipts = await backend.store.record(sent)
+    assert kinds(receipts) == [NEW] * count
+    assert [row["id"] for row in await backend.rows()] == [one.id for one in sent]
+
+
+async def test_a_large_call_with_one_known_key_counts_only_that_one(backend: Backend) -> None:
+    await backend.store.record([envelope("key-200", b"other bytes")])
+    receipts = await backend.store.record(envelopes(300))
+    assert kinds(receipts).count(NEW) == 299
+    assert receipts[200].kind is CONFLICT
+    counts = [row["ingest_count"] for row in await backend.rows()]
+    assert (len(counts), sum(counts)) == (300, 301)
+
+
+PAYLOADS = {
+    "empty": b"",
+    "NUL": b"\0",
+    "NUL inside": b'{"a":"x\0y"}',
+    "invalid UTF-8": b"\xff\xfe\x80",
+    "lone surrogate": b"\xed\xa0\x80",
+    "text": "snow ☃".encode(),
+    "looks like a number": b"12345678901234567890.10",
+    "1 MiB": bytes(range(256)) * (MIB // 256),
+    "16 MiB": b"\0" * 16 * MIB,
+}
+
+
+@pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS.keys())
+async def test_a_payload_is_kept_to_the_byte(  # F41
+    store: Store, reader: Reader, payload: bytes
+) -> None:
+    sent = envelope(payload=payload)
+    await store.record([sent])
+    assert await reader.payload(sent.id) == payload
+    event = await reader.event(sent.id)
+    assert event is not None
+    assert (event.payload_bytes, event.payload_sha256) == (len(payload), fingerprint(payload).hex())
+
+
+@pytest.mark.parametrize("number", [None, 0, -1, 2**53 + 1, 2**63 - 1, -(2**63)])
+async def test_a_source_sequence_of_64_bits_is_kept(  # L7
+    store: Store, reader: Reader, number: int | None
+) -> None:
+    sent = envelope(source_sequence=number)
+    await store.record([sent])
+    event = await reader.event(sent.id)
+    assert event is not None
+    assert event.source_sequence == number
+
+
+BAD = {
+    "sequence over 64 bits": envelope("bad", source_sequence=2**63),
+    "lone surrogate in the key": envelope("bad\ud800"),
+    "lone surrogate in the type": envelope("bad", event_type="\udfff"),
+    "no text where text must be": envelope("bad", transport=None),
+    "an object where text must be": envelope("bad", lane=object()),
+}
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
+async def test_what_can_never_be_stored_is_invalid_and_leaves_nothing_of_its_call(  # F28
+    backend: Backend, bad: Envelope
+) -> None:
+    with pytest.raises(InvalidEvent):
+        await backend.store.record([envelope("good"), bad])
+    assert await backend.rows() == []
+
+
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
+async def test_a_bad_call_leaves_its_63_concurrent_neighbours_alone(  # F28
+    backend: Backend, bad: Envelope
+) -> None:
+    calls = [[one] for one in envelopes(63)]
+    calls.insert(31, [bad])
+    answers = await asyncio.gather(
+        *[backend.store.record(call) for call in calls], return_exceptions=True
+    )
+    assert isinstance(answers.pop(31), InvalidEvent)
+    assert all(isinstance(answer, list) and answer[0].kind is NEW for answer in answers)
+    assert len(await backend.rows()) == 63
+
+
+async def test_the_same_envelope_handed_over_again_is_still_the_new_one(  # F7
+    backend: Backend,
+) -> None:
+    """A retry after an unknown outcome: the sender's event, not a repeat of it."""
+    sent = envelope()
+    await backend.store.record([sent])
+    assert kinds(await backend.store.record([sent])) == [NEW]
+    (row,) = await backend.rows()
+    assert row["ingest_count"] == 1
+    assert (await backend.reader.stats()).pending == 1
+
+
+async def test_a_cancelled_caller_changes_nothing_about_the_transaction(  # F27
+    backend: Backend,
+) -> None:
+    calls = [asyncio.ensure_future(backend.store.record([one])) for one in envelopes(20)]
+    await asyncio.sleep(0)  # all of them are with the store now
+    for call in calls[::2]:
+        call.cancel()
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert [isinstance(answer, asyncio.CancelledError) for answer in answers] == [True, False] * 10
+    assert len(await backend.rows()) == 20
+    assert kinds(await backend.store.record([envelope("after")])) == [NEW]
+
+
+async def test_everything_a_source_said_is_kept(store: Store, reader: Reader) -> None:  # L2, L7
+    emitted = datetime(2026, 1, 31, 11, 59, 59, 999_999, tzinfo=UTC)
+    sent = envelope(
+        "k/1",
+        b"[]",
+        source="stripe",
+        event_type="invoice.paid",
+        content_type="application/json; charset=utf-8",
+        source_sequence=7,
+        source_emitted_at=emitted,
+        lane="customer-1",
+        transport="websocket",
+        verified_by="hmac",
+        request_id="r-1",
+    )
+    await store.record([sent])
+    event = await reader.event(sent.id)
+    assert event is not None
+    for name in set(Envelope.__struct_fields__) & set(event.__struct_fields__) - {"payload_sha256"}:
+        assert getattr(event, name) == getattr(sent, name), name
+    assert (event.created_at, event.updated_at, event.last_seen_at) == (NOON, NOON, NOON)
+    assert (event.attempts, event.run, event.ingest_count, event.conflict_count) == (0, 0, 1, 0)
+
+
+async def test_headers_are_kept(backend: Backend) -> None:
+    await backend.store.record([envelope(headers='{"content-type":"text/plain"}')])
+    (row,) = await backend.rows()
+    assert row["headers"] == '{"content-type":"text/plain"}'
+
+
+TIMES = [
+    datetime(1, 1, 1, tzinfo=UTC),
+    datetime(999, 12, 31, 23, 59, 59, 1, tzinfo=UTC),
+    datetime(2026, 1, 31, tzinfo=UTC),
+    datetime(2026, 1, 31, 0, 0, 0, 500_000, tzinfo=UTC),
+    datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+]
+
+
+async def test_times_are_text_of_fixed_width_whose_order_is_time_order(backend: Backend) -> None:
+    sent = [envelope(str(n), at=NOON, source_emitted_at=at) for n, at in enumerate(TIMES)]  # W9
+    await backend.store.record(sent)
+    texts = [row["source_emitted_at"] for row in await backend.rows()]
+    assert texts == sorted(texts)
+    assert {len(text) for text in texts} == {len("YYYY-MM-DDTHH:MM:SS.ffffffZ")}
+    assert [datetime.fromisoformat(text) for text in texts] == TIMES
+
+
+async def test_a_ledger_id_is_never_given_twice(backend: Backend) -> None:
+    await backend.store.record(envelopes(3))
+    last = (await backend.rows())[-1]
+    await backend.remove(last["id"])
+    await backend.store.record([envelope("after")])
+    assert (await backend.rows())[-1]["ledger_id"] > last["ledger_id"]
+
+
+@settings(max_examples=25, deadline=None)
+@given(keys=st.lists(NAMES, min_size=1, max_size=40, unique=True))
+async def test_any_text_is_a_key_and_is_known_again(fresh: Fresh, keys: list[str]) -> None:
+    async with fresh() as backend:
+        first = [envelope(key, source=key[::-1]) for key in keys]
+        assert kinds(await backend.store.record(first)) == [NEW] * len(keys)
+        again = [envelope(key, source=key[::-1]) for key in keys]
+        receipts = await backend.store.record([envelope(), *again])
+        assert kinds(receipts) == [NEW, *[DUPLICATE] * len(keys)]
+        assert [receipt.id for receipt in receipts[1:]] == [one.id for one in first]
+        found = await backend.reader.event_by_key(keys[0][::-1], keys[0])
+        assert found is not None
+        assert (found.id, found.ingest_count) == (first[0].id, 2)

@@ -1,0 +1,48 @@
+"""A ledger with one page of events overwritten."""
+
+import random
+from datetime import UTC, datetime
+from pathlib import Path
+
+import apsw
+
+from ackbox.model import Envelope, fingerprint, new_event_id
+from ackbox.stores.sql import load_blocks
+from ackbox.stores.sqlite.connections import open_writer
+from ackbox.stores.sqlite.files import create_ledger
+from ackbox.stores.sqlite.record import RecordOperations
+
+EVENTS = 500
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+def make_damaged_ledger(path: Path) -> None:
+    create_ledger(path)
+    connection = open_writer(path, durability="full")
+    operations = RecordOperations(load_blocks("ackbox.stores.sqlite"))
+    operations.record([envelope(number) for number in range(EVENTS)], None, lambda: NOW)(connection)
+    page = page_of_events(connection)
+    connection.close()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * 4096)
+        file.write(b"\xff" * 1024)
+
+
+def envelope(number: int) -> Envelope:
+    payload = b'"%0300d"' % number
+    return Envelope(
+        id=new_event_id(NOW, random.getrandbits),
+        source="webhooks",
+        idempotency_key=f"key-{number}",
+        event_type="webhook",
+        payload=payload,
+        payload_sha256=fingerprint(payload),
+        received_at=NOW,
+    )
+
+
+def page_of_events(connection: apsw.Connection) -> int:
+    """One in the middle, with rows on it."""
+    leaves = "SELECT pageno FROM dbstat WHERE name = 'events' AND pagetype = 'leaf' ORDER BY path"
+    pages = [int(str(row[0])) for row in connection.execute(leaves)]
+    return pages[len(pages) // 2]

@@ -1,0 +1,100 @@
+"""A reader who types what a page says, in an empty folder: `make run` serves, all else is `sh`."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from shutil import which
+
+from docs.pages import ROOT
+from support.polling import eventually
+
+BIN = Path(sys.executable).parent
+STAND_IN = Path(__file__).with_name("curl.py")
+PRINTED_ADDRESS = "localhost:8000"
+_PASSED_ON = ("PATH", "HOME", "LANG", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG")
+
+
+class Terminal:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._environment = _environment(folder)
+        self._address: str | None = None
+        self._servers: list[subprocess.Popen[bytes]] = []
+
+    def type(self, block: str) -> str:
+        """What it prints. A command that fails fails the test."""
+        if block.strip() == "make run":
+            self._serve()
+            return ""
+        done = subprocess.run(
+            ["sh", "-ec", self._with_address(block)],
+            cwd=self._folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
+        )
+        assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}\n{self._log()}"
+        return done.stdout
+
+    def save(self, name: str, text: str) -> None:
+        (self._folder / name).write_text(text)
+
+    def close(self) -> None:
+        for server in self._servers:
+            server.kill()
+            server.wait()
+
+    def _with_address(self, block: str) -> str:
+        if self._address is None:
+            assert PRINTED_ADDRESS not in block, "the page has not said `make run` yet"
+            return block
+        return block.replace(PRINTED_ADDRESS, self._address)
+
+    def _serve(self) -> None:
+        """As `make run` does, on a port that is free."""
+        with (self._folder / "server.log").open("ab") as log:
+            server = subprocess.Popen(
+                [str(BIN / "ackbox"), "serve"],
+                cwd=self._folder,
+                env={**self._environment, "PORT": "0"},
+                stdout=log,
+                stderr=log,
+            )
+        self._servers.append(server)
+        self._address = eventually(lambda: self._announced(server), within=20)
+
+    def _announced(self, server: "subprocess.Popen[bytes]") -> str:
+        assert server.poll() is None, self._log()
+        try:
+            holder = json.loads((self._folder / "ackbox.db.lock").read_text())
+        except (OSError, ValueError):
+            return ""
+        ours = holder["pid"] == server.pid and holder.get("url")
+        return str(holder["url"]).removeprefix("http://") if ours else ""
+
+    def _log(self) -> str:
+        log = self._folder / "server.log"
+        return log.read_text() if log.exists() else ""
+
+
+def _environment(folder: Path) -> Mapping[str, str]:
+    """With `.venv` and `docs` where a checkout has them, no settings, and curl on every machine."""
+    (folder / ".venv").symlink_to(BIN.parent)
+    (folder / "docs").symlink_to(ROOT / "docs")
+    passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    if which("curl") is None:
+        passed["PATH"] = f"{_install_stand_in(folder / '.bin')}:{passed['PATH']}"
+    return {**passed, "NO_PROXY": "*", "LOG_FORMAT": "json", "TMPDIR": str(folder)}
+
+
+def _install_stand_in(folder: Path) -> Path:
+    folder.mkdir()
+    script = folder / "curl"
+    script.write_text(f"#!/bin/sh\nexec '{sys.executable}' '{STAND_IN}' \"$@\"\n")
+    script.chmod(0o755)
+    return folder

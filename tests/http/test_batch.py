@@ -1,0 +1,233 @@
+"""`POST /webhooks/batch`: NDJSON in, NDJSON out, line for line."""
+
+import json
+import time
+from collections import Counter
+from itertools import chain
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from support.polling import eventually
+from support.posting import new_key, posted
+from support.problems import assert_problem
+from support.server import Server, read_ledger, running
+from support.wire import Answer, Wire, chunked, exchange, request
+
+MIB = 1024 * 1024
+
+
+def send(server: Server, body: bytes) -> Answer:
+    return exchange(server.port, request("POST", "/webhooks/batch", body))
+
+
+def statuses(answer: Answer) -> list[int]:
+    return [line.get("http_status", line["status"]) for line in answer.lines()]
+
+
+def test_each_line_has_its_receipt_in_its_place(server: Server) -> None:
+    keys = [new_key() for _ in range(20)]
+
+    answer = send(server, b"\n".join(posted(key, number) for number, key in enumerate(keys)))
+
+    assert answer.status == 200
+    assert answer.headers["content-type"] == "application/x-ndjson"
+    assert answer.headers["x-request-id"]
+    assert [line["idempotency_key"] for line in answer.lines()] == keys
+    assert set(statuses(answer)) == {202}
+    for number, line in enumerate(answer.lines()):
+        assert list(line) == ["id", "idempotency_key", "status", "created_at", "http_status"]
+        assert server.payload(line["id"]) == str(number).encode()
+        assert server.get(f"/webhooks/{line['id']}").status == 200
+
+
+def test_good_bad_and_oversized_lines_are_judged_alone(server: Server) -> None:  # F28
+    known = new_key()
+    server.post(posted(known, 1))
+    large = posted(payload="x" * MIB)
+    lines = {
+        posted(): 202,
+        b"{": 400,
+        posted(known, 1): 200,
+        large: 413,
+        b'{"payload":1}': 400,
+        posted(known, 2): 200,
+        b'{"idempotency_key":"\\ud800","payload":1}': 400,
+        posted(payload="x" * (MIB - 100)): 202,
+        b"\xff": 400,
+        posted(payload="last"): 202,
+    }
+
+    answer = send(server, b"\n".join(lines))
+
+    assert statuses(answer) == list(lines.values())
+    assert answer.lines()[5]["conflict"] is True
+    assert "conflict" not in answer.lines()[2]
+    for line in answer.lines():
+        assert "http_status" in line or line["detail"] not in ("", line["title"])
+
+
+@pytest.mark.parametrize(
+    ("separator", "end"), [(b"\n", b""), (b"\n", b"\n"), (b"\r\n", b"\r\n"), (b"\r\n", b"")]
+)
+def test_lines_may_end_either_way(server: Server, separator: bytes, end: bytes) -> None:
+    answer = send(server, separator.join(posted() for _ in range(5)) + end)
+
+    assert statuses(answer) == [202] * 5
+
+
+def test_a_blank_line_is_a_bad_line(server: Server) -> None:
+    answer = send(server, posted() + b"\n\n" + posted() + b"\n\r\n  \n")
+
+    assert statuses(answer) == [202, 400, 202, 400, 400]
+
+
+def test_an_empty_batch_is_an_empty_answer(server: Server) -> None:
+    answer = send(server, b"")
+
+    assert (answer.status, answer.body) == (200, b"")
+
+
+def test_a_line_of_exactly_the_limit_is_taken(server: Server) -> None:
+    frame = len(posted(payload=""))
+
+    lines = [posted(payload="x" * (MIB - frame)), posted(payload="x" * (MIB - frame + 1))]
+
+    assert statuses(send(server, b"\r\n".join(lines) + b"\r\n")) == [202, 413]
+
+
+def test_a_key_repeated_inside_a_batch_is_one_event(server: Server) -> None:  # F30
+    key = new_key()
+
+    answer = send(server, b"\n".join(posted(key, number // 2) for number in range(4)))
+
+    assert statuses(answer) == [202, 200, 200, 200]
+    assert len({line["id"] for line in answer.lines()}) == 1
+    assert [line.get("conflict", False) for line in answer.lines()] == [False, False, True, True]
+    assert read_ledger(
+        server.ledger,
+        "SELECT count(*), ingest_count, conflict_count FROM events WHERE idempotency_key = ?",
+        key,
+    ) == [(1, 4, 2)]
+
+
+def test_10_000_lines_are_10_000_events(server: Server) -> None:
+    lane = new_key()
+    body = b"\n".join(posted(lane=lane) for _ in range(10_000))
+
+    answer = send(server, body)
+
+    assert Counter(statuses(answer)) == {202: 10_000}
+    sql = "SELECT count(DISTINCT id) FROM events WHERE lane = ?"
+    assert read_ledger(server.ledger, sql, lane) == [(10_000,)]
+
+
+def test_lines_may_be_cut_anywhere_by_chunks(server: Server) -> None:
+    body = b"\r\n".join(posted(payload="ü") for _ in range(5))
+    pieces = [body[start : start + 7] for start in range(0, len(body), 7)]
+
+    answer = exchange(server.port, chunked("POST", "/webhooks/batch", pieces))
+
+    assert statuses(answer) == [202] * 5
+
+
+def test_a_batch_over_its_limit_is_413_as_a_whole(server: Server) -> None:
+    lane = new_key()
+    line = posted(lane=lane, payload="x" * MIB) + b"\n"
+    small = posted(lane=lane) + b"\n"
+
+    announced = send(server, small + line * 16)
+    streamed = exchange(server.port, chunked("POST", "/webhooks/batch", [small, *[line] * 16]))
+
+    for answer in (announced, streamed):
+        assert str(16 * MIB) in assert_problem(answer, 413)
+    assert read_ledger(server.ledger, "SELECT * FROM events WHERE lane = ?", lane) == []
+
+
+def test_who_sends_all_before_reading_is_not_left_waiting(server: Server) -> None:
+    """Neither side waits for the other, though answers and body are larger than any buffer."""
+    line = posted(payload="x" * 1000) + b"\n"
+    body = line * (16 * MIB // len(line))
+
+    with Wire(server.port, timeout=60) as wire:
+        wire.send(request("POST", "/webhooks/batch", body))
+        answer = wire.read()
+
+    assert Counter(statuses(answer)) == {202: 1, 200: body.count(b"\n") - 1}
+
+
+@pytest.mark.serial
+def test_millions_of_bad_lines_cost_neither_memory_nor_the_neighbours(server: Server) -> None:
+    body = b"1\n" * (2 * MIB)
+    server.forget_peak()
+    before = server.peak_bytes()
+
+    with Wire(server.port, timeout=60) as wire:
+        sending = Thread(target=drain, args=(wire, request("POST", "/webhooks/batch", body)))
+        sending.start()
+        neighbour_waits = [time_of(server) for _ in range(20)]
+        wire.socket.shutdown(2)
+        sending.join()
+
+    assert sorted(neighbour_waits)[-2] < 0.5
+    assert server.peak_bytes() - before < 4 * len(body)
+
+
+def test_who_leaves_halfway_through_sending_leaves_nothing(server: Server) -> None:
+    lane = new_key()
+    data = request("POST", "/webhooks/batch", b"\n".join(posted(lane=lane) for _ in range(1000)))
+
+    with Wire(server.port) as wire:
+        wire.send(data[: len(data) // 2])
+
+    assert server.post(posted()).status == 202
+    assert read_ledger(server.ledger, "SELECT * FROM events WHERE lane = ?", lane) == []
+
+
+def test_who_leaves_before_the_answer_has_sent_all_the_same(server: Server) -> None:  # F27
+    lane = new_key()
+
+    with Wire(server.port) as wire:
+        wire.send(request("POST", "/webhooks/batch", b"\n".join(posted(lane=lane) for _ in range(2000))))
+
+    sql = "SELECT count(*) FROM events WHERE lane = ?"
+    eventually(lambda: read_ledger(server.ledger, sql, lane) == [(2000,)])
+
+
+def test_lines_beyond_the_room_in_the_queue_are_429_and_the_rest_are_kept(tmp_path: Path) -> None:
+    with running(tmp_path, {"QUEUE_MAXSIZE": "25"}, {}) as server:  # W7
+        first = send(server, b"\n".join(chain((posted() for _ in range(20)), [b"{"])))
+        second = send(server, b"\n".join(posted() for _ in range(10)))
+
+        assert statuses(first) == [202] * 20 + [400]
+        assert statuses(second) == [202] * 5 + [429] * 5
+        assert read_ledger(server.ledger, "SELECT count(*) FROM events") == [(25,)]
+        assert_problem(server.post(posted()), 429)
+
+
+def test_a_batch_that_the_buffer_could_never_hold_is_413(tmp_path: Path) -> None:
+    settings = {"MAX_BODY_BYTES": "1KiB", "INGEST_BUFFER_BYTES": "64KiB"}
+    with running(tmp_path, settings, {}) as server:
+        body = b"\n".join(posted() for _ in range(1000))
+
+        assert len(body) > 65536
+        assert "65536" in assert_problem(send(server, body), 413)
+
+
+def drain(wire: Wire, data: bytes) -> None:
+    wire.send_all_it_takes(data)
+    wire.is_closed(within=60)
+
+
+def time_of(server: Server) -> float:
+    start = time.monotonic()
+    assert server.post(posted()).status == 202
+    return time.monotonic() - start
+
+
+def test_the_answer_is_one_json_document_a_line(server: Server) -> None:
+    answer = send(server, posted() + b"\nx\n" + posted())
+
+    assert answer.body.endswith(b"\n")
+    assert len([json.loads(line) for line in answer.body.splitlines()]) == 3

@@ -1,0 +1,135 @@
+"""`GET /metrics`: well-formed, all ours, and no larger whatever is sent (W15, F43)."""
+
+import random
+import string
+from uuid import uuid4
+
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from support.polling import eventually
+from support.posting import new_key, posted
+from support.server import Server, read_ledger
+from support.wire import Wire, request
+
+Series = tuple[str, frozenset[tuple[str, str]]]
+
+METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "PROPFIND", "SUBSCRIBE", "LINK"]
+
+
+def test_metrics_are_well_formed_and_all_ours(server: Server) -> None:  # W15
+    answer = server.get("/metrics")
+
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    families = list(text_string_to_metric_families(answer.body.decode()))
+    assert len(families) > 10
+    assert all(sample.name.startswith("ackbox_") for f in families for sample in f.samples)
+    assert all(family.documentation for family in families)
+
+
+def test_metrics_tell_depth_rate_latency_and_errors(server: Server) -> None:  # W15, L5, L12
+    server.post(posted())
+    found = {family.name for family in families_of(server)}
+
+    assert found >= {
+        "ackbox_queue_depth",
+        "ackbox_events_received",
+        "ackbox_accept_seconds",
+        "ackbox_events_refused",
+        "ackbox_http_answers",
+        "ackbox_oldest_pending_seconds",
+        "ackbox_start_pending_events",
+        "ackbox_start_dead_letters",
+        "ackbox_start_oldest_pending_seconds",
+    }
+
+
+def test_each_answer_and_each_receipt_is_counted(server: Server) -> None:
+    series = {
+        'ackbox_http_answers_total{route="/webhooks",status="202"}': 2,
+        'ackbox_http_answers_total{route="/webhooks",status="200"}': 2,
+        'ackbox_http_answers_total{route="/webhooks",status="400"}': 1,
+        'ackbox_http_answers_total{route="/webhooks/batch",status="200"}': 1,
+        'ackbox_http_answers_total{route="other",status="404"}': 1,
+        'ackbox_http_answers_total{route="other",status="414"}': 1,
+        'ackbox_events_received_total{receipt="new",source="webhooks"}': 3,
+        'ackbox_events_received_total{receipt="duplicate",source="webhooks"}': 1,
+        'ackbox_events_received_total{receipt="conflict",source="webhooks"}': 1,
+        "ackbox_accept_seconds_count": 5,
+    }
+    before = {name: server.metric(name) for name in series}
+
+    key = new_key()
+    for body in (posted(key, 1), posted(key, 1), posted(key, 2), posted(), b"{"):
+        server.post(body)
+    with Wire(server.port) as wire:
+        wire.send(request("POST", "/webhooks/batch", posted())).read()
+        wire.send(request("GET", "/nothing")).read()
+        wire.send(request("GET", "/" + "x" * 9000)).read()
+
+    assert {name: server.metric(name) - before[name] for name in series} == series
+
+
+def test_the_queues_depth_and_age_are_told(server: Server) -> None:  # L5
+    server.post(posted())
+    ((pending,),) = read_ledger(server.ledger, "SELECT count(*) FROM events")
+
+    eventually(lambda: server.metric("ackbox_queue_depth") == pending)
+    first = server.metric("ackbox_oldest_pending_seconds")
+    assert server.metric("ackbox_oldest_pending_seconds") > first > 0
+
+
+def test_nothing_a_sender_does_adds_a_series(server: Server) -> None:  # F43
+    chance = random.Random(43)
+    flood(server, chance, 500)
+    before = series_of(server)
+
+    flood(server, chance, 4_000)
+
+    assert series_of(server) == before
+    assert len(before) < 200
+    routes = {labels["route"] for name, labels in map(as_dict, before) if "route" in labels}
+    assert "other" in routes
+    assert routes <= {"other", "/webhooks", "/webhooks/batch", "/health", "/ready", "/metrics",
+                      "/api/backup", "/openapi.json"}  # fmt: skip
+
+
+def flood(server: Server, chance: random.Random, requests: int) -> None:
+    """Random paths, methods, types, keys, lanes, sources, headers and ids: six names a request."""
+    with Wire(server.port, timeout=30) as wire:
+        for _ in range(requests // 50):
+            wire.send(b"".join(any_request(chance) for _ in range(50)))
+            for _ in range(50):
+                wire.read()
+
+
+def any_request(chance: random.Random) -> bytes:
+    path = chance.choice([
+        f"/{word(chance)}", f"/webhooks/{word(chance)}", f"/webhooks/{uuid4()}",
+        f"/webhooks?idempotency_key={word(chance)}&source={word(chance)}", f"/in/{word(chance)}",
+        f"/api/{word(chance)}", f"/metrics/{word(chance)}", "/webhooks", "/webhooks/batch",
+    ])  # fmt: skip
+    method = "POST" if path.startswith("/webhooks") and len(path) < 16 else chance.choice(METHODS)
+    body = posted(word(chance), event_type=word(chance), lane=word(chance))
+    headers = {"X-Request-ID": word(chance), "User-Agent": word(chance), f"X-{word(chance)}": "1"}
+    return request(method, path, body, headers)
+
+
+def word(chance: random.Random) -> str:
+    return "".join(chance.choices(string.ascii_letters, k=12))
+
+
+def as_dict(series: Series) -> tuple[str, dict[str, str]]:
+    return series[0], dict(series[1])
+
+
+def series_of(server: Server) -> set[Series]:
+    return {
+        (sample.name, frozenset(sample.labels.items()))
+        for family in families_of(server)
+        for sample in family.samples
+    }
+
+
+def families_of(server: Server) -> list[Metric]:
+    return list(text_string_to_metric_families(server.get("/metrics").body.decode()))

@@ -1,0 +1,121 @@
+"""Every answer carries a request id, and so does the log (W14)."""
+
+import re
+
+import pytest
+
+from support.polling import eventually
+from support.posting import NOBODYS_ID, new_key, posted
+from support.server import Server
+from support.wire import Answer, exchange, request
+
+MADE = re.compile(r"[0-9a-f]{16}")
+EVERY_KIND = {
+    "new": request("POST", "/webhooks", b'{"payload":1}'),
+    "bad body": request("POST", "/webhooks", b"{"),
+    "batch": request("POST", "/webhooks/batch", b"{}\n"),
+    "too large": request("POST", "/webhooks", b"", {"Content-Length": "1000000000"}),
+    "compressed": request("POST", "/webhooks", b"", {"Content-Encoding": "gzip"}),
+    "missing": request("GET", f"/webhooks/{NOBODYS_ID}"),
+    "bad id": request("GET", "/webhooks/x"),
+    "no route": request("GET", "/nothing"),
+    "bad url": request("GET", "/%ff"),
+    "method": request("PUT", "/webhooks"),
+    "unauthorized": request("GET", "/metrics", headers={"Host": "example.com"}),
+    "health": request("GET", "/health"),
+    "ready": request("GET", "/ready"),
+    "metrics": request("GET", "/metrics"),
+    "url too long": request("GET", "/" + "x" * 9000),
+    "too many headers": request("GET", "/", headers={"X-Large": "x" * 70_000}),
+    "bad length": request("POST", "/webhooks", headers={"Content-Length": "-1"}),
+    "version": b"GET / HTTP/2.0\r\n\r\n",
+    "no http": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_every_answer_has_an_id_of_its_own(server: Server, kind: str) -> None:
+    first, second = (exchange(server.port, EVERY_KIND[kind]) for _ in range(2))
+
+    assert MADE.fullmatch(first.headers["x-request-id"])
+    assert MADE.fullmatch(second.headers["x-request-id"])
+    assert first.headers["x-request-id"] != second.headers["x-request-id"]
+
+
+@pytest.mark.parametrize("given", ["a", "a" * 128, "trace/1:2.3+4=5-6_7", NOBODYS_ID])
+@pytest.mark.parametrize("path", ["/webhooks", "/webhooks/batch", "/health", "/nothing"])
+def test_a_valid_id_is_honoured(server: Server, given: str, path: str) -> None:
+    assert ask(server, path, given).headers["x-request-id"] == given
+
+
+@pytest.mark.parametrize(
+    "given", ["", "a" * 129, "two words", "a,b", "é", "<script>", 'a"b', "a;b", "{}"]
+)
+@pytest.mark.parametrize("path", ["/webhooks", "/webhooks/batch", "/health", "/nothing"])
+def test_an_invalid_id_is_replaced(server: Server, given: str, path: str) -> None:
+    assert MADE.fullmatch(ask(server, path, given).headers["x-request-id"])
+
+
+def test_of_two_ids_one_is_honoured_and_the_event_is_taken(server: Server) -> None:
+    twice = "one\r\nX-Request-ID: two"
+
+    answer = server.post(posted(), {"X-Request-ID": twice})
+
+    assert answer.status == 202
+    assert answer.headers["x-request-id"] == "one"
+
+
+def test_an_id_that_came_before_the_breach_is_honoured(server: Server) -> None:
+    data = request("GET", headers={"X-Request-ID": "mine", "X-Large": "x" * 70_000})
+
+    assert exchange(server.port, data).headers["x-request-id"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("repeats", "payload", "said"),
+    [(0, 1, "event received"), (1, 1, "event duplicate"), (1, 2, "event conflict")],
+)
+def test_the_log_names_event_and_request(
+    server: Server, repeats: int, payload: int, said: str
+) -> None:
+    key = new_key()
+    for _ in range(repeats):
+        server.post(posted(key, 1))
+    request_id = new_key()
+
+    event_id = server.post(posted(key, payload), {"X-Request-ID": request_id}).json()["id"]
+
+    record = eventually(lambda: next(iter(lines_about(server, request_id)), None))
+    assert record is not None
+    assert record["event"] == said
+    assert record["event_id"] == event_id
+    assert record["level"] == "info"
+
+
+def test_an_event_keeps_the_id_of_the_request_that_brought_it(server: Server) -> None:
+    key = new_key()
+    event_id = server.post(posted(key), {"X-Request-ID": "first"}).json()["id"]
+    server.post(posted(key), {"X-Request-ID": "second"})
+
+    assert server.row(event_id, "request_id") == ("first",)
+
+
+def test_every_line_of_a_batch_is_logged_under_the_id_of_its_request(server: Server) -> None:
+    request_id = new_key()
+    body = b"\n".join(posted() for _ in range(3))
+
+    answer = exchange(
+        server.port, request("POST", "/webhooks/batch", body, {"X-Request-ID": request_id})
+    )
+
+    ids = {line["id"] for line in answer.lines()}
+    assert {record["event_id"] for record in lines_about(server, request_id)} == ids
+
+
+def ask(server: Server, path: str, request_id: str) -> Answer:
+    method = "POST" if path.startswith("/webhooks") else "GET"
+    return exchange(server.port, request(method, path, b"{}", {"X-Request-ID": request_id}))
+
+
+def lines_about(server: Server, request_id: str) -> list[dict[str, object]]:
+    return [record for record in server.records() if record.get("request_id") == request_id]

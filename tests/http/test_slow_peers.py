@@ -1,0 +1,249 @@
+"""Peers that keep us waiting are let go, and never at the cost of the others (F39)."""
+
+import resource
+import select
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import quantiles
+from threading import Event, Thread
+
+import pytest
+
+from support.disk import on_a_faulty_disk
+from support.polling import eventually
+from support.posting import posted
+from support.problems import assert_problem
+from support.server import WATCHFUL, Server, running
+from support.wire import Answer, Cut, Wire, exchange, request
+
+IMPATIENT = {
+    **WATCHFUL,
+    "ackbox.http.protocol:REQUEST_SECONDS": 1.0,
+    "ackbox.http.protocol:TAKE_SECONDS": 1.0,
+    "ackbox.http.protocol:KEEP_ALIVE_SECONDS": 1.0,
+    "ackbox.http.protocol:LINGER_SECONDS": 0.5,
+}
+HALF_SENT = {
+    "nothing": b"",
+    "half a request line": b"POST /web",
+    "half the headers": b"POST /webhooks HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
+    "half a body": request("POST", "/webhooks", b"{", {"Content-Length": "100"}),
+    "half a batch": request("POST", "/webhooks/batch", b"{}\n", {"Content-Length": "100"}),
+    "half a chunk": request("POST", "/webhooks", headers={"Transfer-Encoding": "chunked"}) + b"64\r\n{",
+    "half a body for FastAPI": request("POST", "/api/backup", b"{", {"Content-Length": "100"}),
+    "half a body that nobody reads": request("GET", "/health", b"{", {"Content-Length": "100"}),
+    "half a body that was refused": request("POST", "/webhooks", b"{", {"Content-Length": "9999999"}),
+}
+TOLD = ["half a request line", "half the headers", "half a body", "half a batch", "half a chunk",
+        "half a body for FastAPI"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running(tmp_path_factory.mktemp("impatient"), None, {"set": IMPATIENT}) as server:
+        yield server
+
+
+def test_who_sends_half_a_request_is_told_408(impatient: Server) -> None:
+    with ExitStack() as open_:
+        wires = [open_.enter_context(Wire(impatient.port)).send(HALF_SENT[kind]) for kind in TOLD]
+        for wire in wires:
+            assert "too slowly" in assert_problem(wire.read(), 408, connection="close")
+        assert all(wire.is_closed(within=8) for wire in wires)
+
+
+def test_all_who_stop_halfway_are_closed_in_time_however_many(impatient: Server) -> None:
+    with ExitStack() as open_:
+        wires = [open_.enter_context(Wire(impatient.port)) for _ in range(20 * len(HALF_SENT))]
+        for number, wire in enumerate(wires):
+            wire.send([*HALF_SENT.values()][number % len(HALF_SENT)])
+
+        assert all(wire.is_closed(within=8) for wire in wires)
+    assert impatient.post(posted()).status == 202
+    eventually(lambda: impatient.metric("ackbox_buffer_bytes") == 0)
+
+
+def test_an_idle_connection_is_closed_without_a_word(impatient: Server) -> None:
+    with Wire(impatient.port) as wire:
+        assert wire.send(request()).read().status == 200
+        with pytest.raises(Cut):
+            wire.read()
+
+
+def test_bytes_now_and_then_buy_no_time(impatient: Server) -> None:
+    with Wire(impatient.port) as headers, Wire(impatient.port) as body, Wire(impatient.port) as over:
+        headers.send(HALF_SENT["half the headers"])
+        body.send(HALF_SENT["half a body"])
+        over.send(HALF_SENT["half a body that was refused"])
+
+        assert trickle_until_closed([headers, body, over], every=0.1, within=8)
+
+
+def test_a_slow_body_that_keeps_coming_is_taken(tmp_path: Path) -> None:
+    """Each 64 KiB buy a second: here less than the time of the whole."""
+    body = posted(payload="x" * 300_000)
+    with running(tmp_path, None, {"set": IMPATIENT}) as server, Wire(server.port) as wire:
+        wire.send(request("POST", "/webhooks", headers={"Content-Length": str(len(body))}))
+        for start in range(0, len(body), 30_000):
+            wire.send(body[start : start + 30_000])
+            time.sleep(0.22)  # the slowness under test
+        assert wire.read().status == 202
+
+
+def test_who_takes_no_answers_is_cut_off(impatient: Server) -> None:
+    """Its answers would fill our memory, and its connection would be held for ever."""
+    with Wire(impatient.port) as wire:
+        wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        wire.send_all_it_takes(request("POST", "/webhooks/batch", b"1\n" * 150_000))
+        eventually(lambda: impatient.metric("ackbox_buffer_bytes") > 0)
+        eventually(lambda: impatient.metric("ackbox_buffer_bytes") == 0)
+    assert impatient.get("/health").status == 200
+
+
+def test_a_pipelined_request_is_not_late_while_it_is_we_who_are(tmp_path: Path) -> None:
+    """Most of its body cannot come before we read again."""
+    second = request("POST", "/webhooks", posted(payload="x" * 900_000))
+    with on_a_faulty_disk(tmp_path, None, IMPATIENT) as (server, disk), Wire(server.port) as wire:
+        sending = Thread(target=wire.send, args=(request("POST", "/webhooks", posted()) + second,))
+        with disk.broken("stall"):
+            sending.start()
+            time.sleep(2.2)  # longer than a request may take, and the next sweep
+        assert [wire.read().status, wire.read().status] == [202, 202]
+        sending.join()
+
+
+@pytest.mark.serial
+def test_1000_slow_connections_are_gone_in_15_seconds_and_harm_nobody(tmp_path: Path) -> None:
+    allow_many_files()
+    with running(tmp_path, {"LOG_LEVEL": "WARNING"}, {}) as server, ExitStack() as open_:
+        stop, waits = Event(), list[float]()
+        healthy = Thread(target=keep_posting, args=(server, stop, waits))
+        healthy.start()
+        try:
+            ages = ages_at_close(server, 1000, open_)
+        finally:
+            stop.set()
+            healthy.join()
+
+    assert len(ages) == 1000
+    assert max(ages) <= 15
+    assert len(waits) > 100
+    assert quantiles(waits, n=100)[98] < 1
+
+
+OCCUPATIONS: dict[str, Callable[[Wire], object]] = {
+    "say nothing": lambda wire: None,
+    "have asked once": lambda wire: wire.send(request()).read(),
+    "sent half the headers": lambda wire: wire.send(b"POST /webhooks HTTP/1.1\r\n"),
+    "sent half a body": lambda wire: wire.send(HALF_SENT["half a body"]),
+}
+
+
+@pytest.mark.parametrize("occupation", OCCUPATIONS)
+def test_when_files_run_out_the_longest_waiting_make_room(tmp_path: Path, occupation: str) -> None:
+    occupy = OCCUPATIONS[occupation]
+    with running(tmp_path, None, {"open_files": 300}) as server, ExitStack() as open_:
+        for number in range(400):
+            occupy(open_.enter_context(Wire(server.port)))
+            if number % 50 == 0:
+                assert server.post(posted()).status == 202
+        for _ in range(20):
+            assert server.post(posted()).status == 202
+        assert server.get("/metrics").status == 200
+        assert len(list(Path(f"/proc/{server.pid}/fd").iterdir())) < 300
+
+
+def test_a_burst_past_the_limit_of_files_is_survived(tmp_path: Path) -> None:
+    with running(tmp_path, None, {"open_files": 300}) as server, ExitStack() as open_:
+        server.process.send_signal(19)  # SIGSTOP: all of them are there when it looks again
+        for _ in range(600):
+            wire = socket.socket()
+            open_.callback(wire.close)
+            wire.setblocking(False)
+            wire.connect_ex(("127.0.0.1", server.port))
+        server.process.send_signal(18)  # SIGCONT
+
+        eventually(lambda: answered(server), within=5)
+        assert {server.post(posted()).status for _ in range(20)} == {202}
+
+
+def answered(server: Server) -> bool:
+    try:
+        return exchange(server.port, request()).status == 200
+    except (Cut, OSError):
+        return False
+
+
+def trickle_until_closed(wires: list[Wire], *, every: float, within: float) -> bool:
+    """Sends a byte now and then; whether all are closed in time."""
+    born = {wire.socket: time.monotonic() for wire in wires}
+    end = time.monotonic() + within
+    while born and time.monotonic() < end:
+        feed(born)
+        for connection in ended(born, within=every):
+            del born[connection]
+    return not born
+
+
+def ages_at_close(server: Server, count: int, open_: ExitStack) -> list[float]:
+    """Opens so many slow connections of every kind, feeds each a byte a second, and returns how old
+    each was when the server ended it."""
+    born: dict[socket.socket, float] = {}
+    for number in range(count):
+        wire = open_.enter_context(Wire(server.port))
+        wire.send([*HALF_SENT.values()][number % len(HALF_SENT)])
+        born[wire.socket] = time.monotonic()
+    ages = []
+    deadline = time.monotonic() + 20
+    while born and time.monotonic() < deadline:
+        feed(born)
+        for connection in ended(born, within=1):
+            ages.append(time.monotonic() - born.pop(connection))
+    return ages
+
+
+def feed(born: dict[socket.socket, float]) -> None:
+    for connection in born:
+        if fresh(connection):
+            connection.send(b"x")
+
+
+def fresh(connection: socket.socket) -> bool:
+    """Whether it may still be written to without a reset that would hide how it ended."""
+    poll = select.poll()
+    poll.register(connection, select.POLLIN | select.POLLRDHUP)
+    return not poll.poll(0)
+
+
+def ended(born: dict[socket.socket, float], *, within: float) -> list[socket.socket]:
+    """Those that the server has ended; waits for the first."""
+    poll = select.poll()
+    by_number = {connection.fileno(): connection for connection in born}
+    for connection in born:
+        poll.register(connection, select.POLLIN | select.POLLRDHUP)
+    found = [by_number[number] for number, _ in poll.poll(within * 1000)]
+    return [connection for connection in found if is_over(connection)]
+
+
+def is_over(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(65536) == b""
+    except ConnectionError:
+        return True
+
+
+def keep_posting(server: Server, stop: Event, waits: list[float]) -> None:
+    while not stop.wait(0.02):
+        start = time.monotonic()
+        answer: Answer = server.post(posted())
+        waits.append(time.monotonic() - start)
+        assert answer.status == 202
+
+
+def allow_many_files() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 4096 if hard == resource.RLIM_INFINITY else min(4096, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))

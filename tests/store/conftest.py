@@ -1,0 +1,55 @@
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ackbox.stores.sqlite.store import SqliteStore
+from support.backends import open_sqlite
+from support.facts import Facts, Fatal
+from support.faulty_vfs import FaultyVfs, faulty_vfs
+
+OpenStore = Callable[..., Awaitable[SqliteStore]]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.db"
+
+
+@pytest.fixture
+def vfs() -> Iterator[FaultyVfs]:
+    with faulty_vfs() as registered:
+        yield registered
+
+
+@pytest.fixture
+def facts() -> Facts:
+    return Facts()
+
+
+@pytest.fixture
+def fatal() -> Fatal:
+    return Fatal()
+
+
+@pytest.fixture
+async def open_it(path: Path, facts: Facts, fatal: Fatal) -> AsyncIterator[OpenStore]:
+    """Opens the ledger of this test; closed at its end, whatever state it is in."""
+    opened: list[SqliteStore] = []
+
+    async def open_now(**more: Any) -> SqliteStore:
+        store = await open_sqlite(path, observe=facts, on_fatal=fatal, **more)
+        opened.append(store)
+        return store
+
+    yield open_now
+    for store in opened:
+        await store.close()
+
+
+@pytest.fixture
+async def faulty(open_it: OpenStore, vfs: FaultyVfs) -> AsyncIterator[SqliteStore]:
+    """A store on files that fail on demand."""
+    yield await open_it(vfs=vfs.name)
+    vfs.heal()

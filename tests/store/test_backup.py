@@ -1,0 +1,258 @@
+"""`Upkeep.backup`: a copy as of one moment, made while events keep coming (W12)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from ackbox.errors import AckboxError, OutcomeUnknown, StoreError, Unavailable
+from ackbox.model import ReceiptKind
+from ackbox.stores.sqlite import backup as backup_module
+from ackbox.stores.sqlite.store import SqliteStore
+from support.backends import all_rows, open_sqlite
+from support.events import envelope, envelopes
+from support.facts import Fatal
+from support.faulty_vfs import FaultyVfs, io_error_on_sync
+
+
+@pytest.fixture
+async def store(open_it: Any) -> AsyncIterator[SqliteStore]:
+    opened = await open_it(durability="normal")
+    await opened.record(envelopes(2000, prefix="before", size=300))
+    yield opened
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    (tmp_path / "backups").mkdir()
+    return tmp_path / "backups" / "copy.db"
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backup_module, "_PAGES_A_STEP", 8)
+
+
+async def copy(store: SqliteStore, target: Path) -> int:
+    return len([progress async for progress in store.backup(target)])
+
+
+def keys(path: Path) -> set[str]:
+    with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
+        assert connection.pragma("integrity_check") == "ok"
+        rows = all_rows(connection)
+        tally = connection.execute("SELECT events FROM tallies WHERE status = 'pending'").get
+        assert tally == len(rows)
+        return {row["idempotency_key"] for row in rows}
+
+
+async def test_a_copy_made_while_writing_holds_all_that_was_acknowledged_before_it_ended(
+    store: SqliteStore, target: Path
+) -> None:  # W12
+    acked: set[str] = set()
+    ended = asyncio.Event()
+
+    async def send() -> None:
+        n = 0
+        while not ended.is_set():
+            n += 1
+            await store.record(envelopes(5, prefix=f"meanwhile-{n}", size=300))
+            acked.update(f"meanwhile-{n}-{k}" for k in range(5))
+
+    sending = asyncio.ensure_future(send())
+    steps = 0
+    async for progress in store.backup(target):
+        steps += 1
+        assert 0 <= progress.copied_pages <= progress.total_pages
+        before_the_end = set(acked)
+    ended.set()
+    await sending
+    assert steps > 10
+    assert before_the_end
+    found = keys(target)
+    assert found >= {f"before-{n}" for n in range(2000)}
+    assert found >= before_the_end
+
+
+async def test_a_copy_is_a_ledger_that_opens_and_takes_events(
+    store: SqliteStore, target: Path
+) -> None:
+    await copy(store, target)
+    copied = await open_sqlite(target)
+    assert (await copied.record([envelope("before-7", b"other")]))[0].kind is ReceiptKind.CONFLICT
+    assert (await copied.record([envelope("new")]))[0].kind is ReceiptKind.NEW
+    await copied.close()
+
+
+async def test_a_copy_is_one_file_readable_by_its_owner_only(
+    store: SqliteStore, target: Path
+) -> None:
+    await copy(store, target)
+    (only,) = target.parent.iterdir()
+    assert only == target
+    assert target.stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_target_that_exists_is_refused_and_left_as_it_is(
+    store: SqliteStore, target: Path
+) -> None:
+    target.write_bytes(b"precious")
+    with pytest.raises(StoreError, match="exists"):
+        await copy(store, target)
+    assert target.read_bytes() == b"precious"
+    assert list(target.parent.iterdir()) == [target]
+
+
+async def test_the_ledger_itself_is_no_target(store: SqliteStore, path: Path) -> None:
+    with pytest.raises(StoreError):
+        await copy(store, path)
+    await store.record([envelope("after")])
+
+
+async def test_a_folder_that_does_not_exist_is_named(store: SqliteStore, target: Path) -> None:
+    with pytest.raises(StoreError, match="nowhere"):
+        await copy(store, target.parent / "nowhere" / "copy.db")
+    await store.record([envelope("after")])
+
+
+def full(*_: Any) -> None:
+    raise apsw.FullError("injected: no room on the disk")
+
+
+def corrupt(*_: Any) -> None:
+    raise apsw.CorruptError("injected: database disk image is malformed")
+
+
+@pytest.mark.parametrize("error", [full, corrupt])
+async def test_a_copy_that_fails_leaves_no_file_and_no_trace_in_the_store(
+    store: SqliteStore, target: Path, fatal: Fatal, monkeypatch: pytest.MonkeyPatch, error: Any
+) -> None:
+    """Trouble of the disk that is copied to is no trouble of the ledger."""
+
+    class Failing:
+        done = False
+        step = error
+
+        def close(self, force: bool) -> None: ...
+
+    monkeypatch.setattr(backup_module._Copy, "_begin", lambda self, source: Failing())
+    with pytest.raises(StoreError):
+        await copy(store, target)
+    assert list(target.parent.iterdir()) == []
+    assert (await store.record([envelope("after")]))[0].kind is ReceiptKind.NEW
+    assert store.trouble is None
+    assert fatal == []
+
+
+async def test_a_copy_that_turns_out_damaged_is_removed(
+    store: SqliteStore, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_go = backup_module._Copy.let_go
+
+    def damage(self: Any, *more: Any) -> None:
+        let_go(self, *more)
+        content = bytearray(self._draft.read_bytes())
+        middle = len(content) // 4096 // 2 * 4096
+        content[middle : middle + 1024] = b"\xff" * 1024
+        self._draft.write_bytes(content)
+
+    monkeypatch.setattr(backup_module._Copy, "let_go", damage)
+    with pytest.raises(StoreError, match="copy"):
+        await copy(store, target)
+    assert list(target.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("after_steps", [0, 1, 5])
+async def test_a_cancelled_copy_leaves_no_file_and_the_writer_goes_on(
+    store: SqliteStore, target: Path, after_steps: int
+) -> None:
+    reached = asyncio.Event()
+
+    async def watch() -> None:
+        steps = 0
+        if not after_steps:
+            reached.set()
+        async for _ in store.backup(target):
+            steps += 1
+            if steps >= after_steps:
+                reached.set()
+
+    copying = asyncio.ensure_future(watch())
+    await reached.wait()
+    await asyncio.sleep(0)
+    copying.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await copying
+    await store.record([envelope("after")])
+    assert list(target.parent.iterdir()) == []
+
+
+async def test_two_copies_to_one_target_never_make_half_a_file(
+    store: SqliteStore, target: Path
+) -> None:
+    answers = await asyncio.gather(
+        copy(store, target), copy(store, target), return_exceptions=True
+    )
+    assert all(isinstance(answer, int | StoreError) for answer in answers), answers
+    assert any(isinstance(answer, int) for answer in answers)
+    assert list(target.parent.iterdir()) == [target]
+    assert len(keys(target)) == 2000
+
+
+async def test_a_draft_left_by_a_crash_does_not_stop_the_next_copy(
+    store: SqliteStore, target: Path
+) -> None:
+    target.with_name(target.name + ".part").write_bytes(b"half a copy")
+    await copy(store, target)
+    assert list(target.parent.iterdir()) == [target]
+
+
+async def test_a_store_closed_in_mid_copy_leaves_no_file(store: SqliteStore, target: Path) -> None:
+    steps = aiter(store.backup(target))
+    await anext(steps)
+    await store.close()
+    with pytest.raises(AckboxError):
+        while True:
+            await anext(steps)
+    assert list(target.parent.iterdir()) == []
+
+
+async def test_a_store_that_breaks_in_mid_copy_fails_the_copy_and_mends(
+    open_it: Any, vfs: FaultyVfs, target: Path, fatal: Fatal
+) -> None:  # F8
+    store = await open_it(vfs=vfs.name)
+    await store.record(envelopes(1000, size=300))
+    steps = aiter(store.backup(target))
+    await anext(steps)
+    vfs.fail("sync", "wal", io_error_on_sync)
+    with pytest.raises(OutcomeUnknown):
+        await store.record([envelope("unknown")])
+    with pytest.raises((StoreError, Unavailable)):
+        while True:
+            await anext(steps)
+    assert list(target.parent.iterdir()) == []
+    assert (await store.record([envelope("after")]))[0].kind is ReceiptKind.NEW
+    assert fatal == []
+
+
+async def test_events_are_acknowledged_while_a_copy_is_verified(
+    store: SqliteStore, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading a large copy back takes minutes; nobody waits for it."""
+    verify = backup_module._Copy.verify
+    loop = asyncio.get_running_loop()
+    order: list[str] = []
+
+    def slowly(self: Any) -> None:
+        asyncio.run_coroutine_threadsafe(store.record([envelope("meanwhile")]), loop).result(10)
+        order.append("acknowledged")
+        verify(self)
+        order.append("verified")
+
+    monkeypatch.setattr(backup_module._Copy, "verify", slowly)
+    await copy(store, target)
+    assert order == ["acknowledged", "verified"]

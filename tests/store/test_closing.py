@@ -1,0 +1,154 @@
+"""Letting go of the ledger: whole, once, and from any state."""
+
+import asyncio
+import gc
+import threading
+import weakref
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from ackbox.errors import LedgerInUse, OutcomeUnknown, Stopped, Unavailable
+from ackbox.stores.sqlite import store as store_module
+from ackbox.stores.sqlite.store import SqliteStore
+from support.backends import open_sqlite
+from support.events import envelope, envelopes
+from support.faulty_vfs import FaultyVfs, cannot_open, io_error_on_sync
+from support.gathering import gathering
+
+
+def writers() -> list[str]:
+    return [t.name for t in threading.enumerate() if t.name == "ackbox-writer"]
+
+
+async def test_closing_ends_the_thread_and_frees_the_lock(path: Path) -> None:
+    store = await open_sqlite(path)
+    await store.record([envelope()])
+    assert writers()
+    await store.close()
+    assert not writers()
+    await (await open_sqlite(path)).close()
+
+
+async def test_closing_twice_at_once_is_closing_once(path: Path) -> None:
+    store = await open_sqlite(path)
+    await asyncio.gather(store.close(), store.close())
+    await store.close()
+
+
+async def test_the_lock_is_held_until_everything_queued_is_durable(
+    faulty: SqliteStore, vfs: FaultyVfs, path: Path
+) -> None:
+    sync = vfs.hold_up("sync", "wal")
+    call = asyncio.ensure_future(faulty.record([envelope("in commit")]))
+    await asyncio.to_thread(sync.reached.wait, 10)
+    closing = asyncio.ensure_future(faulty.close())
+    await asyncio.sleep(0)
+    with pytest.raises(Stopped):
+        await faulty.record([envelope("late")])
+    with pytest.raises(LedgerInUse):
+        await open_sqlite(path)
+    sync.release()
+    await closing
+    assert len(await call) == 1
+
+
+async def test_a_cancelled_close_can_be_repeated(
+    faulty: SqliteStore, vfs: FaultyVfs, path: Path
+) -> None:
+    sync = vfs.hold_up("sync", "wal")
+    call = asyncio.ensure_future(faulty.record([envelope()]))
+    await asyncio.to_thread(sync.reached.wait, 10)
+    closing = asyncio.ensure_future(faulty.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    with pytest.raises(LedgerInUse):
+        await open_sqlite(path)
+    sync.release()
+    await faulty.close()
+    await call
+    await (await open_sqlite(path)).close()
+
+
+async def test_a_broken_store_closes(faulty: SqliteStore, vfs: FaultyVfs, path: Path) -> None:
+    vfs.fail("sync", "wal", io_error_on_sync)
+    vfs.fail("open", "db", cannot_open, times=None)
+    with pytest.raises(OutcomeUnknown):
+        await faulty.record([envelope()])
+    await asyncio.wait_for(faulty.close(), 5)
+    await (await open_sqlite(path)).close()
+
+
+async def test_what_gathered_before_the_close_is_committed_by_it(
+    faulty: SqliteStore, vfs: FaultyVfs
+) -> None:  # W5
+    async with gathering(faulty, vfs):
+        calls = [asyncio.ensure_future(faulty.record([one])) for one in envelopes(20)]
+        await asyncio.sleep(0)
+        closing = asyncio.ensure_future(faulty.close())
+    await closing
+    assert [len(receipts) for receipts in await asyncio.gather(*calls)] == [1] * 20
+
+
+async def test_an_idle_writer_keeps_nothing_of_what_it_wrote(faulty: SqliteStore) -> None:  # F45
+    class Operation:
+        def __call__(self, connection: apsw.Connection) -> None: ...
+
+    def submit() -> tuple[asyncio.Future[None], "weakref.ref[Operation]"]:
+        operation = Operation()
+        return faulty._writer.submit(operation), weakref.ref(operation)
+
+    written, kept = submit()
+    await written
+    del written
+    for _ in range(100):
+        gc.collect()
+        if kept() is None:
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail("the writer thread still refers to its last batch")
+
+
+async def test_a_url_announced_after_the_close_is_ignored(path: Path) -> None:
+    store = await open_sqlite(path)
+    await store.close()
+    store.announce("http://127.0.0.1:1")
+
+
+async def test_a_start_that_was_cancelled_leaves_the_ledger_free(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_ledger = store_module.open_ledger
+    entered, go_on = threading.Event(), threading.Event()
+
+    def slowly(*args: Any, **more: Any) -> Any:
+        entered.set()
+        go_on.wait(10)
+        return open_ledger(*args, **more)
+
+    monkeypatch.setattr(store_module, "open_ledger", slowly)
+    opening = asyncio.ensure_future(open_sqlite(path))
+    await asyncio.to_thread(entered.wait, 10)
+    opening.cancel()
+    await asyncio.sleep(0)
+    with pytest.raises(LedgerInUse):  # somebody still works on the file
+        await open_sqlite(path)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    monkeypatch.undo()
+    store = await open_sqlite(path)
+    await store.record([envelope()])
+    await store.close()
+
+
+async def test_a_store_refuses_at_once_when_closed(path: Path) -> None:
+    store = await open_sqlite(path)
+    await store.close()
+    for refused in (store.prove_writable(), store.checkpoint("feed"), store.record([envelope()])):
+        with pytest.raises(Unavailable):
+            await refused

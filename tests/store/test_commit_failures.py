@@ -1,0 +1,224 @@
+"""F8: COMMIT itself fails, and nobody knows what is on the disk."""
+
+import asyncio
+from pathlib import Path
+
+import apsw
+import pytest
+
+from ackbox.errors import OutcomeUnknown, Unavailable
+from ackbox.model import ReceiptKind
+from ackbox.stores.sqlite import checkpoints, writer
+from ackbox.stores.sqlite.reader import SqliteReader
+from ackbox.stores.sqlite.store import SqliteStore
+from ackbox.telemetry import StoreRecovered, StoreTrouble
+from support.backends import all_rows
+from support.events import envelope, envelopes
+from support.facts import Facts, Fatal
+from support.faulty_vfs import (
+    FaultyVfs,
+    MakeError,
+    Operation,
+    cannot_open,
+    io_error_on_read,
+    io_error_on_sync,
+    io_error_on_write,
+)
+from support.gathering import gathering
+
+
+async def keys(store: SqliteStore) -> set[str]:
+    rows = await store._writer.submit(all_rows)
+    return {row["idempotency_key"] for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("operation", "error"), [("sync", io_error_on_sync), ("write", io_error_on_write)]
+)
+async def test_an_io_error_of_commit_leaves_every_waiter_of_the_batch_without_an_ack(
+    faulty: SqliteStore, vfs: FaultyVfs, operation: Operation, error: MakeError
+) -> None:  # F8
+    await faulty.record(envelopes(5, prefix="acked"))
+    async with gathering(faulty, vfs):
+        calls = [asyncio.ensure_future(faulty.record([one])) for one in envelopes(20)]
+        vfs.fail(operation, "wal", error)
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [OutcomeUnknown] * 20
+    assert faulty.trouble is not None
+
+
+async def test_the_store_is_reopened_and_proven_before_the_next_commit(
+    faulty: SqliteStore, vfs: FaultyVfs, facts: Facts, fatal: Fatal
+) -> None:  # F8
+    acked = await faulty.record(envelopes(5, prefix="acked"))
+    opened = vfs.calls["open", "db"]
+    vfs.fail("sync", "wal", io_error_on_sync)
+    with pytest.raises(OutcomeUnknown):
+        await faulty.record([envelope("unknown")])
+    assert faulty.trouble is not None
+
+    assert (await faulty.record([envelope("after")]))[0].kind is ReceiptKind.NEW
+    assert vfs.calls["open", "db"] == opened + 1
+    assert faulty.trouble is None
+    assert [type(fact) for fact in facts.of(StoreTrouble, StoreRecovered)] == [
+        StoreTrouble,
+        StoreRecovered,
+    ]
+    assert len(acked) == 5
+    assert await keys(faulty) >= {*(f"acked-{n}" for n in range(5)), "after"}
+    assert fatal == []
+
+
+async def test_an_unknown_outcome_tried_again_is_one_row_and_new(
+    faulty: SqliteStore, vfs: FaultyVfs
+) -> None:  # F7, F8
+    sent = envelope("unknown")
+    vfs.fail("sync", "wal", io_error_on_sync)
+    with pytest.raises(OutcomeUnknown):
+        await faulty.record([sent])
+    assert (await faulty.record([sent]))[0].kind is ReceiptKind.NEW
+    rows = await faulty._writer.submit(all_rows)
+    assert [(row["id"], row["ingest_count"]) for row in rows] == [(sent.id, 1)]
+
+
+async def test_a_broken_store_mends_itself_while_nobody_sends(
+    faulty: SqliteStore, vfs: FaultyVfs, facts: Facts, monkeypatch: pytest.MonkeyPatch
+) -> None:  # F8
+    monkeypatch.setattr(writer, "_RETRY_SECONDS", 0.001)
+    recovered = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def note(fact: object) -> None:
+        if isinstance(fact, StoreRecovered):
+            loop.call_soon_threadsafe(recovered.set)
+
+    faulty._writer._observe = note
+    vfs.fail("sync", "wal", io_error_on_sync)
+    with pytest.raises(OutcomeUnknown):
+        await faulty.record([envelope()])
+    await asyncio.wait_for(recovered.wait(), 5)
+    assert faulty.trouble is None
+
+
+async def test_a_second_failure_within_a_minute_is_fatal_and_everybody_is_answered(
+    faulty: SqliteStore, vfs: FaultyVfs, fatal: Fatal
+) -> None:  # F8
+    await faulty.record(envelopes(3, prefix="acked"))
+    vfs.fail("sync", "wal", io_error_on_sync)
+    with pytest.raises(OutcomeUnknown):
+        await faulty.record([envelope("first failure")])
+    await faulty.record([envelope("mended")])
+    async with gathering(faulty, vfs):
+        calls = [asyncio.ensure_future(faulty.record([one])) for one in envelopes(10)]
+        vfs.fail("sync", "wal", io_error_on_sync)
+    answers = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 1)
+    assert [type(answer) for answer in answers] == [OutcomeUnknown] * 10
+    assert isinstance(await fatal.wait(), OutcomeUnknown)
+    with pytest.raises(Unavailable):
+        await faulty.record([envelope("later")])
+
+
+async def test_a_failing_test_write_is_the_second_failure(
+    faulty: SqliteStore, vfs: FaultyVfs, fatal: Fatal
+) -> None:  # F8
+    vfs.fail("sync", "wal", io_error_on_sync, times=None)
+    with pytest.raises(OutcomeUnknown):
+        await faulty.record([envelope()])
+    with pytest.raises(Unavailable):
+        await asyncio.wait_for(faulty.record([envelope()]), 1)
+    assert "test write" in str(await fatal.wait())
+
+
+async def test_a_second_failure_after_a_minute_is_mended_again(
+    faulty: SqliteStore, vfs: FaultyVfs, fatal: Fatal, monkeypatch: pytest.MonkeyPatch
+) -> None:  # F8
+    for minute in (10, 12):
+        monkeypatch.setattr(writer, "monotonic", lambda minute=minute: minute * 60.0)
+        vfs.fail("sync", "wal", io_error_on_sync)
+        with pytest.raises(OutcomeUnknown):
+            await faulty.record([envelope()])
+        await faulty.record([envelope()])
+    assert fatal == []
+
+
+async def test_rows_acknowledged_before_the_failure_survive_a_restart(
+    faulty: SqliteStore, vfs: FaultyVfs, path: Path
+) -> None:  # F8
+    await faulty.record(envelopes(50, prefix="acked"))
+    vfs.fail("sync", "wal", io_error_on_sync, times=None)
+    with pytest.raises(OutcomeUnknown):
+        await faulty.record([envelope("unknown")])
+    with pytest.raises(Unavailable):
+        await faulty.record([envelope("dead")])
+    vfs.heal()
+    await faulty.close()
+    with apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY) as connection:
+        found = {row["idempotency_key"] for row in all_rows(connection)}
+        assert found >= {f"acked-{n}" for n in range(50)}
+        assert connection.pragma("integrity_check") == "ok"
+
+
+async def test_a_reader_goes_on_while_the_store_is_broken_and_after(
+    faulty: SqliteStore, vfs: FaultyVfs, path: Path
+) -> None:  # F8
+    reader = SqliteReader(path)
+    sent = envelope("acked")
+    await faulty.record([sent])
+    assert await reader.event(sent.id) is not None
+    vfs.fail("sync", "wal", io_error_on_sync)
+    with pytest.raises(OutcomeUnknown):
+        await faulty.record([envelope("unknown")])
+    assert await reader.event(sent.id) is not None
+    after = envelope("after")
+    await faulty.record([after])
+    assert await reader.event(after.id) is not None
+    await reader.close()
+
+
+async def test_a_file_that_cannot_be_reopened_is_tried_again_and_is_not_fatal(
+    faulty: SqliteStore, vfs: FaultyVfs, fatal: Fatal, monkeypatch: pytest.MonkeyPatch
+) -> None:  # F10
+    monkeypatch.setattr(writer, "_RETRY_SECONDS", 0.0)
+    vfs.fail("sync", "wal", io_error_on_sync)
+    opening = vfs.fail("open", "db", cannot_open, times=None)
+    with pytest.raises(OutcomeUnknown):
+        await faulty.record([envelope()])
+    with pytest.raises(Unavailable, match="reopened"):
+        await faulty.record([envelope()])
+    assert faulty.trouble is not None
+    opening.release()
+    assert (await faulty.record([envelope()]))[0].kind is ReceiptKind.NEW
+    assert faulty.trouble is None
+    assert fatal == []
+
+
+async def test_an_io_error_before_commit_keeps_nothing_and_a_retry_works(
+    faulty: SqliteStore, vfs: FaultyVfs, fatal: Fatal
+) -> None:  # F7, L9
+    await faulty.record(envelopes(500, prefix="acked"))
+    await faulty._writer.submit(lambda c: c.pragma("shrink_memory"), alone=True)
+    read = vfs.fail("read", "any", io_error_on_read, skip=2)
+    sent = envelope("sent")
+    with pytest.raises(Unavailable) as caught:
+        await faulty.record([sent])
+    assert read.hits == 1
+    assert not isinstance(caught.value, OutcomeUnknown)
+    assert (await faulty.record([sent]))[0].kind is ReceiptKind.NEW
+    assert faulty.trouble is None
+    assert fatal == []
+
+
+async def test_an_io_error_of_a_checkpoint_breaks_and_mends_like_one_of_commit(
+    faulty: SqliteStore, vfs: FaultyVfs, facts: Facts, fatal: Fatal
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoints, "DUE_PAGES", 1)
+        vfs.fail("write", "db", io_error_on_write)
+        assert (await faulty.record([envelope("acked")]))[0].kind is ReceiptKind.NEW
+        assert (await faulty.record([envelope("after")]))[0].kind is ReceiptKind.NEW
+    assert [type(fact) for fact in facts.of(StoreTrouble, StoreRecovered)] == [
+        StoreTrouble,
+        StoreRecovered,
+    ]
+    assert await keys(faulty) == {"acked", "after"}
+    assert fatal == []

@@ -1,0 +1,244 @@
+"""F9 and F10: no room on the disk, or no right to write to it, and the way back."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from ackbox.errors import OutcomeUnknown, StorageFull, Unavailable
+from ackbox.model import ReceiptKind
+from ackbox.stores.sqlite import checkpoints, writer
+from ackbox.stores.sqlite.reserve import LOW_BYTES, RESERVE_BYTES
+from ackbox.stores.sqlite.store import SqliteStore
+from ackbox.telemetry import StoreRecovered, StoreTrouble
+from support.events import envelope, envelopes
+from support.facts import Facts, Fatal
+from support.faulty_vfs import FaultyVfs, disk_full, io_error_on_write, read_only
+from support.gathering import gathering
+
+PLENTY = 1 << 40
+
+
+class Disk:
+    """How much room is left, as `statvfs` would say."""
+
+    def __init__(self) -> None:
+        self.free = PLENTY
+
+    def free_bytes(self, folder: Path) -> int:
+        return self.free
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+@pytest.fixture
+async def store(open_it: object, vfs: FaultyVfs, disk: Disk) -> AsyncIterator[SqliteStore]:
+    yield await open_it(vfs=vfs.name, free_bytes=disk.free_bytes)  # type: ignore[operator]
+    vfs.heal()
+
+
+@pytest.fixture
+def reserve(path: Path) -> Path:
+    return path.with_name(path.name + ".reserve")
+
+
+def transitions(facts: Facts) -> list[str]:
+    return [type(fact).__name__ for fact in facts.of(StoreTrouble, StoreRecovered)]
+
+
+async def test_a_disk_that_fills_up_refuses_new_events_before_sqlite_must(
+    store: SqliteStore, vfs: FaultyVfs, disk: Disk, facts: Facts
+) -> None:  # F9
+    await store.record([envelope("acked")])
+    disk.free = LOW_BYTES - 1
+    store.check_room()
+    written = vfs.calls["write", "wal"]
+    with pytest.raises(StorageFull) as caught:
+        await store.record([envelope("refused")])
+    assert caught.value.retry_after == 5
+    assert store.trouble is not None
+    assert "full" in store.trouble
+    assert vfs.calls["write", "wal"] == written
+    assert transitions(facts) == ["StoreTrouble"]
+
+
+async def test_everything_but_record_lives_on_the_reserve(
+    store: SqliteStore, disk: Disk, reserve: Path
+) -> None:  # F9
+    assert reserve.stat().st_size == RESERVE_BYTES
+    assert reserve.stat().st_blocks * 512 >= RESERVE_BYTES  # room, not a hole
+    disk.free = LOW_BYTES - 1
+    store.check_room()
+    assert not reserve.exists()
+    await store.prove_writable()
+    await store._writer.submit(lambda c: c.execute("DELETE FROM events").fetchall())
+
+
+async def test_events_are_taken_again_when_room_returns_and_the_reserve_is_refilled(
+    store: SqliteStore, disk: Disk, reserve: Path, facts: Facts
+) -> None:  # F9
+    disk.free = 0
+    store.check_room()
+    disk.free = LOW_BYTES + RESERVE_BYTES
+    store.check_room()
+    assert store.trouble is None
+    assert reserve.stat().st_size == RESERVE_BYTES
+    assert (await store.record([envelope()]))[0].kind is ReceiptKind.NEW
+    assert transitions(facts) == ["StoreTrouble", "StoreRecovered"]
+
+
+async def test_room_gained_by_giving_up_the_reserve_alone_is_no_recovery(
+    store: SqliteStore, disk: Disk, reserve: Path, facts: Facts
+) -> None:  # F9
+    disk.free = LOW_BYTES - 1
+    store.check_room()
+    disk.free += RESERVE_BYTES
+    for _ in range(10):
+        store.check_room()
+    assert store.trouble is not None
+    assert not reserve.exists()
+    assert transitions(facts) == ["StoreTrouble"]
+
+
+async def test_sqlite_saying_full_refuses_the_batch_and_what_follows(
+    store: SqliteStore, vfs: FaultyVfs, disk: Disk, reserve: Path, facts: Facts, fatal: Fatal
+) -> None:  # F9
+    await store.record([envelope("acked")])
+    disk.free = 0
+    full = vfs.fail("write", "wal", disk_full, times=None)
+    with pytest.raises(StorageFull):
+        await store.record([envelope("sent")])
+    hits = full.hits
+    with pytest.raises(StorageFull):
+        await store.record([envelope("sent")])
+    assert full.hits == hits
+    assert not reserve.exists()
+    store.check_room()
+    assert store.trouble is not None
+
+    full.release()
+    disk.free = PLENTY
+    store.check_room()
+    assert store.trouble is None
+    assert (await store.record([envelope("sent")]))[0].kind is ReceiptKind.NEW
+    assert (await store.record([envelope("acked")]))[0].kind is ReceiptKind.DUPLICATE
+    assert transitions(facts) == ["StoreTrouble", "StoreRecovered"]
+    assert fatal == []
+
+
+async def test_a_full_disk_is_told_once_however_many_wait(
+    store: SqliteStore, vfs: FaultyVfs, disk: Disk, facts: Facts
+) -> None:  # F9
+    disk.free = 0
+    async with gathering(store, vfs):
+        calls = [asyncio.ensure_future(store.record([one])) for one in envelopes(30)]
+        vfs.fail("write", "wal", disk_full, times=None)
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [StorageFull] * 30
+    for _ in range(10):
+        store.check_room()
+        with pytest.raises(StorageFull):
+            await store.record([envelope()])
+    assert transitions(facts) == ["StoreTrouble"]
+
+
+async def test_small_writes_still_share_a_commit_that_a_large_one_overfilled(
+    store: SqliteStore, vfs: FaultyVfs, disk: Disk
+) -> None:  # F9
+    disk.free = 0
+    async with gathering(store, vfs):
+        large = asyncio.ensure_future(store.record(envelopes(200, size=500)))
+        small = asyncio.ensure_future(store.prove_writable())
+        vfs.fail("write", "wal", disk_full, times=2)  # the shared commit, then the large one alone
+    with pytest.raises(StorageFull):
+        await large
+    await small
+
+
+async def test_a_checkpoint_without_room_is_put_off_and_nothing_else_stops(
+    store: SqliteStore, vfs: FaultyVfs, fatal: Fatal, monkeypatch: pytest.MonkeyPatch
+) -> None:  # F9
+    monkeypatch.setattr(checkpoints, "DUE_PAGES", 1)
+    full = vfs.fail("write", "db", disk_full, times=None)
+    for one in envelopes(5):
+        assert (await store.record([one]))[0].kind is ReceiptKind.NEW
+    assert full.hits > 0
+    full.release()
+    await store.record([envelope("after")])
+    assert fatal == []
+
+
+async def test_sqlite_saying_full_while_there_seems_to_be_room_does_not_flood_the_log(
+    store: SqliteStore, vfs: FaultyVfs, facts: Facts
+) -> None:
+    """A quota, or a file system out of something that `statvfs` does not count (F9)."""
+    vfs.fail("write", "wal", disk_full, times=None)
+    for _ in range(10):
+        with pytest.raises(StorageFull):
+            await store.record([envelope()])
+        with pytest.raises(StorageFull):
+            await store.prove_writable()
+        store.check_room()
+    assert transitions(facts) == ["StoreTrouble"]
+    vfs.heal()
+    await store.prove_writable()
+    store.check_room()
+    assert (await store.record([envelope()]))[0].kind is ReceiptKind.NEW
+    assert transitions(facts) == ["StoreTrouble", "StoreRecovered"]
+
+
+async def test_a_disk_full_at_start_opens_all_the_same_and_refuses_new_events(
+    open_it: object, disk: Disk, reserve: Path, store: SqliteStore, facts: Facts
+) -> None:  # F9: no crash loop
+    await store.close()
+    assert reserve.exists()
+    disk.free = 0
+    again: SqliteStore = await open_it(free_bytes=disk.free_bytes)  # type: ignore[operator]
+    assert not reserve.exists()
+    with pytest.raises(StorageFull):
+        await again.record([envelope()])
+    disk.free = PLENTY
+    again.check_room()
+    assert (await again.record([envelope()]))[0].kind is ReceiptKind.NEW
+
+
+async def test_a_file_system_gone_read_only_is_waited_out(
+    store: SqliteStore,
+    vfs: FaultyVfs,
+    facts: Facts,
+    fatal: Fatal,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # F10
+    """As Linux does it: writes to the open file fail, and opening again gives a read-only one."""
+    monkeypatch.setattr(writer, "_RETRY_SECONDS", 0.0)
+    await store.record([envelope("acked")])
+    vfs.opens_read_only = True
+    vfs.fail("write", "any", io_error_on_write, times=None)
+    with pytest.raises(OutcomeUnknown):
+        await store.record([envelope("unknown")])
+    for _ in range(5):
+        with pytest.raises(Unavailable, match="read-?only"):
+            await store.record([envelope("refused")])
+        assert store.trouble is not None
+    vfs.heal()
+    assert (await store.record([envelope("after")]))[0].kind is ReceiptKind.NEW
+    assert (await store.record([envelope("acked")]))[0].kind is ReceiptKind.DUPLICATE
+    assert store.trouble is None
+    assert transitions(facts) == ["StoreTrouble", "StoreRecovered"]
+    assert fatal == []
+
+
+async def test_a_write_refused_as_read_only_keeps_nothing_and_a_retry_works(
+    store: SqliteStore, vfs: FaultyVfs, fatal: Fatal
+) -> None:  # F10
+    fault = vfs.fail("write", "wal", read_only, times=None)
+    with pytest.raises(Unavailable) as caught:
+        await store.record([envelope()])
+    assert not isinstance(caught.value, OutcomeUnknown)
+    fault.release()
+    assert (await store.record([envelope()]))[0].kind is ReceiptKind.NEW
+    assert fatal == []

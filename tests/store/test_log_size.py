@@ -1,0 +1,129 @@
+"""F35: the write-ahead log stays small, and what keeps it from that is told."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from ackbox.model import EventFilter, Order
+from ackbox.stores.sqlite import checkpoints, connections
+from ackbox.stores.sqlite.reader import SqliteReader
+from ackbox.stores.sqlite.store import SqliteStore
+from ackbox.telemetry import Checkpointed
+from support.events import envelopes
+from support.facts import Facts
+from support.processes import HOLDS_A_READ, process
+
+PAGE = 4096
+DUE, ALARM, KEPT = 50, 150, 200
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same rules with a hundredth of the size."""
+    monkeypatch.setattr(checkpoints, "DUE_PAGES", DUE)
+    monkeypatch.setattr(checkpoints, "ALARM_PAGES", ALARM)
+    monkeypatch.setattr(checkpoints, "_PATIENCE_MILLISECONDS", 5)
+    monkeypatch.setattr(connections, "_WAL_BYTES_KEPT", KEPT * PAGE)
+
+
+@pytest.fixture
+async def store(open_it: Any) -> AsyncIterator[SqliteStore]:
+    yield await open_it(durability="normal")
+
+
+@pytest.fixture
+async def reader(path: Path) -> AsyncIterator[SqliteReader]:
+    opened = SqliteReader(path)
+    yield opened
+    await opened.close()
+
+
+def log_pages(path: Path) -> int:
+    return path.with_name(path.name + "-wal").stat().st_size // PAGE
+
+
+async def write(store: SqliteStore, path: Path, prefix: str, calls: int = 200) -> int:
+    """Returns the largest size of the log on the way, in pages."""
+    largest = 0
+    for n in range(calls):
+        await store.record(envelopes(4, prefix=f"{prefix}-{n}", size=3000))
+        largest = max(largest, log_pages(path))
+    return largest
+
+
+async def test_the_log_stays_small_under_load(
+    store: SqliteStore, path: Path, facts: Facts
+) -> None:  # F35
+    assert await write(store, path, "load") < 2 * DUE
+    assert len(facts.of(Checkpointed)) > 10
+
+
+async def test_the_log_stays_small_while_readers_page_through_everything(
+    store: SqliteStore, reader: SqliteReader, path: Path
+) -> None:  # F35, L13
+    done = asyncio.Event()
+
+    async def page_for_ever() -> None:
+        cursor = None
+        while not done.is_set():
+            page = await reader.events(EventFilter(), order=Order.OLDEST, limit=50, cursor=cursor)
+            cursor = page.next
+
+    readers = [asyncio.ensure_future(page_for_ever()) for _ in range(4)]
+    largest = await write(store, path, "load")
+    done.set()
+    await asyncio.gather(*readers)
+    assert largest < 3 * KEPT
+
+
+async def test_a_stuck_reader_of_another_process_is_told_of_and_the_log_shrinks_after_it(
+    store: SqliteStore, path: Path, facts: Facts
+) -> None:  # F35
+    with process(HOLDS_A_READ, path):
+        largest = await write(store, path, "stuck", calls=60)
+        assert largest > 2 * KEPT
+        told = facts.of(Checkpointed)[-1]
+        assert told.wal_pages > ALARM
+        assert told.copied_pages < told.wal_pages
+    await write(store, path, "after", calls=50)
+    assert log_pages(path) <= KEPT + 1
+    last = facts.of(Checkpointed)[-1]
+    assert last.copied_pages == last.wal_pages < ALARM
+
+
+async def test_a_log_left_large_by_a_crash_is_copied_back_soon(
+    open_it: Any, path: Path, facts: Facts, monkeypatch: pytest.MonkeyPatch
+) -> None:  # F35
+    monkeypatch.setattr(checkpoints, "DUE_PAGES", 1 << 30)
+    store = await open_it()
+    await write(store, path, "before")
+    large = {name: path.with_name(path.name + name).read_bytes() for name in ("", "-wal")}
+    await store.close()
+    for name, content in large.items():  # as a crash leaves them
+        path.with_name(path.name + name).write_bytes(content)
+    monkeypatch.setattr(checkpoints, "DUE_PAGES", DUE)
+    again = await open_it()
+    await write(again, path, "after", calls=2 * DUE)
+    assert log_pages(path) <= KEPT + 1
+
+
+def test_a_count_of_written_pages_that_begins_anew_stops_no_checkpoint(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite keeps it in 32 bits: a busy ledger passes that within weeks."""
+    count = [2**32 - 10]
+    monkeypatch.setattr(checkpoints, "_pages_written", lambda connection: count[0])
+    told = Facts()
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.pragma("journal_mode", "wal")
+        watched = checkpoints.Checkpoints(connection, told)
+        count[0] = 5
+        watched.run_if_due(connection)
+        count[0] += DUE
+        watched.run_if_due(connection)
+    assert len(told.of(Checkpointed)) == 2

@@ -1,0 +1,198 @@
+"""Plan guards: what every named SQL block costs does not depend on how large the ledger is (W9)."""
+
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, closing
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from ackbox.model import EventFilter, EventId, Order, Status
+from ackbox.stores.sql import load_blocks
+from ackbox.stores.sqlite import reader as reader_module
+from ackbox.stores.sqlite.connections import open_reader
+from ackbox.stores.sqlite.migrations import all_migrations, apply
+from ackbox.stores.sqlite.reader import SqliteReader
+from ackbox.stores.sqlite.record import _widen
+from ackbox.stores.sqlite.store import SqliteStore
+from support.backends import open_sqlite
+from support.events import NOON, envelope, envelopes
+
+BLOCKS = load_blocks("ackbox.stores.sqlite")
+
+UNBOUNDED = {
+    "recount": "counts every row: `ackbox doctor --deep` only",
+}
+SCANS = {  # the one scan each of these may do: it ends after the first row, or has four rows
+    "newest_created": "SCAN events",
+    "oldest_pending": "SCAN events USING INDEX events_pending",
+    "tallies": "SCAN tallies",
+}
+TABLES = "events|checkpoints|tallies|heartbeat"
+
+
+@pytest.fixture(scope="module")
+def schema() -> Iterator[apsw.Connection]:
+    with closing(apsw.Connection(":memory:")) as connection:
+        apply(connection, all_migrations())
+        yield connection
+
+
+def plan(connection: apsw.Connection, sql: str) -> list[str]:
+    names = dict.fromkeys(re.findall(r":(\w+)", sql))
+    values: Any = names or (None,) * sql.count("?")
+    return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
+
+
+def scans(lines: list[str]) -> list[str]:
+    return [line for line in lines if re.match(rf"SCAN ({TABLES})\b", line)]
+
+
+@pytest.mark.parametrize("name", sorted(set(BLOCKS) - set(SCANS) - set(UNBOUNDED)))
+def test_a_block_scans_no_table(schema: apsw.Connection, name: str) -> None:
+    assert scans(plan(schema, BLOCKS[name])) == []
+
+
+@pytest.mark.parametrize("name", sorted(SCANS))
+def test_a_block_that_scans_stops_at_the_first_row(schema: apsw.Connection, name: str) -> None:
+    lines = plan(schema, BLOCKS[name])
+    assert lines == [SCANS[name]]  # and sorts nothing
+    assert name == "tallies" or BLOCKS[name].endswith("LIMIT 1")
+
+
+def test_the_exemptions_name_blocks_that_exist() -> None:
+    assert set(UNBOUNDED) | set(SCANS) <= set(BLOCKS)
+
+
+def test_a_guard_sees_a_scan_when_there_is_one(schema: apsw.Connection) -> None:
+    assert scans(plan(schema, "SELECT id FROM events WHERE event_type = :event_type"))
+    assert scans(plan(schema, BLOCKS["recount"]))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 128])
+def test_the_widened_insert_scans_no_table(schema: apsw.Connection, rows: int) -> None:
+    sql = _widen(BLOCKS["record"], rows)
+    assert sql.count("?") == BLOCKS["record"].count("?") * rows
+    assert scans(plan(schema, sql)) == []
+
+
+def test_the_claim_and_clean_up_have_their_partial_indexes(schema: apsw.Connection) -> None:  # W9
+    for status in (Status.PENDING, Status.PROCESSING, Status.FAILED):
+        sql = f"SELECT ledger_id FROM events WHERE status = '{status}' ORDER BY ledger_id LIMIT 9"
+        assert plan(schema, sql) == [f"SCAN events USING COVERING INDEX events_{status}"]
+
+
+class Steps(Counter[str]):
+    """How many steps of SQLite's virtual machine each statement took."""
+
+    def watch(self, connection: apsw.Connection) -> apsw.Connection:
+        connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, self._note)
+        return connection
+
+    def _note(self, event: dict[str, Any]) -> None:
+        self[event["sql"]] += event["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"]
+
+
+@asynccontextmanager
+async def ledger_of(
+    rows: int, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[SqliteStore, SqliteReader, Steps]]:
+    """A ledger with so many completed events, and ten of each other state behind them."""
+    store = await open_sqlite(path, durability="normal")
+    await store._writer.submit(lambda c: _grow(c, rows))
+    steps = Steps()
+    monkeypatch.setattr(reader_module, "open_reader", lambda p, vfs: steps.watch(open_reader(p)))
+    reader = SqliteReader(path)
+    await store._writer.submit(steps.watch, alone=True)
+    yield store, reader, steps
+    await reader.close()
+    await store.close()
+
+
+GROW = """
+WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < :rows + 30)
+INSERT INTO events (id, source, idempotency_key, event_type, status, transport, created_at,
+    updated_at, last_seen_at, content_type, payload_sha256, payload)
+SELECT printf('%036d', n), 'webhooks', 'old-' || n, 'webhook',
+    CASE WHEN n <= :rows THEN 'completed' WHEN n % 3 = 0 THEN 'pending'
+         WHEN n % 3 = 1 THEN 'processing' ELSE 'failed' END,
+    'http', '2026-01-01T00:00:00.000000Z', '2026-01-01T00:00:00.000000Z',
+    '2026-01-01T00:00:00.000000Z', 'application/json', x'00', x'00'
+FROM n
+"""
+RECOUNT = """
+UPDATE tallies SET events = (SELECT count(*) FROM events WHERE events.status = tallies.status)
+"""
+
+
+def _grow(connection: apsw.Connection, rows: int) -> None:
+    connection.execute(GROW, {"rows": rows})
+    connection.execute(RECOUNT)
+
+
+async def record_one(store: SqliteStore, reader: SqliteReader) -> None:
+    await store.record([envelope("new one")])
+
+
+async def record_many(store: SqliteStore, reader: SqliteReader) -> None:
+    await store.record(envelopes(300))
+
+
+async def record_known(store: SqliteStore, reader: SqliteReader) -> None:
+    await store.record([envelope(f"old-{n}") for n in range(1, 300)])
+
+
+async def look_up(store: SqliteStore, reader: SqliteReader) -> None:
+    found = await reader.event_by_key("webhooks", "old-7")
+    assert found is not None
+    assert await reader.event(found.id) == found
+    assert await reader.payload(EventId(found.id)) == b"\0"
+
+
+async def stats(store: SqliteStore, reader: SqliteReader) -> None:
+    assert (await reader.stats()).counts[Status.FAILED] == 10
+
+
+def listing(where: EventFilter, order: Order) -> Callable[..., Awaitable[None]]:
+    async def read(store: SqliteStore, reader: SqliteReader) -> None:
+        await reader.events(where, order=order, limit=50)
+
+    read.__name__ = f"list-{order}-{where.status or where.source or where.since or 'all'}"
+    return read
+
+
+LISTS = [
+    listing(where, order)
+    for order in Order
+    for where in [
+        EventFilter(),
+        *[EventFilter(status=status) for status in Status],
+        EventFilter(source="nobody"),
+        EventFilter(since=NOON + timedelta(days=9)),
+    ]
+]
+WORK = [record_one, record_many, record_known, look_up, stats, *LISTS]
+
+
+async def test_no_work_takes_longer_on_a_grown_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # W9, L13
+    """Counted in steps of the virtual machine, not in time."""
+    taken: dict[int, dict[str, int]] = {}
+    for rows in (12_000, 50_000):
+        path = tmp_path / f"{rows}.db"
+        async with ledger_of(rows, path, monkeypatch) as (store, reader, steps):
+            taken[rows] = {}
+            for work in WORK:
+                steps.clear()
+                await work(store, reader)
+                taken[rows][work.__name__] = steps.total()
+    small, large = taken.values()
+    assert min(small.values()) > 0
+    grown = {name: (small[name], n) for name, n in large.items() if n > small[name] * 1.05 + 50}
+    assert grown == {}
+    assert large["stats"] < 100

@@ -1,0 +1,115 @@
+"""SQLite's reading side: what happens between two of its statements, and when it takes too long."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ackbox.errors import LedgerCorrupt, Unavailable
+from ackbox.model import EventFilter, EventRecord, Order
+from ackbox.stores.sqlite import connections
+from ackbox.stores.sqlite import reader as reader_module
+from ackbox.stores.sqlite.reader import SqliteReader
+from ackbox.stores.sqlite.store import SqliteStore
+from support.events import envelope, envelopes
+
+
+@pytest.fixture
+async def store(open_it: Any) -> AsyncIterator[SqliteStore]:
+    yield await open_it()
+
+
+@pytest.fixture
+async def reader(store: SqliteStore, path: Path) -> AsyncIterator[SqliteReader]:
+    opened = SqliteReader(path)
+    yield opened
+    await opened.close()
+
+
+@pytest.mark.parametrize("order", list(Order))
+async def test_an_event_pruned_while_its_page_is_read_ends_no_listing(
+    store: SqliteStore, reader: SqliteReader, monkeypatch: pytest.MonkeyPatch, order: Order
+) -> None:
+    """A page is two statements: which events, then what they are. Retention may come between."""
+    await store.record(envelopes(20))
+    by_id = reader._by_id
+
+    def lose_the_last(run: Any, ids: list[str]) -> list[EventRecord]:
+        return by_id(run, ids[:-1])
+
+    monkeypatch.setattr(reader, "_by_id", lose_the_last)
+    where = EventFilter(source="webhooks")
+    first = await reader.events(where, order=order, limit=5)
+    assert len(first.items) == 4
+    assert first.next is not None
+    second = await reader.events(where, order=order, limit=5, cursor=first.next)
+    assert len(second.items) == 4
+    gap = abs(second.items[0].ledger_id - first.items[-1].ledger_id)
+    assert gap == 2  # the pruned one, and no other
+
+
+@pytest.mark.parametrize("order", list(Order))
+async def test_a_rare_filter_looks_at_few_rows_a_page_and_still_finds_all(
+    store: SqliteStore, reader: SqliteReader, monkeypatch: pytest.MonkeyPatch, order: Order
+) -> None:  # L13: short pages with a `next`, never a long read
+    monkeypatch.setattr(reader_module, "_WINDOW", 10)
+    rare = [envelope(f"rare-{n}", event_type="rare") for n in range(3)]
+    for one in rare:
+        await store.record([*envelopes(25, prefix=one.idempotency_key + "-usual"), one])
+    found, pages, cursor = [], 0, None
+    while pages == 0 or cursor is not None:
+        page = await reader.events(
+            EventFilter(event_type="rare"), order=order, limit=5, cursor=cursor
+        )
+        found += [event.id for event in page.items]
+        cursor, pages = page.next, pages + 1
+    assert sorted(found) == sorted(one.id for one in rare)
+    assert pages >= 78 // 10
+
+
+async def test_a_read_that_takes_too_long_is_stopped_and_the_next_one_works(
+    store: SqliteStore, reader: SqliteReader, monkeypatch: pytest.MonkeyPatch
+) -> None:  # L13, F35
+    await store.record(envelopes(2000))
+    monkeypatch.setattr(connections, "_PROGRESS_STEPS", 10)
+    monkeypatch.setattr(reader_module, "_SECONDS", -1.0)
+    with pytest.raises(Unavailable, match="too long"):
+        await reader.events(EventFilter(source="nobody"), order=Order.NEWEST, limit=5)
+    monkeypatch.setattr(reader_module, "_SECONDS", 5.0)
+    assert (await reader.stats()).pending == 2000
+
+
+async def test_a_read_holds_no_snapshot_open(
+    store: SqliteStore, reader: SqliteReader
+) -> None:  # L13
+    await store.record(envelopes(100))
+    await asyncio.gather(*[reader.stats() for _ in range(10)])
+    assert [connection.in_transaction for connection in reader._opened] == [False] * len(
+        reader._opened
+    )
+    busy, _ = await store._writer.submit(
+        lambda c: c.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][:2], alone=True
+    )
+    assert busy == 0
+
+
+async def test_a_missing_file_is_unavailable_and_is_not_made(path: Path) -> None:
+    reader = SqliteReader(path)
+    with pytest.raises(Unavailable):
+        await reader.stats()
+    assert list(path.parent.iterdir()) == []
+    await reader.close()
+
+
+async def test_damage_met_by_a_reader_says_how_to_recover(path: Path) -> None:  # F16
+    path.write_bytes(b"no database" * 1000)
+    reader = SqliteReader(path)
+    with pytest.raises(LedgerCorrupt, match="recover"):
+        await reader.stats()
+    await reader.close()
+
+
+async def test_a_reader_never_used_closes(path: Path) -> None:
+    await SqliteReader(path).close()

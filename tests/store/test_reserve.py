@@ -1,0 +1,123 @@
+"""The reserve file, on disks that do not even let themselves be asked (F9)."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ackbox.model import ReceiptKind
+from ackbox.stores.sqlite import reserve as reserve_module
+from ackbox.stores.sqlite import store as store_module
+from ackbox.stores.sqlite.reserve import LOW_BYTES, RESERVE_BYTES, Reserve, free_bytes
+from support.events import envelope
+from support.facts import Facts
+
+ENOUGH = LOW_BYTES + RESERVE_BYTES
+
+
+def failing(code: int) -> Callable[..., Any]:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OSError(code, os.strerror(code))
+
+    return fail
+
+
+def reserve_of(path: Path) -> Path:
+    return path.with_name(path.name + ".reserve")
+
+
+LEVELS = [
+    (ENOUGH, False, True),
+    (ENOUGH - 1, False, False),  # enough to go on, not enough to set some aside
+    (LOW_BYTES, False, False),
+    (LOW_BYTES - 1, True, False),
+    (0, True, False),
+]
+
+
+@pytest.mark.parametrize(("free", "full", "held"), LEVELS)
+def test_the_first_look_decides_by_what_is_free(
+    path: Path, free: int, full: bool, held: bool
+) -> None:
+    reserve = Reserve(path, lambda folder: free)
+    assert reserve.check() is full
+    assert reserve_of(path).exists() is held
+
+
+def test_what_was_set_aside_is_not_taken_twice(path: Path) -> None:
+    reserve = Reserve(path, lambda folder: ENOUGH)
+    reserve.check()
+    first = reserve_of(path).stat()
+    reserve.check()
+    assert reserve_of(path).stat().st_ino == first.st_ino
+
+
+def test_a_reserve_of_an_earlier_run_is_given_up_too(path: Path) -> None:
+    Reserve(path, lambda folder: ENOUGH).check()
+    Reserve(path, lambda folder: 0).check()
+    assert not reserve_of(path).exists()
+
+
+def test_a_disk_that_cannot_be_measured_changes_nothing(path: Path) -> None:
+    answers: list[Callable[[Path], int]] = [lambda folder: 0, failing(errno.EIO)]
+    reserve = Reserve(path, lambda folder: answers[0](folder))
+    assert reserve.check() is True
+    answers.pop(0)
+    assert reserve.check() is True
+    fresh = Reserve(path, failing(errno.ENOENT))
+    assert fresh.check() is False
+
+
+@pytest.mark.parametrize("name", ["open", "posix_fallocate"])
+def test_a_folder_that_takes_no_reserve_is_no_trouble(
+    path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:  # F10
+    monkeypatch.setattr(reserve_module.os, name, failing(errno.EROFS))
+    reserve = Reserve(path, lambda folder: ENOUGH)
+    assert reserve.check() is False
+    assert reserve.check() is False
+    assert not reserve_of(path).exists()
+
+
+def test_a_reserve_that_cannot_be_removed_is_no_crash(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # F10
+    reserve = Reserve(path, lambda folder: ENOUGH)
+    reserve.check()
+    monkeypatch.setattr(Path, "unlink", failing(errno.EROFS))
+    reserve.give_up()
+    assert reserve.full
+
+
+async def test_a_store_opens_and_works_where_the_disk_cannot_be_measured(
+    open_it: Any, facts: Facts
+) -> None:
+    store = await open_it(free_bytes=failing(errno.EIO))
+    store.check_room()
+    assert (await store.record([envelope()]))[0].kind is ReceiptKind.NEW
+    assert store.trouble is None
+
+
+async def test_the_reserve_is_given_up_before_opening_needs_the_room(
+    open_it: Any, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # F9: no crash loop
+    await (await open_it()).close()
+    assert reserve_of(path).exists()
+    open_ledger = store_module.open_ledger
+    seen: list[bool] = []
+
+    def look(*args: Any, **more: Any) -> Any:
+        seen.append(reserve_of(path).exists())
+        return open_ledger(*args, **more)
+
+    monkeypatch.setattr(store_module, "open_ledger", look)
+    await open_it(free_bytes=lambda folder: 0)
+    assert seen == [False]
+
+
+def test_free_bytes_are_those_an_ordinary_user_may_have(tmp_path: Path) -> None:
+    usage = os.statvfs(tmp_path)
+    assert abs(free_bytes(tmp_path) - usage.f_bavail * usage.f_frsize) < 1 << 30

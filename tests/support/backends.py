@@ -1,0 +1,120 @@
+"""The backends that `tests/contract` holds to the ports; a new one joins by an entry in BACKENDS."""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Protocol
+
+import apsw
+
+from ackbox.errors import AckboxError
+from ackbox.model import Clock, EventId, Status
+from ackbox.ports import Reader, Store
+from ackbox.stores.sqlite.reader import SqliteReader
+from ackbox.stores.sqlite.store import SqliteStore, open_store
+from ackbox.telemetry import Observer, to_nobody
+from support.events import noon
+
+Row = dict[str, Any]
+
+
+class Backend(Protocol):
+    """A ledger of its own for one test, and what no port offers yet but a test must see or do."""
+
+    store: Store
+    reader: Reader
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def move(self, event_id: EventId, status: Status) -> None:
+        """Put the event into this state, as a worker would leave it."""
+        ...
+
+    async def remove(self, event_id: EventId) -> None:
+        """Delete the event, as retention would."""
+        ...
+
+    async def rows(self) -> list[Row]:
+        """Every event with every column, by arrival."""
+        ...
+
+
+Fresh = Callable[[], AbstractAsyncContextManager[Backend]]
+"""Opens an empty ledger, and closes it again."""
+
+
+class SqliteBackend:
+    store: SqliteStore
+    reader: SqliteReader
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "ledger.db"
+
+    async def open(self) -> None:
+        self.store = await open_sqlite(self.path)
+        self.reader = SqliteReader(self.path)
+
+    async def close(self) -> None:
+        await self.reader.close()
+        await self.store.close()
+
+    async def move(self, event_id: EventId, status: Status) -> None:
+        def operation(connection: apsw.Connection) -> None:
+            was = connection.execute("SELECT status FROM events WHERE id = ?", (event_id,)).get
+            connection.execute("UPDATE events SET status = ? WHERE id = ?", (status, event_id))
+            _tally(connection, was, -1)
+            _tally(connection, status, +1)
+
+        await self.store._writer.submit(operation)
+
+    async def remove(self, event_id: EventId) -> None:
+        def operation(connection: apsw.Connection) -> None:
+            was = connection.execute("SELECT status FROM events WHERE id = ?", (event_id,)).get
+            connection.execute("DELETE FROM events WHERE id = ?", (event_id,))
+            _tally(connection, was, -1)
+
+        await self.store._writer.submit(operation)
+
+    async def rows(self) -> list[Row]:
+        return await self.store._writer.submit(all_rows)
+
+
+BACKENDS: dict[str, Callable[[Path], Backend]] = {"sqlite": SqliteBackend}
+
+
+def unexpected(error: AckboxError) -> None:
+    raise AssertionError(f"the store calls this fatal: {error}")
+
+
+async def open_sqlite(
+    path: Path,
+    *,
+    durability: str = "full",
+    clock: Clock = noon,
+    observe: Observer = to_nobody,
+    on_fatal: Callable[[AckboxError], None] = unexpected,
+    **more: Any,
+) -> SqliteStore:
+    return await open_store(
+        path,
+        durability=durability,
+        clock=clock,
+        observe=observe,
+        on_fatal=on_fatal,
+        **more,
+    )
+
+
+def all_rows(connection: apsw.Connection) -> list[Row]:
+    names = connection.execute("SELECT name FROM pragma_table_info('events') ORDER BY cid")
+    columns = [name for (name,) in names]
+    rows = connection.execute("SELECT * FROM events ORDER BY ledger_id")
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def _tally(connection: apsw.Connection, status: object, change: int) -> None:
+    connection.execute(
+        "UPDATE tallies SET events = events + ? WHERE status = ?", (change, status)
+    )

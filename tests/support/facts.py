@@ -1,0 +1,36 @@
+"""What a store told, in the order it told it."""
+
+import asyncio
+from typing import TypeVar
+
+from ackbox.errors import AckboxError
+from ackbox.telemetry import Fact
+
+F = TypeVar("F", bound=Fact)
+
+
+class Facts(list[Fact]):
+    """An observer that remembers."""
+
+    def __call__(self, fact: Fact) -> None:
+        self.append(fact)
+
+    def of(self, *kinds: type[F]) -> list[F]:
+        return [fact for fact in self if isinstance(fact, kinds)]
+
+
+class Fatal(list[AckboxError]):
+    """Notes what a store calls fatal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._called = asyncio.Event()
+
+    def __call__(self, error: AckboxError) -> None:
+        self.append(error)
+        self._called.set()
+
+    async def wait(self) -> AckboxError:
+        """The first of them."""
+        await asyncio.wait_for(self._called.wait(), 5)
+        return self[0]

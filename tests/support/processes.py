@@ -1,0 +1,54 @@
+"""Other processes that touch a ledger, as an operator's shell or a second server would."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+HOLDS_A_READ = """
+import sys, apsw
+connection = apsw.Connection(sys.argv[1], flags=apsw.SQLITE_OPEN_READONLY)
+connection.execute("BEGIN")
+connection.execute("SELECT count(*) FROM events").fetchall()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+HOLDS_THE_LEDGER = """
+import asyncio, sys
+from datetime import UTC, datetime
+from pathlib import Path
+from ackbox.stores.sqlite.store import open_store
+
+async def main():
+    store = await open_store(
+        Path(sys.argv[1]),
+        durability="full",
+        clock=lambda: datetime.now(UTC),
+        observe=lambda fact: None,
+        on_fatal=lambda error: None,
+    )
+    store.announce("http://127.0.0.1:8000")
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+
+asyncio.run(main())
+"""
+
+
+@contextmanager
+def process(script: str, path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Runs the script on the ledger; begins when it says that it is ready, ends by SIGKILL."""
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as running:
+        try:
+            assert running.stdout is not None
+            assert running.stdout.readline() == "ready\n"
+            yield running
+        finally:
+            running.kill()

@@ -1,0 +1,69 @@
+"""A server process as `ackbox serve` makes it, with something changed first. Run as a script; its
+argument is JSON:
+
+- `set`: module constants, as in {"ackbox.http.protocol:REQUEST_SECONDS": 0.5}
+- `open_files`: the limit of open files
+- `faults`: a file that names the fault the disk has now: one of `FAULTS`, followed by ` once` if it
+  is to go by itself, or `stall`, which is a sync without end; empty means none
+"""
+
+import importlib
+import json
+import resource
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import ackbox.app
+from ackbox.inbox import Inbox
+from support.faulty_vfs import FaultyVfs, disk_full, io_error_on_sync, read_only
+
+STALL = "stall"
+FAULTS = {
+    "sync": ("sync", "wal", io_error_on_sync),
+    "full": ("write", "wal", disk_full),
+    "read-only": ("write", "wal", read_only),
+}
+
+
+class ToldByFile(FaultyVfs):
+    """Looks up its fault whenever SQLite uses it."""
+
+    def __init__(self, orders: Path) -> None:
+        self._orders = orders
+        super().__init__()
+
+    def meet(self, operation: Any, kind: str) -> None:
+        while operation == "sync" and self._orders.read_text() == STALL:
+            time.sleep(0.002)
+        name, _, how_often = self._orders.read_text().partition(" ")
+        fault = FAULTS.get(name)
+        if fault is not None and fault[:2] == (operation, kind):
+            if how_often == "once":
+                self._orders.write_text("")
+            raise fault[2]()
+
+
+def set_constants(values: dict[str, Any]) -> None:
+    for place, value in values.items():
+        module, _, name = place.partition(":")
+        found = importlib.import_module(module)
+        assert hasattr(found, name), place
+        setattr(found, name, value)
+
+
+def main() -> None:
+    changes = json.loads(sys.argv[1])
+    set_constants(changes.get("set", {}))
+    if "open_files" in changes:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (changes["open_files"],) * 2)
+    if "faults" in changes:
+        vfs = ToldByFile(Path(changes["faults"]))
+        set_constants({"ackbox.app:open_store": partial(ackbox.app.open_store, vfs=vfs.name)})
+    sys.exit(Inbox().serve())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""A real server in a process of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from support.polling import eventually
+from support.wire import Answer, exchange, request
+
+TESTS = Path(__file__).parents[1]
+_PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG")
+WATCHFUL = {"ackbox.upkeep:_SECONDS": 0.05}
+"""Gauges are read, and a store in trouble is looked at, more often than once a second."""
+_QUIET = {"PORT": "0", "LOG_FORMAT": "json", "WORKER_COUNT": "0"}
+
+
+class Server:
+    """Started in `folder`, where its ledger and its log are; settings are given by name."""
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, str] | None = None,
+        changes: Mapping[str, Any] | None = None,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.ledger = folder / "events.db"
+        self.log_file = folder / "server.log"
+        self._environment = _environment(self.ledger, settings or {})
+        self._arguments = _arguments(changes)
+        self.process = self._start()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text()
+
+    def records(self) -> list[dict[str, Any]]:
+        """Every line of the log."""
+        return [json.loads(line) for line in self.log.splitlines()]
+
+    def wait_until_ready(self, *, within: float = 20.0) -> "Server":
+        self.port = eventually(self._announced_port, within=within)
+        eventually(self.is_ready, within=within)
+        return self
+
+    def is_ready(self) -> bool:
+        return self.get("/ready").status == 200
+
+    def get(self, path: str, headers: dict[str, str] | None = None) -> Answer:
+        return exchange(self.port, request("GET", path, headers=headers))
+
+    def post(
+        self, body: bytes | dict[str, Any], headers: dict[str, str] | None = None
+    ) -> Answer:
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return exchange(self.port, request("POST", "/webhooks", raw, headers))
+
+    def metric(self, name: str) -> float:
+        """The value of one series, written as in the exposition: `name{label="value"}`."""
+        lines = self.get("/metrics").body.decode().splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.rpartition(" ")[0] == name)
+
+    def stop(self) -> int:
+        """As an operator would; returns the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(30)
+
+    def restart(self) -> "Server":
+        """After `stop` or `kill`: on the same ledger, with the same settings."""
+        self.process = self._start()
+        return self.wait_until_ready()
+
+    def peak_bytes(self) -> int:
+        """The most memory it had at once, since its start or since `forget_peak`."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+
+    def forget_peak(self) -> None:
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+
+    def row(self, event_id: str, *columns: str) -> tuple[Any, ...]:
+        """What the ledger holds, seen from this process, which is not the server's."""
+        sql = f"SELECT {', '.join(columns)} FROM events WHERE id = ?"
+        (found,) = read_ledger(self.ledger, sql, event_id)
+        return found
+
+    def payload(self, event_id: str) -> bytes:
+        stored: bytes = self.row(event_id, "payload")[0]
+        return stored
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        with self.log_file.open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, *self._arguments],
+                env=self._environment,
+                cwd=self.folder,
+                stdout=log,
+                stderr=log,
+            )
+
+    def _announced_port(self) -> int:
+        assert self.process.poll() is None, self.log
+        try:
+            holder = json.loads((self.folder / "events.db.lock").read_text())
+        except (OSError, json.JSONDecodeError):
+            return 0
+        return _port(holder, self.pid)
+
+
+@contextmanager
+def running(
+    folder: Path,
+    settings: Mapping[str, str] | None = None,
+    changes: Mapping[str, Any] | None = None,
+) -> Iterator[Server]:
+    """A ready server; whatever happens, it is gone at the end, and it logged no traceback."""
+    server = Server(folder, settings, changes)
+    try:
+        yield server.wait_until_ready()
+        assert "Traceback" not in server.log, server.log
+    finally:
+        if server.process.poll() is None:
+            server.kill()
+
+
+def read_ledger(ledger: Path, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+    """As any other process of the machine may: through a read-only connection."""
+    connection = apsw.Connection(str(ledger), flags=apsw.SQLITE_OPEN_READONLY)
+    connection.set_busy_timeout(5000)
+    try:
+        return connection.execute(sql, values).fetchall()
+    finally:
+        connection.close()
+
+
+def _environment(ledger: Path, settings: Mapping[str, str]) -> dict[str, str]:
+    passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    return {**passed, "PYTHONPATH": str(TESTS), "DB_PATH": str(ledger), **_QUIET, **settings}
+
+
+def _arguments(changes: Mapping[str, Any] | None) -> list[str]:
+    if changes is None:
+        return ["-m", "ackbox", "serve"]
+    return ["-m", "support.serve", json.dumps(changes)]
+
+
+def _port(holder: dict[str, Any], pid: int) -> int:
+    url = holder.get("url")
+    return int(url.rpartition(":")[2]) if url and holder["pid"] == pid else 0
