@@ -32,12 +32,13 @@ _DRAIN_SECONDS = 0.01
 
 
 class Limits(Struct, frozen=True):
-    """How much may wait, and how long a caller does."""
+    """How much may wait, how long a caller does, and how many batches are stored at a time."""
 
     buffer_events: int
     buffer_bytes: int
     queue_events: int
     timeout: float
+    in_flight: int = 1
 
 
 class Parcel:
@@ -67,7 +68,6 @@ class Ingest:
         uniform: Uniform,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         monotonic: Callable[[], float] = monotonic,
-        pumps: int = 1,
     ) -> None:
         self._ledger = ledger
         self._limits = limits
@@ -84,7 +84,7 @@ class Ingest:
         self._deadlines: deque[tuple[float, asyncio.Future[list[Receipt]]]] = deque()
         self._bell = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._pumps = [self._loop.create_task(self._pump()) for _ in range(pumps)]
+        self._pumps = [self._loop.create_task(self._pump()) for _ in range(limits.in_flight)]
         self._expiry = self._loop.call_later(_EXPIRY_SECONDS, self._expire)
 
     async def accept(self, envelope: Envelope) -> Receipt:
@@ -169,6 +169,7 @@ class Ingest:
             raise self._overloaded("queue", f"{self.waiting} events wait already")
         if (trouble := self._ledger.trouble) is not None:
             self._observe(Refused("unavailable"))
+            self._note_failing()
             raise Unavailable(trouble, retry_after=5)
         self._admitted += events
 
@@ -281,9 +282,13 @@ class Ingest:
         parcel.admitted = 0
 
     def _note_failure(self, events: int, error: Exception, *, retrying: bool) -> None:
-        if not isinstance(error, InvalidEvent) and self._failing_since is None:
-            self._failing_since = self._monotonic()
+        if not isinstance(error, InvalidEvent):
+            self._note_failing()
         self._observe(RecordFailed(events, str(error), retrying))
+
+    def _note_failing(self) -> None:
+        if self._failing_since is None:
+            self._failing_since = self._monotonic()
 
     def _expire(self) -> None:
         """Nobody waits longer than the time-out, whatever the ledger does."""

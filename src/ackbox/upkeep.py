@@ -47,10 +47,10 @@ class Watch:
 
     async def look(self) -> None:
         await asyncio.to_thread(self._store.check_room)
-        if self._failing():
+        self.measure(await self._reader.stats())
+        if self._failing() and self._store.trouble is None:  # on a full disk, small writes work
             await self._store.prove_writable()
             self._note_writable()
-        self.measure(await self._reader.stats())
 
     def measure(self, stats: Stats) -> None:
         events, size = self._buffered()

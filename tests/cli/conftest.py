@@ -33,7 +33,8 @@ def ledger(tmp_path: Path) -> Ledger:
     return make
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """For all tests of a worker that leave it as it is."""
     with running(tmp_path_factory.mktemp("server")) as started:
         yield started

@@ -140,6 +140,14 @@ def test_files_that_everybody_may_read_are_a_warning(cli: Cli, ledger: Ledger) -
     assert f"chmod o-rwx {path}" in words
 
 
+def test_behind_a_link_the_files_beside_the_ledger_are_seen(cli: Cli, ledger: Ledger) -> None:
+    path = ledger([])
+    path.with_name("ackbox.db.lock").chmod(0o604)
+    (path.parent / "elsewhere").mkdir()
+    (path.parent / "elsewhere" / "link.db").symlink_to(path)
+    assert examine(cli, "files", DB_PATH="elsewhere/link.db")[0] == "warn"
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_files_of_different_owners_are_a_warning(cli: Cli, ledger: Ledger) -> None:
     os.chown(ledger([]), 65534, 65534)

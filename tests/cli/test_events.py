@@ -150,10 +150,11 @@ def test_people_get_a_table_and_programs_whole_lines(cli: Cli, ledger: Ledger) -
 
 
 def test_a_terminal_gets_ids_that_show_takes(tmp_path: Path, ledger: Ledger, cli: Cli) -> None:
-    ledger([envelope("k" * 200)])
+    ledger([envelope("k" * 200, event_type="[b]x[/b]")])
     seen = run_on_a_terminal("events", "list", folder=tmp_path).splitlines()[1]
     assert len(seen.rstrip()) <= 80
     assert "pending" in seen
+    assert "[b]x[/b]" in seen
     assert "k" * 200 in cli("events", "show", seen.split()[0]).out
 
 

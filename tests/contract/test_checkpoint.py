@@ -1,4 +1,4 @@
-"""`Ledger.record(..., checkpoint=)`: a cursor moves with the events read up to it, or not at all."""
+"""`Ledger.record(checkpoint=)`: a cursor moves with the events read up to it, or not at all."""
 
 import asyncio
 

@@ -10,7 +10,7 @@ from support.server import Server, running
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     settings = {"QUEUE_MAXSIZE": "1000000000", "LOG_LEVEL": "DEBUG"}
-    with running(tmp_path_factory.mktemp("server"), settings, {}) as started:
+    with running(tmp_path_factory.mktemp("server"), settings) as started:
         yield started
 
 

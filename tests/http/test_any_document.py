@@ -15,8 +15,10 @@ ENOUGH = settings(max_examples=300, deadline=None, database=None)
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec=None)),
-    lambda inner: st.lists(inner, max_size=4)
-    | st.dictionaries(st.text(st.characters(codec=None), max_size=5), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(st.characters(codec=None), max_size=5), inner, max_size=4)
+    ),
     max_leaves=20,
 )
 white = st.text(" \t\r\n", max_size=3).map(str.encode)
@@ -30,7 +32,9 @@ hostile = st.sampled_from(
 @st.composite
 def documents(draw: st.DrawFn) -> bytes:
     """Valid but for surrogates and NaN, written in one of many ways."""
-    text = json.dumps(draw(anything), ensure_ascii=draw(st.booleans()), indent=draw(st.none() | st.just(1)))
+    text = json.dumps(
+        draw(anything), ensure_ascii=draw(st.booleans()), indent=draw(st.none() | st.just(1))
+    )
     value = text.encode(errors="surrogatepass")
     a, b, c, d = (draw(white) for _ in range(4))
     return b'%s{%s"payload":%s%s%s}' % (a, b, c, value, d)

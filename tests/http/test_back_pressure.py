@@ -19,12 +19,14 @@ def refused(reason: str) -> str:
 
 
 def test_the_event_past_the_queues_size_is_429(tmp_path: Path) -> None:  # W7
-    with running(tmp_path, {"QUEUE_MAXSIZE": "10"}, {}) as server:
+    with running(tmp_path, {"QUEUE_MAXSIZE": "10"}) as server:
         known = new_key()
         assert [server.post(posted(known)).status for _ in range(2)] == [202, 200]
         assert {server.post(posted()).status for _ in range(9)} == {202}
 
-        assert "10 events wait" in assert_problem(server.post(posted()), 429, **{"retry-after": "1"})
+        assert "10 events wait" in assert_problem(
+            server.post(posted()), 429, **{"retry-after": "1"}
+        )
         assert_problem(server.post(posted(known)), 429)  # checked before the insert
 
         assert server.get(f"/webhooks?idempotency_key={known}").status == 200
@@ -38,7 +40,7 @@ def test_the_event_past_the_queues_size_is_429(tmp_path: Path) -> None:  # W7
 
 
 def test_exactly_as_many_as_there_is_room_for_get_in(tmp_path: Path) -> None:  # W7
-    with running(tmp_path, {"QUEUE_MAXSIZE": "10"}, {}) as server:
+    with running(tmp_path, {"QUEUE_MAXSIZE": "10"}) as server:
         requests = [request("POST", "/webhooks", posted()) for _ in range(60)]
 
         answers = exchange_together(server.port, requests)

@@ -189,14 +189,16 @@ def test_who_leaves_before_the_answer_has_sent_all_the_same(server: Server) -> N
     lane = new_key()
 
     with Wire(server.port) as wire:
-        wire.send(request("POST", "/webhooks/batch", b"\n".join(posted(lane=lane) for _ in range(2000))))
+        wire.send(
+            request("POST", "/webhooks/batch", b"\n".join(posted(lane=lane) for _ in range(2000)))
+        )
 
     sql = "SELECT count(*) FROM events WHERE lane = ?"
     eventually(lambda: read_ledger(server.ledger, sql, lane) == [(2000,)])
 
 
 def test_lines_beyond_the_room_in_the_queue_are_429_and_the_rest_are_kept(tmp_path: Path) -> None:
-    with running(tmp_path, {"QUEUE_MAXSIZE": "25"}, {}) as server:  # W7
+    with running(tmp_path, {"QUEUE_MAXSIZE": "25"}) as server:  # W7
         first = send(server, b"\n".join(chain((posted() for _ in range(20)), [b"{"])))
         second = send(server, b"\n".join(posted() for _ in range(10)))
 
@@ -208,7 +210,7 @@ def test_lines_beyond_the_room_in_the_queue_are_429_and_the_rest_are_kept(tmp_pa
 
 def test_a_batch_that_the_buffer_could_never_hold_is_413(tmp_path: Path) -> None:
     settings = {"MAX_BODY_BYTES": "1KiB", "INGEST_BUFFER_BYTES": "64KiB"}
-    with running(tmp_path, settings, {}) as server:
+    with running(tmp_path, settings) as server:
         body = b"\n".join(posted() for _ in range(1000))
 
         assert len(body) > 65536

@@ -24,7 +24,7 @@ OPEN = ["/health", "/ready"]
 @pytest.fixture(scope="module")
 def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     settings = {"INGEST_TOKEN": INGEST, "API_TOKEN": API}
-    with running(tmp_path_factory.mktemp("closed"), settings, {}) as server:
+    with running(tmp_path_factory.mktemp("closed"), settings) as server:
         yield server
 
 
@@ -81,7 +81,11 @@ def test_without_the_api_token_nothing_is_told_not_even_at_home(closed: Server, 
 
 
 def test_with_the_api_token_everything_is_told_from_anywhere(closed: Server) -> None:
-    headers = {"Authorization": f"Bearer {API}", "Host": "inbox.example.com", "X-Forwarded-For": "1.2.3.4"}
+    headers = {
+        "Authorization": f"Bearer {API}",
+        "Host": "inbox.example.com",
+        "X-Forwarded-For": "1.2.3.4",
+    }
 
     statuses = [closed.get(path, headers).status for path in OPERATING]
 
@@ -189,7 +193,7 @@ def test_a_public_server_lets_strangers_send_and_nothing_else(tmp_path: Path) ->
     address = another_address()
     if address is None:
         pytest.skip("this machine has no address but loopback; the rule itself is tested below")
-    with running(tmp_path, {"HOST": "0.0.0.0"}, {}) as server:
+    with running(tmp_path, {"HOST": "0.0.0.0"}) as server:
         post = request("POST", "/webhooks", posted())
         assert exchange(server.port, post, host=address).status == 202
         for path in OPEN:
@@ -225,7 +229,9 @@ def test_everybody_else_is_not_home(change: dict[str, Any]) -> None:
         check_operator(scope(**change), None)
 
 
-@pytest.mark.parametrize("header", [None, b"", b"\xff\xfe", b"Bearer \xff", b"Bearer", b" ", b"\x00"])
+@pytest.mark.parametrize(
+    "header", [None, b"", b"\xff\xfe", b"Bearer \xff", b"Bearer", b" ", b"\x00"]
+)
 def test_a_strange_header_is_no_token_and_no_error(header: bytes | None) -> None:
     assert not authorized(header, SecretStr("right"))
 

@@ -132,17 +132,24 @@ SOUND = {
     "a chunk extension": chunks_as(b"42;a=b\r\n" + GOOD + b"\r\n0\r\n\r\n"),
     "chunk sizes with zeros": chunks_as(b"00042\r\n" + GOOD + b"\r\n0\r\n\r\n"),
     "a trailer": chunks_as(b"42\r\n" + GOOD + b"\r\n0\r\nX-Trailer: a\r\n\r\n"),
-    "chunked in capitals": HEAD + b"Transfer-Encoding: CHUNKED\r\n\r\n42\r\n" + GOOD + b"\r\n0\r\n\r\n",
+    "chunked in capitals": HEAD
+    + b"Transfer-Encoding: CHUNKED\r\n\r\n42\r\n"
+    + GOOD
+    + b"\r\n0\r\n\r\n",
     "empty lines first": b"\r\n\r\n" + body_as(b"66"),
     "an absolute URL": body_as(b"66").replace(b" /webhooks", b" http://localhost/webhooks"),
     "a query": body_as(b"66").replace(b"/webhooks", b"/webhooks?token=%00%ff%zz"),
     "an escaped path": body_as(b"66").replace(b"/webhooks", b"/%77ebhooks"),
     "no host": body_as(b"66").replace(b"Host: localhost\r\n", b""),
     "HTTP/1.0": body_as(b"66").replace(b"HTTP/1.1", b"HTTP/1.0"),
-    "identity as encoding": HEAD + b"Content-Encoding: Identity\r\nContent-Length: 66\r\n\r\n" + GOOD,
+    "identity as encoding": HEAD
+    + b"Content-Encoding: Identity\r\nContent-Length: 66\r\n\r\n"
+    + GOOD,
     "no content type": body_as(b"66"),
     "a form's content type": (
-        HEAD + b"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 66\r\n\r\n" + GOOD
+        HEAD
+        + b"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 66\r\n\r\n"
+        + GOOD
     ),
     "an expectation": HEAD + b"Expect: 100-continue\r\nContent-Length: 66\r\n\r\n" + GOOD,
     "an unknown expectation": HEAD + b"Expect: miracles\r\nContent-Length: 66\r\n\r\n" + GOOD,
@@ -169,7 +176,9 @@ def test_http_1_0_is_one_request_a_connection(server: Server) -> None:
         assert wire.is_closed()
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd", "gzip, gzip", "identity, gzip"])
+@pytest.mark.parametrize(
+    "encoding", ["gzip", "deflate", "br", "zstd", "gzip, gzip", "identity, gzip"]
+)
 def test_a_compressed_body_is_415_whatever_it_would_become(  # F40
     server: Server, encoding: str
 ) -> None:
@@ -199,7 +208,9 @@ def test_a_body_announced_as_too_large_is_413_before_it_is_read(  # F40
 
 
 def test_who_asks_before_sending_too_much_is_not_told_to_go_on(server: Server) -> None:  # F40
-    head = request("POST", "/webhooks", headers={"Content-Length": "9999999", "Expect": "100-continue"})
+    head = request(
+        "POST", "/webhooks", headers={"Content-Length": "9999999", "Expect": "100-continue"}
+    )
 
     with Wire(server.port) as wire:
         assert wire.send(head).read_interim() == 413
@@ -396,7 +407,9 @@ def test_a_flood_of_pipelined_requests_is_cut(server: Server) -> None:
     assert server.peak_bytes() - before < 8 * 1024 * 1024
 
 
-@pytest.mark.parametrize("name", ["a TLS hello", "a folded header", "two lengths", "a negative chunk size"])
+@pytest.mark.parametrize(
+    "name", ["a TLS hello", "a folded header", "two lengths", "a negative chunk size"]
+)
 def test_what_came_before_a_breach_is_answered_first(server: Server, name: str) -> None:
     keys = [new_key() for _ in range(5)]
     sound = b"".join(request("POST", "/webhooks", posted(key)) for key in keys)

@@ -1,6 +1,5 @@
 """Reading events back, and everything that is no route (W13, F42)."""
 
-
 import pytest
 
 from support.posting import NOBODYS_ID, new_key, posted

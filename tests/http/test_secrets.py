@@ -38,9 +38,13 @@ REQUESTS = {
     "a control character": request("POST", "/webhooks", posted(f"{SECRET}\n"), {}),
     "no UTF-8": request("POST", "/webhooks", SECRET.encode() + b"\xff", HEADERS),
     "chunks": chunked("POST", "/webhooks" + QUERY, [event()]),
-    "too large": request("POST", "/webhooks" + QUERY, b"", {**HEADERS, "Content-Length": "99999999"}),
+    "too large": request(
+        "POST", "/webhooks" + QUERY, b"", {**HEADERS, "Content-Length": "99999999"}
+    ),
     "compressed": request("POST", "/webhooks", event(), {**HEADERS, "Content-Encoding": SECRET}),
-    "a strange encoding of transfer": request("POST", "/webhooks", headers={"Transfer-Encoding": SECRET}),
+    "a strange encoding of transfer": request(
+        "POST", "/webhooks", headers={"Transfer-Encoding": SECRET}
+    ),
     "a lookup by key": request("GET", f"/webhooks?idempotency_key={SECRET}9&token={SECRET}"),
     "a bad lookup by key": request("GET", f"/webhooks?idempotency_key={SECRET}%00"),
     "a bad source": request("GET", f"/webhooks?idempotency_key=a&source={SECRET * 30}"),
@@ -70,7 +74,7 @@ def chatty(
 ) -> Iterator[Server]:
     tokens = {"INGEST_TOKEN": "correct-horse-battery", "API_TOKEN": "staple-horse-battery"}
     settings = {"LOG_LEVEL": "DEBUG", **(tokens if request.param == "closed" else {})}
-    with running(tmp_path_factory.mktemp("chatty"), settings, {}) as server:
+    with running(tmp_path_factory.mktemp("chatty"), settings) as server:
         yield server
 
 

@@ -32,10 +32,13 @@ HALF_SENT = {
     "half the headers": b"POST /webhooks HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
     "half a body": request("POST", "/webhooks", b"{", {"Content-Length": "100"}),
     "half a batch": request("POST", "/webhooks/batch", b"{}\n", {"Content-Length": "100"}),
-    "half a chunk": request("POST", "/webhooks", headers={"Transfer-Encoding": "chunked"}) + b"64\r\n{",
+    "half a chunk": request("POST", "/webhooks", headers={"Transfer-Encoding": "chunked"})
+    + b"64\r\n{",
     "half a body for FastAPI": request("POST", "/api/backup", b"{", {"Content-Length": "100"}),
     "half a body that nobody reads": request("GET", "/health", b"{", {"Content-Length": "100"}),
-    "half a body that was refused": request("POST", "/webhooks", b"{", {"Content-Length": "9999999"}),
+    "half a body that was refused": request(
+        "POST", "/webhooks", b"{", {"Content-Length": "9999999"}
+    ),
 }
 TOLD = ["half a request line", "half the headers", "half a body", "half a batch", "half a chunk",
         "half a body for FastAPI"]  # fmt: skip
@@ -74,7 +77,11 @@ def test_an_idle_connection_is_closed_without_a_word(impatient: Server) -> None:
 
 
 def test_bytes_now_and_then_buy_no_time(impatient: Server) -> None:
-    with Wire(impatient.port) as headers, Wire(impatient.port) as body, Wire(impatient.port) as over:
+    with (
+        Wire(impatient.port) as headers,
+        Wire(impatient.port) as body,
+        Wire(impatient.port) as over,
+    ):
         headers.send(HALF_SENT["half the headers"])
         body.send(HALF_SENT["half a body"])
         over.send(HALF_SENT["half a body that was refused"])
@@ -118,7 +125,7 @@ def test_a_pipelined_request_is_not_late_while_it_is_we_who_are(tmp_path: Path) 
 @pytest.mark.serial
 def test_1000_slow_connections_are_gone_in_15_seconds_and_harm_nobody(tmp_path: Path) -> None:
     allow_many_files()
-    with running(tmp_path, {"LOG_LEVEL": "WARNING"}, {}) as server, ExitStack() as open_:
+    with running(tmp_path, {"LOG_LEVEL": "WARNING"}) as server, ExitStack() as open_:
         stop, waits = Event(), list[float]()
         healthy = Thread(target=keep_posting, args=(server, stop, waits))
         healthy.start()

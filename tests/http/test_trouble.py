@@ -9,7 +9,7 @@ from support.disk import on_a_faulty_disk
 from support.polling import eventually
 from support.posting import new_key, posted
 from support.problems import assert_problem
-from support.server import Server, read_ledger
+from support.server import Server, read_ledger, running
 from support.wire import Answer, exchange, exchange_together, request
 
 IMPATIENT = {"INGEST_TIMEOUT": "300ms"}
@@ -21,7 +21,9 @@ def assert_told_to_come_again(answer: Answer) -> str:
 
 
 def alarms(server: Server) -> list[str]:
-    return [r["event"] for r in server.records() if r["level"] in ("error", "critical")]
+    """What is wrong, according to the log."""
+    bad = [record for record in server.records() if record["level"] in ("error", "critical")]
+    return [record.get("reason") or record["error"] for record in bad]
 
 
 def test_a_commit_that_fails_is_503_for_all_of_its_batch(tmp_path: Path) -> None:  # F8
@@ -54,7 +56,7 @@ def test_a_commit_that_fails_is_never_202(tmp_path: Path) -> None:  # F8
         eventually(server.is_ready, within=5)
         assert server.post(posted(key)).status in (200, 202)
         assert len(read_ledger(server.ledger, "SELECT id FROM events")) == 1
-        assert alarms(server) != []
+        assert any("commit failed" in reason for reason in alarms(server))
 
 
 def test_a_disk_that_fails_again_within_a_minute_ends_the_process(tmp_path: Path) -> None:  # F8
@@ -68,8 +70,8 @@ def test_a_disk_that_fails_again_within_a_minute_ends_the_process(tmp_path: Path
 
         assert server.process.wait(15) not in (0, None)
         assert "critical" in [record["level"] for record in server.records()]
-        disk.heal()
-        server.restart()
+
+    with running(server.folder) as server:
         assert all(server.get(f"/webhooks/{event_id}").status == 200 for event_id in kept)
         assert server.post(posted()).status == 202
 
@@ -78,8 +80,10 @@ def test_a_full_disk_refuses_events_and_nothing_else(tmp_path: Path) -> None:  #
     with on_a_faulty_disk(tmp_path, IMPATIENT) as (server, disk):
         kept = server.post(posted()).json()["id"]
         with disk.broken("full"):
-            assert "full" in assert_told_to_come_again(server.post(posted()))
-            for _ in range(50):
+            assert_told_to_come_again(server.post(posted()))
+            assert_told_to_come_again(server.get("/ready"))
+            assert any("full" in reason for reason in alarms(server))
+            for _ in range(20):
                 assert_told_to_come_again(server.post(posted()))
             for path in (f"/webhooks/{kept}", "/metrics", "/health", "/openapi.json"):
                 assert server.get(path).status == 200
@@ -94,7 +98,7 @@ def test_a_trouble_that_lasts_is_said_once_a_minute(tmp_path: Path, fault: str) 
     with on_a_faulty_disk(tmp_path, IMPATIENT) as (server, disk):
         start = len(server.records())
         with disk.broken(fault):
-            for _ in range(10):
+            for _ in range(4):
                 requests = [request("POST", "/webhooks", posted()) for _ in range(20)]
                 assert {a.status for a in exchange_together(server.port, requests)} == {503}
         eventually(server.is_ready, within=5)
@@ -109,6 +113,7 @@ def test_a_read_only_disk_is_503_until_it_can_be_written_again(tmp_path: Path) -
         with disk.broken("read-only"):
             assert_told_to_come_again(server.post(posted()))
             assert_told_to_come_again(server.get("/ready"))
+            assert any("read-only" in reason for reason in alarms(server))
             assert server.get(f"/webhooks/{kept}").status == 200
             assert server.get("/metrics").status == 200
 
@@ -136,3 +141,17 @@ def test_a_trouble_that_goes_in_time_is_not_noticed_by_senders(tmp_path: Path) -
 
         assert server.post(posted()).status == 202
         assert server.metric("ackbox_record_failures_total") == 1
+
+
+@pytest.mark.parametrize("fault", ["full", "read-only", "sync once"])
+def test_a_log_that_cannot_be_written_takes_nothing_down(tmp_path: Path, fault: str) -> None:  # F9
+    """The log is often on the disk that is full."""
+    with on_a_faulty_disk(tmp_path, IMPATIENT, None, Path("/dev/full")) as (server, disk):
+        assert server.post(posted()).status == 202
+        with disk.broken(fault):
+            assert_told_to_come_again(server.post(posted()))
+            assert server.get("/health").status == 200
+
+        eventually(server.is_ready, within=5)
+        assert server.post(posted()).status == 202
+        assert server.stop() in (0, 120)  # 120: the interpreter itself had something to flush

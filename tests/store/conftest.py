@@ -1,15 +1,13 @@
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ackbox.stores.sqlite.store import SqliteStore
-from support.backends import open_sqlite
+from support.backends import OpenStore, open_sqlite
 from support.facts import Facts, Fatal
 from support.faulty_vfs import FaultyVfs, faulty_vfs
-
-OpenStore = Callable[..., Awaitable[SqliteStore]]
 
 
 @pytest.fixture

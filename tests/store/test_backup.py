@@ -10,20 +10,20 @@ import apsw
 import pytest
 
 from ackbox.errors import AckboxError, OutcomeUnknown, StoreError, Unavailable
-from ackbox.model import ReceiptKind
+from ackbox.model import BackupProgress, ReceiptKind
 from ackbox.stores.sqlite import backup as backup_module
 from ackbox.stores.sqlite.store import SqliteStore
-from support.backends import all_rows, open_sqlite
+from support.backends import OpenStore, all_rows, open_sqlite
 from support.events import envelope, envelopes
 from support.facts import Fatal
 from support.faulty_vfs import FaultyVfs, io_error_on_sync
 
 
 @pytest.fixture
-async def store(open_it: Any) -> AsyncIterator[SqliteStore]:
+async def store(open_it: OpenStore) -> SqliteStore:
     opened = await open_it(durability="normal")
     await opened.record(envelopes(2000, prefix="before", size=300))
-    yield opened
+    return opened
 
 
 @pytest.fixture
@@ -39,6 +39,11 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def copy(store: SqliteStore, target: Path) -> int:
     return len([progress async for progress in store.backup(target)])
+
+
+async def rest(steps: AsyncIterator[BackupProgress]) -> None:
+    async for _ in steps:
+        pass
 
 
 def keys(path: Path) -> set[str]:
@@ -65,6 +70,7 @@ async def test_a_copy_made_while_writing_holds_all_that_was_acknowledged_before_
 
     sending = asyncio.ensure_future(send())
     steps = 0
+    before_the_end: set[str] = set()
     async for progress in store.backup(target):
         steps += 1
         assert 0 <= progress.copied_pages <= progress.total_pages
@@ -194,9 +200,7 @@ async def test_a_cancelled_copy_leaves_no_file_and_the_writer_goes_on(
 async def test_two_copies_to_one_target_never_make_half_a_file(
     store: SqliteStore, target: Path
 ) -> None:
-    answers = await asyncio.gather(
-        copy(store, target), copy(store, target), return_exceptions=True
-    )
+    answers = await asyncio.gather(copy(store, target), copy(store, target), return_exceptions=True)
     assert all(isinstance(answer, int | StoreError) for answer in answers), answers
     assert any(isinstance(answer, int) for answer in answers)
     assert list(target.parent.iterdir()) == [target]
@@ -216,13 +220,12 @@ async def test_a_store_closed_in_mid_copy_leaves_no_file(store: SqliteStore, tar
     await anext(steps)
     await store.close()
     with pytest.raises(AckboxError):
-        while True:
-            await anext(steps)
+        await rest(steps)
     assert list(target.parent.iterdir()) == []
 
 
 async def test_a_store_that_breaks_in_mid_copy_fails_the_copy_and_mends(
-    open_it: Any, vfs: FaultyVfs, target: Path, fatal: Fatal
+    open_it: OpenStore, vfs: FaultyVfs, target: Path, fatal: Fatal
 ) -> None:  # F8
     store = await open_it(vfs=vfs.name)
     await store.record(envelopes(1000, size=300))
@@ -232,8 +235,7 @@ async def test_a_store_that_breaks_in_mid_copy_fails_the_copy_and_mends(
     with pytest.raises(OutcomeUnknown):
         await store.record([envelope("unknown")])
     with pytest.raises((StoreError, Unavailable)):
-        while True:
-            await anext(steps)
+        await rest(steps)
     assert list(target.parent.iterdir()) == []
     assert (await store.record([envelope("after")]))[0].kind is ReceiptKind.NEW
     assert fatal == []

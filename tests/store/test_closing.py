@@ -12,6 +12,7 @@ import pytest
 
 from ackbox.errors import LedgerInUse, OutcomeUnknown, Stopped, Unavailable
 from ackbox.stores.sqlite import store as store_module
+from ackbox.stores.sqlite.files import open_ledger
 from ackbox.stores.sqlite.store import SqliteStore
 from support.backends import open_sqlite
 from support.events import envelope, envelopes
@@ -122,7 +123,6 @@ async def test_a_url_announced_after_the_close_is_ignored(path: Path) -> None:
 async def test_a_start_that_was_cancelled_leaves_the_ledger_free(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    open_ledger = store_module.open_ledger
     entered, go_on = threading.Event(), threading.Event()
 
     def slowly(*args: Any, **more: Any) -> Any:

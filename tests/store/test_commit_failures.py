@@ -25,6 +25,7 @@ from support.faulty_vfs import (
     io_error_on_write,
 )
 from support.gathering import gathering
+from support.processes import open_files
 
 
 async def keys(store: SqliteStore) -> set[str]:
@@ -173,6 +174,16 @@ async def test_a_reader_goes_on_while_the_store_is_broken_and_after(
     await faulty.record([after])
     assert await reader.event(after.id) is not None
     await reader.close()
+
+
+async def test_mending_leaks_no_file(faulty: SqliteStore, vfs: FaultyVfs, path: Path) -> None:
+    await faulty.record([envelope()])
+    before = open_files(path.parent)
+    vfs.fail("sync", "wal", io_error_on_sync)
+    with pytest.raises(OutcomeUnknown):
+        await faulty.record([envelope()])
+    await faulty.record([envelope()])
+    assert open_files(path.parent) == before
 
 
 async def test_a_file_that_cannot_be_reopened_is_tried_again_and_is_not_fatal(

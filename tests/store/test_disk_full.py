@@ -12,6 +12,7 @@ from ackbox.stores.sqlite import checkpoints, writer
 from ackbox.stores.sqlite.reserve import LOW_BYTES, RESERVE_BYTES
 from ackbox.stores.sqlite.store import SqliteStore
 from ackbox.telemetry import StoreRecovered, StoreTrouble
+from support.backends import OpenStore
 from support.events import envelope, envelopes
 from support.facts import Facts, Fatal
 from support.faulty_vfs import FaultyVfs, disk_full, io_error_on_write, read_only
@@ -36,8 +37,8 @@ def disk() -> Disk:
 
 
 @pytest.fixture
-async def store(open_it: object, vfs: FaultyVfs, disk: Disk) -> AsyncIterator[SqliteStore]:
-    yield await open_it(vfs=vfs.name, free_bytes=disk.free_bytes)  # type: ignore[operator]
+async def store(open_it: OpenStore, vfs: FaultyVfs, disk: Disk) -> AsyncIterator[SqliteStore]:
+    yield await open_it(vfs=vfs.name, free_bytes=disk.free_bytes)
     vfs.heal()
 
 
@@ -192,12 +193,12 @@ async def test_sqlite_saying_full_while_there_seems_to_be_room_does_not_flood_th
 
 
 async def test_a_disk_full_at_start_opens_all_the_same_and_refuses_new_events(
-    open_it: object, disk: Disk, reserve: Path, store: SqliteStore, facts: Facts
+    open_it: OpenStore, disk: Disk, reserve: Path, store: SqliteStore, facts: Facts
 ) -> None:  # F9: no crash loop
     await store.close()
     assert reserve.exists()
     disk.free = 0
-    again: SqliteStore = await open_it(free_bytes=disk.free_bytes)  # type: ignore[operator]
+    again: SqliteStore = await open_it(free_bytes=disk.free_bytes)
     assert not reserve.exists()
     with pytest.raises(StorageFull):
         await again.record([envelope()])
@@ -221,7 +222,7 @@ async def test_a_file_system_gone_read_only_is_waited_out(
     with pytest.raises(OutcomeUnknown):
         await store.record([envelope("unknown")])
     for _ in range(5):
-        with pytest.raises(Unavailable, match="read-?only"):
+        with pytest.raises(Unavailable, match=r"read-?only"):
             await store.record([envelope("refused")])
         assert store.trouble is not None
     vfs.heal()

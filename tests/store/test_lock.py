@@ -1,5 +1,6 @@
 """One SQLite file has one server: the lock beside it."""
 
+import fcntl
 import os
 import signal
 from pathlib import Path
@@ -7,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from ackbox.errors import LedgerInUse, StoreError
-from ackbox.stores.sqlite import lock
 from ackbox.stores.sqlite.lock import Holder, LedgerLock, lock_path, read_holder
 from support.backends import open_sqlite
 from support.events import envelope
@@ -72,9 +72,7 @@ def test_a_second_release_touches_no_other_file(path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[1]", b'{"pid":"x"}'])
-def test_a_holder_that_left_no_readable_note_is_another_process(
-    path: Path, content: bytes
-) -> None:
+def test_a_holder_that_left_no_readable_note_is_another_process(path: Path, content: bytes) -> None:
     held = LedgerLock(path)
     lock_path(path).write_bytes(content)
     with pytest.raises(LedgerInUse, match="another process"):
@@ -88,7 +86,7 @@ def test_a_note_that_cannot_be_written_keeps_nobody_from_starting(
     def no_room(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(lock.os, "pwrite", no_room)
+    monkeypatch.setattr(os, "pwrite", no_room)
     held = LedgerLock(path)
     with pytest.raises(LedgerInUse):
         LedgerLock(path)
@@ -101,6 +99,6 @@ def test_a_folder_without_locks_is_said_to_be_so(
     def no_locks(*_: object) -> None:
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr(lock.fcntl, "flock", no_locks)
+    monkeypatch.setattr(fcntl, "flock", no_locks)
     with pytest.raises(StoreError, match="No locks available"):
         LedgerLock(path)

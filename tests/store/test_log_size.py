@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import apsw
 import pytest
@@ -14,6 +13,7 @@ from ackbox.stores.sqlite import checkpoints, connections
 from ackbox.stores.sqlite.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore
 from ackbox.telemetry import Checkpointed
+from support.backends import OpenStore
 from support.events import envelopes
 from support.facts import Facts
 from support.processes import HOLDS_A_READ, process
@@ -32,8 +32,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def store(open_it: Any) -> AsyncIterator[SqliteStore]:
-    yield await open_it(durability="normal")
+async def store(open_it: OpenStore) -> SqliteStore:
+    return await open_it(durability="normal")
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ async def test_a_stuck_reader_of_another_process_is_told_of_and_the_log_shrinks_
 
 
 async def test_a_log_left_large_by_a_crash_is_copied_back_soon(
-    open_it: Any, path: Path, facts: Facts, monkeypatch: pytest.MonkeyPatch
+    open_it: OpenStore, path: Path, facts: Facts, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # F35
     monkeypatch.setattr(checkpoints, "DUE_PAGES", 1 << 30)
     store = await open_it()

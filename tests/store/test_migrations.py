@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -17,8 +18,6 @@ from support.events import envelope
 ALL = all_migrations()
 NEXT = ALL[-1].version + 1
 
-Schema = list[tuple[str, str, str]]
-
 
 @pytest.fixture
 def connection() -> Iterator[apsw.Connection]:
@@ -26,7 +25,7 @@ def connection() -> Iterator[apsw.Connection]:
         yield opened
 
 
-def schema(connection: apsw.Connection) -> Schema:
+def schema(connection: apsw.Connection) -> list[Any]:
     return connection.execute(
         "SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY type, name"
     ).fetchall()
@@ -141,9 +140,9 @@ async def test_a_status_outside_the_four_is_refused(path: Path) -> None:  # W9
     with closing(open_ledger(path, durability="full")) as connection:
         for status in Status:
             connection.execute("UPDATE events SET status = ?", (status,))
-        for status in ("received", "", None, "PENDING"):
+        for wrong in ("received", "", None, "PENDING"):
             with pytest.raises(apsw.ConstraintError):
-                connection.execute("UPDATE events SET status = ?", (status,))
+                connection.execute("UPDATE events SET status = ?", (wrong,))
 
 
 def test_a_count_below_zero_is_refused(connection: apsw.Connection) -> None:  # W9

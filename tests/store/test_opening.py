@@ -1,9 +1,8 @@
 """F16: a file that is damaged, foreign or incomplete is refused and left as it is."""
 
-import os
 import shutil
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from ackbox.stores.sqlite import connections
 from ackbox.stores.sqlite.files import open_ledger
 from support.backends import all_rows, open_sqlite
 from support.events import envelope, envelopes
+from support.processes import open_files
 
 PAGE = 4096
 
@@ -23,13 +23,6 @@ def snapshot(folder: Path) -> dict[str, bytes]:
     """Every file, save the lock, which is taken before anything is looked at, and the reserve."""
     ours = {".lock", ".reserve"}
     return {f.name: f.read_bytes() for f in folder.iterdir() if f.suffix not in ours}
-
-
-def open_files(folder: Path) -> list[str]:
-    """What this process holds open below the folder."""
-    links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]  # noqa: PTH208
-    targets = [os.readlink(link) for link in links if Path(link).is_symlink()]  # noqa: PTH115
-    return [target for target in targets if target.startswith(str(folder))]
 
 
 async def fill(path: Path, count: int = 600) -> None:
@@ -98,12 +91,8 @@ async def test_damage_anywhere_is_found_or_harmless(path: Path, part: int) -> No
     """Never a crash, never a raw error of the driver, never fewer rows without a word."""
     await fill(path)
     flip(path, path.stat().st_size * part // 8 + 700)
-    try:
-        found = keys(path)
-    except AckboxError as error:
-        assert isinstance(error, LedgerCorrupt)
-    else:
-        assert len(found) == 600
+    with suppress(LedgerCorrupt):
+        assert len(keys(path)) == 600
 
 
 async def test_a_log_cut_short_keeps_what_was_committed_before_the_cut(path: Path) -> None:  # F16

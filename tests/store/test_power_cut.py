@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import apsw
 import pytest
@@ -91,17 +91,24 @@ def images(vfs: RecordingVfs, chance: Random) -> Iterator[tuple[int, dict[str, b
             yield cut, disk.after_power_cut(mode, chance)
 
 
+def open_image(path: Path, *, through_the_store: bool) -> apsw.Connection:
+    if through_the_store:
+        return open_ledger(path, durability="full")
+    connection = apsw.Connection(str(path))
+    connection.pragma("synchronous", "off")  # what is only looked at need not be synced again
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    return connection
+
+
 def look(folder: Path, *, through_the_store: bool) -> dict[str, bytes] | None:
     """What is in the ledger; None if it is damaged."""
-    path = folder / LEDGER
-    with closing(
-        open_ledger(path, durability="full") if through_the_store else apsw.Connection(str(path))
-    ) as connection:
+    opened = open_image(folder / LEDGER, through_the_store=through_the_store)
+    with closing(opened) as connection:
         if connection.pragma("integrity_check") != "ok":
             return None
-        rows = dict(connection.execute("SELECT idempotency_key, payload FROM events").fetchall())
+        found: Any = connection.execute("SELECT idempotency_key, payload FROM events").fetchall()
         tally = connection.execute("SELECT events FROM tallies WHERE status = 'pending'").get
-        return rows if tally == len(rows) else None
+        return dict(found) if tally == len(found) else None
 
 
 def judge(vfs: RecordingVfs, acks: list[Ack], folder: Path, chance: Random) -> Verdict:

@@ -13,12 +13,13 @@ from ackbox.stores.sqlite import connections
 from ackbox.stores.sqlite import reader as reader_module
 from ackbox.stores.sqlite.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore
+from support.backends import OpenStore
 from support.events import envelope, envelopes
 
 
 @pytest.fixture
-async def store(open_it: Any) -> AsyncIterator[SqliteStore]:
-    yield await open_it()
+async def store(open_it: OpenStore) -> SqliteStore:
+    return await open_it()
 
 
 @pytest.fixture

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from ackbox.model import ReceiptKind
-from ackbox.stores.sqlite import reserve as reserve_module
 from ackbox.stores.sqlite import store as store_module
+from ackbox.stores.sqlite.files import open_ledger
 from ackbox.stores.sqlite.reserve import LOW_BYTES, RESERVE_BYTES, Reserve, free_bytes
+from support.backends import OpenStore
 from support.events import envelope
 from support.facts import Facts
 
@@ -62,10 +63,15 @@ def test_a_reserve_of_an_earlier_run_is_given_up_too(path: Path) -> None:
 
 
 def test_a_disk_that_cannot_be_measured_changes_nothing(path: Path) -> None:
-    answers: list[Callable[[Path], int]] = [lambda folder: 0, failing(errno.EIO)]
-    reserve = Reserve(path, lambda folder: answers[0](folder))
+    readings = iter([0])  # and then no more
+
+    def measure(folder: Path) -> int:
+        for reading in readings:
+            return reading
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    reserve = Reserve(path, measure)
     assert reserve.check() is True
-    answers.pop(0)
     assert reserve.check() is True
     fresh = Reserve(path, failing(errno.ENOENT))
     assert fresh.check() is False
@@ -75,7 +81,7 @@ def test_a_disk_that_cannot_be_measured_changes_nothing(path: Path) -> None:
 def test_a_folder_that_takes_no_reserve_is_no_trouble(
     path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:  # F10
-    monkeypatch.setattr(reserve_module.os, name, failing(errno.EROFS))
+    monkeypatch.setattr(os, name, failing(errno.EROFS))
     reserve = Reserve(path, lambda folder: ENOUGH)
     assert reserve.check() is False
     assert reserve.check() is False
@@ -93,7 +99,7 @@ def test_a_reserve_that_cannot_be_removed_is_no_crash(
 
 
 async def test_a_store_opens_and_works_where_the_disk_cannot_be_measured(
-    open_it: Any, facts: Facts
+    open_it: OpenStore, facts: Facts
 ) -> None:
     store = await open_it(free_bytes=failing(errno.EIO))
     store.check_room()
@@ -102,11 +108,10 @@ async def test_a_store_opens_and_works_where_the_disk_cannot_be_measured(
 
 
 async def test_the_reserve_is_given_up_before_opening_needs_the_room(
-    open_it: Any, path: Path, monkeypatch: pytest.MonkeyPatch
+    open_it: OpenStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # F9: no crash loop
     await (await open_it()).close()
     assert reserve_of(path).exists()
-    open_ledger = store_module.open_ledger
     seen: list[bool] = []
 
     def look(*args: Any, **more: Any) -> Any:

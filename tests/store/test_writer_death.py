@@ -8,6 +8,7 @@ import pytest
 
 from ackbox.errors import AckboxError, LedgerCorrupt, Stopped, Unavailable
 from ackbox.stores.sqlite.store import SqliteStore
+from support.backends import OpenStore
 from support.events import envelope, envelopes
 from support.facts import Fatal
 from support.faulty_vfs import FaultyVfs
@@ -85,7 +86,7 @@ async def test_neighbours_of_the_operation_that_met_corruption_are_answered(
 
 
 async def test_a_dead_store_closes_and_frees_its_lock(
-    faulty: SqliteStore, fatal: Fatal, open_it: Any
+    faulty: SqliteStore, fatal: Fatal, open_it: OpenStore
 ) -> None:
     with pytest.raises(Unavailable):
         await faulty._writer.submit(exit_thread)

@@ -1,6 +1,6 @@
-"""The backends that `tests/contract` holds to the ports; a new one joins by an entry in BACKENDS."""
+"""The backends that `tests/contract` holds to the ports. A new one joins by its entry below."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,8 +21,11 @@ Row = dict[str, Any]
 class Backend(Protocol):
     """A ledger of its own for one test, and what no port offers yet but a test must see or do."""
 
-    store: Store
-    reader: Reader
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def reader(self) -> Reader: ...
 
     async def open(self) -> None: ...
 
@@ -43,6 +46,10 @@ class Backend(Protocol):
 
 Fresh = Callable[[], AbstractAsyncContextManager[Backend]]
 """Opens an empty ledger, and closes it again."""
+
+
+OpenStore = Callable[..., Awaitable[SqliteStore]]
+"""Opens the SQLite ledger of a test; closed at its end."""
 
 
 class SqliteBackend:
@@ -115,6 +122,4 @@ def all_rows(connection: apsw.Connection) -> list[Row]:
 
 
 def _tally(connection: apsw.Connection, status: object, change: int) -> None:
-    connection.execute(
-        "UPDATE tallies SET events = events + ? WHERE status = ?", (change, status)
-    )
+    connection.execute("UPDATE tallies SET events = events + ? WHERE status = ?", (change, status))

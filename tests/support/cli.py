@@ -61,8 +61,9 @@ class Cli:
 
 
 def environment(settings: Mapping[str, str]) -> dict[str, str]:
-    """Of a process of its own."""
-    return {**{n: v for n, v in os.environ.items() if n not in VARIABLES}, **settings}
+    """Of a process of its own, whose output is buffered, as it is by default."""
+    unwanted = {*VARIABLES, "PYTHONUNBUFFERED"}
+    return {**{n: v for n, v in os.environ.items() if n not in unwanted}, **settings}
 
 
 def run(*arguments: str, folder: Path, stdin: bytes = b"", **settings: str) -> Done:

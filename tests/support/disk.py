@@ -34,9 +34,10 @@ def on_a_faulty_disk(
     folder: Path,
     settings: Mapping[str, str] | None = None,
     constants: Mapping[str, Any] | None = None,
+    log_file: Path | None = None,
 ) -> Iterator[tuple[Server, Disk]]:
     orders = folder / "faults"
     disk = Disk(orders)
     changes = {"faults": str(orders), "set": {**WATCHFUL, **(constants or {})}}
-    with running(folder / "server", settings, changes) as server:
+    with running(folder / "server", settings, changes, log_file) as server:
         yield server, disk

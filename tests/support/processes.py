@@ -1,9 +1,9 @@
-"""Other processes that touch a ledger, as an operator's shell or a second server would."""
+"""Processes that touch a ledger: others, as a second server would, and what this one holds."""
 
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 HOLDS_A_READ = """
@@ -35,6 +35,15 @@ async def main():
 
 asyncio.run(main())
 """
+
+
+def open_files(folder: Path) -> list[str]:
+    """What this process holds open below the folder."""
+    found = []
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # the one that lists them is gone again
+            found.append(str(link.readlink()))
+    return sorted(target for target in found if target.startswith(str(folder)))
 
 
 @contextmanager

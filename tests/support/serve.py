@@ -3,10 +3,12 @@ argument is JSON:
 
 - `set`: module constants, as in {"ackbox.http.protocol:REQUEST_SECONDS": 0.5}
 - `open_files`: the limit of open files
+- `starts_with`: a file; the ledger is not opened before it is there
 - `faults`: a file that names the fault the disk has now: one of `FAULTS`, followed by ` once` if it
   is to go by itself, or `stall`, which is a sync without end; empty means none
 """
 
+import asyncio
 import importlib
 import json
 import resource
@@ -17,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import ackbox.app
-from ackbox.inbox import Inbox
+from ackbox.cli import main as ackbox_main
+from ackbox.stores.sqlite.store import SqliteStore, open_store
 from support.faulty_vfs import FaultyVfs, disk_full, io_error_on_sync, read_only
 
 STALL = "stall"
@@ -54,15 +57,24 @@ def set_constants(values: dict[str, Any]) -> None:
         setattr(found, name, value)
 
 
+async def open_store_late(signal: str, *args: Any, **named: Any) -> SqliteStore:
+    while not Path(signal).exists():
+        await asyncio.sleep(0.005)
+    return await open_store(*args, **named)
+
+
 def main() -> None:
     changes = json.loads(sys.argv[1])
     set_constants(changes.get("set", {}))
     if "open_files" in changes:
         resource.setrlimit(resource.RLIMIT_NOFILE, (changes["open_files"],) * 2)
+    if "starts_with" in changes:
+        set_constants({"ackbox.app:open_store": partial(open_store_late, changes["starts_with"])})
     if "faults" in changes:
         vfs = ToldByFile(Path(changes["faults"]))
         set_constants({"ackbox.app:open_store": partial(ackbox.app.open_store, vfs=vfs.name)})
-    sys.exit(Inbox().serve())
+    sys.argv[1:] = ["serve"]
+    ackbox_main()
 
 
 if __name__ == "__main__":

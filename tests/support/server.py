@@ -30,12 +30,13 @@ class Server:
         folder: Path,
         settings: Mapping[str, str] | None = None,
         changes: Mapping[str, Any] | None = None,
+        log_file: Path | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.ledger = folder / "events.db"
-        self.log_file = folder / "server.log"
-        self._environment = _environment(self.ledger, settings or {})
+        self.log_file = log_file or folder / "server.log"
+        self.environment = _environment(self.ledger, settings or {})
         self._arguments = _arguments(changes)
         self.process = self._start()
 
@@ -45,7 +46,8 @@ class Server:
 
     @property
     def log(self) -> str:
-        return self.log_file.read_text()
+        """All it has said; nothing if that went to a device."""
+        return self.log_file.read_text() if self.log_file.is_file() else ""
 
     def records(self) -> list[dict[str, Any]]:
         """Every line of the log."""
@@ -62,16 +64,16 @@ class Server:
     def get(self, path: str, headers: dict[str, str] | None = None) -> Answer:
         return exchange(self.port, request("GET", path, headers=headers))
 
-    def post(
-        self, body: bytes | dict[str, Any], headers: dict[str, str] | None = None
-    ) -> Answer:
+    def post(self, body: bytes | dict[str, Any], headers: dict[str, str] | None = None) -> Answer:
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         return exchange(self.port, request("POST", "/webhooks", raw, headers))
 
     def metric(self, name: str) -> float:
         """The value of one series, written as in the exposition: `name{label="value"}`."""
         lines = self.get("/metrics").body.decode().splitlines()
-        return sum(float(line.rpartition(" ")[2]) for line in lines if line.rpartition(" ")[0] == name)
+        return sum(
+            float(line.rpartition(" ")[2]) for line in lines if line.rpartition(" ")[0] == name
+        )
 
     def stop(self) -> int:
         """As an operator would; returns the exit code."""
@@ -110,7 +112,7 @@ class Server:
         with self.log_file.open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, *self._arguments],
-                env=self._environment,
+                env=self.environment,
                 cwd=self.folder,
                 stdout=log,
                 stderr=log,
@@ -130,9 +132,10 @@ def running(
     folder: Path,
     settings: Mapping[str, str] | None = None,
     changes: Mapping[str, Any] | None = None,
+    log_file: Path | None = None,
 ) -> Iterator[Server]:
     """A ready server; whatever happens, it is gone at the end, and it logged no traceback."""
-    server = Server(folder, settings, changes)
+    server = Server(folder, settings, changes, log_file)
     try:
         yield server.wait_until_ready()
         assert "Traceback" not in server.log, server.log

@@ -13,8 +13,6 @@ from ackbox.cli import checkup, copying, events, migration, running, sending, se
 from ackbox.cli.output import warn
 from ackbox.errors import AckboxError
 
-_UNWRITTEN = "The output could not be written: there is no room for it."
-
 app = typer.Typer(
     name="ackbox",
     no_args_is_help=True,
@@ -65,9 +63,9 @@ def _run() -> int:
     except AckboxError as error:
         return _fail(str(error))
     except OSError as error:
-        if error.errno == errno.ENOSPC:
-            return _fail(_UNWRITTEN)
-        raise
+        if error.errno != errno.ENOSPC:
+            raise
+        return _give_up_output(error)
     return 0
 
 
@@ -75,11 +73,21 @@ def _flushed(code: int) -> int:
     """Whoever read our output may be gone, as `head` soon is: that is no error to tell of."""
     try:
         sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_output()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):
-            return _fail(_UNWRITTEN)
+        return _give_up_output(error)
     return code
+
+
+def _give_up_output(error: OSError) -> int:
+    _drop_output()
+    return _fail(f"The output could not be written: {error.strerror}.")
+
+
+def _drop_output() -> None:
+    """Or the interpreter would try once more at its end, and fail aloud."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(reason: str) -> int:

@@ -31,8 +31,6 @@ def backup(
 
     settings = load_from_process()
     target = file.absolute()
-    if target.exists():
-        raise CommandFailed(f"{target} exists already; name a file that does not.")
     with _progress() as report:
         try:
             _copy_here(settings, target, report)

@@ -6,8 +6,6 @@ from collections.abc import Collection, Iterable, Sequence
 
 import typer
 
-_UNBOUNDED = 100_000
-
 
 def printable(text: str) -> str:
     """Each character that does more than show itself, as its escape: also line breaks, and what
@@ -29,22 +27,35 @@ def print_json(value: object) -> None:
 def print_table(
     headings: Sequence[str], rows: Iterable[Sequence[str]], *, cut: Collection[str] = ()
 ) -> None:
-    """In the width of the terminal: some columns are cut to fit, or else cells wrap. In full where
-    it is none."""
+    """On a terminal in its width: some columns are cut to fit, or else cells wrap."""
+    shown = [[printable(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        _print_fitted(headings, shown, cut)
+    else:
+        _print_whole([headings, *shown])
+
+
+def _print_fitted(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], cut: Collection[str]
+) -> None:
     from rich.console import Console, OverflowMethod
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(width=None if sys.stdout.isatty() else _UNBOUNDED, highlight=False)
     overflow: OverflowMethod = "ellipsis" if cut else "fold"
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
         table.add_column(heading, no_wrap=bool(cut) and heading not in cut)
     for row in rows:
-        table.add_row(
-            *(Text(printable(cell), no_wrap=bool(cut), overflow=overflow) for cell in row)
-        )
-    console.print(table)
+        table.add_row(*(Text(cell, no_wrap=bool(cut), overflow=overflow) for cell in row))
+    Console(highlight=False).print(table)
+
+
+def _print_whole(rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        typer.echo("  ".join(cells).rstrip())
 
 
 def warn(line: str) -> None:

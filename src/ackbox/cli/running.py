@@ -17,7 +17,7 @@ def serve(
     target: Annotated[
         str | None,
         typer.Argument(
-            metavar="[MODULE:INBOX]", help="Your inbox, as in app:inbox; an empty one if not given."
+            metavar="MODULE:INBOX", help="Your inbox, as in app:inbox; an empty one if not given."
         ),
     ] = None,
     no_workers: Annotated[

@@ -13,7 +13,7 @@ from ackbox.errors import CommandFailed
 if TYPE_CHECKING:
     import httpx2
 
-Type = Annotated[str, typer.Argument(metavar="[TYPE]", help="The event's type.")]
+Type = Annotated[str, typer.Argument(metavar="TYPE", help="The event's type.")]
 Key = Annotated[str | None, typer.Option("--key", help="The idempotency key; made if not given.")]
 Payload = Annotated[str | None, typer.Option("--payload", help="The payload, any JSON value.")]
 File = Annotated[

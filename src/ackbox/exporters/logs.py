@@ -6,6 +6,7 @@ Lines about events carry event id and request id, never a payload, a header or a
 import logging
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
 from typing import Any, TextIO
 
@@ -41,7 +42,7 @@ def set_up_logging(level: str, log_format: str, stream: TextIO = sys.stderr) -> 
     structlog.configure(
         processors=_processors(log_format, stream),
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(stream),
+        logger_factory=lambda *_: _Lines(stream),
         cache_logger_on_first_use=False,
     )
     logger: Logger = structlog.get_logger()
@@ -113,6 +114,17 @@ class LogObserver:
             sqlite=fact.sqlite_version,
             durability=fact.durability,
         )
+
+
+class _Lines(structlog.WriteLogger):
+    """A log that cannot be written, for it is on the disk that is full, or nobody reads it any
+    more, must not take down what it tells of."""
+
+    def msg(self, message: str) -> None:
+        with suppress(OSError):
+            super().msg(message)
+
+    log = debug = info = warning = error = critical = msg
 
 
 class _Forward(logging.Handler):

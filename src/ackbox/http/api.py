@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 
 from ackbox import __version__
 from ackbox.errors import AckboxError
-from ackbox.http.openapi import add_ingest_routes
+from ackbox.http.openapi import NO_CONTROL_CHARACTERS, add_ingest_routes
 from ackbox.http.problems import HttpError, from_error, problem_body
 from ackbox.http.requests import local_path
 from ackbox.model import NAME_LIMIT, EventId, EventRecord, check_name, to_text
@@ -22,7 +22,11 @@ from ackbox.runtime import Runtime
 
 _ALLOWED = {"/webhooks": b"GET, POST", "/webhooks/batch": b"POST"}
 """Where FastAPI does not know of the fast path."""
-_SHORT = Query(min_length=1, max_length=NAME_LIMIT)
+_SHORT = Query(
+    min_length=1,
+    max_length=NAME_LIMIT,
+    json_schema_extra={"pattern": NO_CONTROL_CHARACTERS},  # told here, checked by `check_name`
+)
 
 
 class EventStatus(BaseModel):
@@ -45,7 +49,7 @@ class ReadyAnswer(BaseModel):
 
 
 class BackupOrder(BaseModel, extra="forbid"):
-    path: Annotated[str, Field(min_length=1, max_length=4096)]
+    path: Annotated[str, Field(max_length=4096, json_schema_extra={"pattern": r"^/[^\u0000]*$"})]
 
 
 def build_api(runtime: Runtime) -> FastAPI:
@@ -62,7 +66,7 @@ def build_api(runtime: Runtime) -> FastAPI:
     _add_operations(api, runtime)
     _add_backup(api, runtime)
     _add_error_answers(api, runtime)
-    add_ingest_routes(api)
+    add_ingest_routes(api, runtime.settings)
     return api
 
 

@@ -4,7 +4,18 @@ from typing import Any
 
 from fastapi import FastAPI
 
-_NAME = {"type": "string", "minLength": 1, "maxLength": 255}
+from ackbox.config import Settings
+from ackbox.http.guard import OPEN_PATHS
+from ackbox.model import NAME_LIMIT
+
+NO_CONTROL_CHARACTERS = r"^[^\u0000-\u001f\u007f-\u009f]*$"
+_NAME = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": NAME_LIMIT,
+    "pattern": NO_CONTROL_CHARACTERS,
+}
+_KEY_HEADER = {**_NAME, "pattern": r"^[!-~]([ -~]*[!-~])?$"}
 _PROBLEM_CONTENT = {
     "application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}
 }
@@ -27,11 +38,20 @@ _SCHEMAS: dict[str, Any] = {
         "additionalProperties": False,
         "required": ["payload"],
         "properties": {
-            "idempotency_key": {**_NAME, "description": "Or as header Idempotency-Key."},
+            "idempotency_key": {
+                "anyOf": [_NAME, {"type": "null"}],
+                "description": "Or as header Idempotency-Key; if both are given, they must agree.",
+            },
             "event_type": {**_NAME, "default": "webhook"},
             "payload": {"description": "Any JSON value, kept as the exact bytes it came in."},
             "lane": {"anyOf": [_NAME, {"type": "null"}]},
-            "source_sequence": {"type": ["integer", "null"], "format": "int64"},
+            "source_sequence": {
+                "type": ["integer", "null"],
+                "format": "int64",
+                "minimum": -(1 << 63),
+                "maximum": (1 << 63) - 1,
+                "description": "Without a fraction and without an exponent: 1, not 1.0.",
+            },
             "source_emitted_at": {
                 "anyOf": [{"type": "string", "format": "date-time"}, {"type": "null"}]
             },
@@ -49,6 +69,11 @@ _SCHEMAS: dict[str, Any] = {
     },
 }
 
+_SECURITY: dict[str, Any] = {
+    "IngestToken": {"type": "http", "scheme": "bearer", "description": "INGEST_TOKEN"},
+    "ApiToken": {"type": "http", "scheme": "bearer", "description": "API_TOKEN"},
+}
+
 _PROBLEMS = {
     "400": "The body, the key or a header is not valid.",
     "401": "The ingest token is missing or wrong.",
@@ -59,11 +84,12 @@ _PROBLEMS = {
     "503": "The disk or database is in trouble, or the server is stopping; see Retry-After.",
 }
 
+_INGEST = frozenset({"post_webhook", "post_webhook_batch"})
 _ACCEPTED = {"application/json": {"schema": {"$ref": "#/components/schemas/AcceptedEvent"}}}
 
 
-def add_ingest_routes(api: FastAPI) -> None:
-    """Make `api.openapi()` tell of the fast path too."""
+def add_ingest_routes(api: FastAPI, settings: Settings) -> None:
+    """Make `api.openapi()` tell of the fast path too, and of the tokens that this server wants."""
     generate = api.openapi
 
     def openapi() -> dict[str, Any]:
@@ -71,11 +97,22 @@ def add_ingest_routes(api: FastAPI) -> None:
         document["paths"].setdefault("/webhooks", {})["post"] = _post()
         document["paths"]["/webhooks/batch"] = {"post": _batch()}
         document.setdefault("components", {}).setdefault("schemas", {}).update(_SCHEMAS)
-        for operation in (o for path in document["paths"].values() for o in path.values()):
-            operation["responses"].pop("422", None)  # a bad value is a 400 here
+        document["components"]["securitySchemes"] = _SECURITY
+        for path, operations in document["paths"].items():
+            for operation in operations.values():
+                operation["responses"].pop("422", None)  # a bad value is a 400 here
+                operation["security"] = _security(path, operation, settings)
         return document
 
     api.openapi = openapi  # type: ignore[method-assign]
+
+
+def _security(
+    path: str, operation: dict[str, Any], settings: Settings
+) -> list[dict[str, list[str]]]:
+    if operation["operationId"] in _INGEST:
+        return [{"IngestToken": []}] if settings.ingest_token else []
+    return [{"ApiToken": []}] if settings.api_token and path not in OPEN_PATHS else []
 
 
 def _post() -> dict[str, Any]:
@@ -85,7 +122,7 @@ def _post() -> dict[str, Any]:
         "operationId": "post_webhook",
         "description": "Answered when the event is safe on disk.",
         "parameters": [
-            {"name": "Idempotency-Key", "in": "header", "required": False, "schema": _NAME}
+            {"name": "Idempotency-Key", "in": "header", "required": False, "schema": _KEY_HEADER}
         ],
         "requestBody": {
             "required": True,
@@ -111,14 +148,14 @@ def _post() -> dict[str, Any]:
 
 
 def _batch() -> dict[str, Any]:
-    ndjson = {"application/x-ndjson": {"schema": {"type": "string"}}}
+    ndjson: dict[str, Any] = {"application/x-ndjson": {}}
     return {
         "tags": ["webhooks"],
         "summary": "Accept many events",
         "operationId": "post_webhook_batch",
         "description": "One JSON object a line, as for POST /webhooks; answered line for line with "
         "a receipt that has `http_status`, or with a problem.",
-        "requestBody": {"required": True, "content": ndjson},
+        "requestBody": {"required": False, "content": ndjson},
         "responses": {
             "200": {"description": "An answer for every line.", "content": ndjson},
             **_problem_responses(),

@@ -23,9 +23,10 @@ class Holder(Struct, frozen=True):
 
 
 class LedgerLock:
-    """Held from construction until `release`."""
+    """Held from construction until `release`. `ledger` is the file itself, not a link to it."""
 
     def __init__(self, ledger: Path) -> None:
+        self.ledger = ledger.resolve()
         path = lock_path(ledger)
         try:
             self._fd: int | None = _open_and_take(path)
@@ -89,12 +90,15 @@ def _open_and_take(path: Path) -> int:
 
 def _take(fd: int) -> None:
     """Tries more than once: who looks for a holder has a shared lock for an instant."""
-    for _ in range(_TRIES - 1):
+    for tries_left in reversed(range(_TRIES)):
         try:
-            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            if not tries_left:
+                raise
             sleep(_SECONDS_BETWEEN_TRIES)
-    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        else:
+            return
 
 
 def _note(fd: int, text: bytes) -> None:

@@ -32,8 +32,8 @@ async def open_store(
     vfs: str | None = None,
 ) -> "SqliteStore":
     """Take the lock, check and migrate the file, start the writer; else raise `StoreError`."""
-    path = path.resolve()  # what stands beside it stands beside the file itself, not beside a link
     lock = LedgerLock(path)
+    path = lock.ledger
     reserve = Reserve(path, free_bytes)
     try:
         reserve.check()  # on a full disk it is given up before opening needs room

@@ -1,0 +1,219 @@
+"""From the start to the end of a process, whatever ends it (W5, F2, F26)."""
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from threading import Event, Thread
+
+import apsw
+import pytest
+
+from support.disk import on_a_faulty_disk
+from support.polling import eventually
+from support.posting import new_key, posted
+from support.problems import assert_problem
+from support.server import WATCHFUL, Server, read_ledger, running
+from support.wire import Cut, Wire, exchange, request
+
+
+def test_before_the_ledger_is_open_senders_are_told_to_wait(tmp_path: Path) -> None:  # W13
+    go = tmp_path / "go"
+    server = Server(tmp_path / "server", {"PORT": str(free_port())}, {"starts_with": str(go)})
+    server.port = int(server.environment["PORT"])
+    try:
+        assert eventually(lambda: try_get(server, "/health")) == 200
+        for answer in (server.get("/ready"), server.post(posted())):
+            assert "starting" in assert_problem(answer, 503, **{"retry-after": "1"})
+        assert_problem(server.get("/webhooks?idempotency_key=a"), 503)
+        assert server.get("/metrics").status == 200
+
+        go.touch()
+        eventually(server.is_ready)
+        assert server.post(posted()).status == 202
+    finally:
+        server.kill()
+
+
+def test_what_was_acknowledged_survives_a_kill_at_any_time(tmp_path: Path) -> None:  # F2
+    acked: list[str] = []
+    with running(tmp_path, {"LOG_LEVEL": "WARNING"}) as server:
+        for kill_after in (20, 150, 300):
+            with senders(server, acked, count=8):
+                eventually(lambda goal=len(acked) + kill_after: len(acked) >= goal)
+                server.kill()
+            server.restart()
+            stored = {row[0] for row in read_ledger(server.ledger, "SELECT id FROM events")}
+            assert set(acked) <= stored
+        assert server.stop() == 0
+
+    rows = read_ledger(
+        server.ledger, "SELECT count(*), count(DISTINCT idempotency_key) FROM events"
+    )
+    assert rows[0][0] == rows[0][1] >= len(acked)
+    assert read_ledger(server.ledger, "PRAGMA quick_check") == [("ok",)]
+
+
+def test_a_duplicate_tells_where_the_event_stands_now(tmp_path: Path) -> None:  # W8
+    with running(tmp_path) as server:
+        first = server.post(posted("k"))
+        assert server.stop() == 0
+        write(server.ledger, "UPDATE events SET status = 'completed'")
+        server.restart()
+
+        again = server.post(posted("k"))
+
+        assert again.status == 200
+        assert again.json() == {**first.json(), "status": "completed"}
+        assert server.get("/webhooks?idempotency_key=k").json()["status"] == "completed"
+
+
+def test_during_the_drain_what_was_taken_is_answered_and_the_rest_told_to_come_again(
+    tmp_path: Path,
+) -> None:  # W5, F26
+    with on_a_faulty_disk(tmp_path) as (server, disk), ExitStack() as open_:
+        waiting = [open_.enter_context(Wire(server.port)) for _ in range(5)]
+        with disk.broken("stall"):
+            for wire in waiting:
+                wire.send(request("POST", "/webhooks", posted()))
+            eventually(lambda: server.metric("ackbox_buffer_events") == 5)
+            server.process.send_signal(signal.SIGTERM)
+
+            eventually(lambda: server.get("/ready").status == 503)
+            answer = server.post(posted())
+            assert "draining" in assert_problem(answer, 503, **{"retry-after": "1"})
+            assert server.get("/health").status == 200
+
+        ids = [wire.read().json()["id"] for wire in waiting]
+        assert server.process.wait(15) == 0
+    assert {row[0] for row in read_ledger(server.ledger, "SELECT id FROM events")} == set(ids)
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_under_load_loses_nothing_and_exits_0(tmp_path: Path, stop: int) -> None:  # W5
+    acked: list[str] = []
+    with running(tmp_path) as server:
+        with senders(server, acked, count=8):
+            eventually(lambda: len(acked) > 100)
+            server.process.send_signal(stop)
+            assert server.process.wait(15) == 0
+
+    assert not (tmp_path / "events.db-wal").exists()
+    stored = {row[0] for row in read_ledger(server.ledger, "SELECT id FROM events")}
+    assert set(acked) <= stored
+
+
+def test_peers_that_dawdle_do_not_delay_the_end(tmp_path: Path) -> None:  # F26, F39
+    with running(tmp_path) as server, ExitStack() as open_:
+        peers = [open_.enter_context(Wire(server.port)) for _ in range(6)]
+        peers[1].send(request()).read()
+        peers[2].send(b"POST /webhooks HTTP/1.1\r\nHost: ")
+        peers[3].send(request("POST", "/webhooks", b"{", {"Content-Length": "100"}))
+        peers[4].send(request("POST", "/api/backup", b"{", {"Content-Length": "100"}))
+        peers[5].send(request() + b"POST /web")
+        assert peers[5].read().status == 200
+        started = time.monotonic()
+
+        assert server.stop() == 0
+
+        assert time.monotonic() - started < 4
+        assert_problem(peers[3].read(), 503, **{"retry-after": "1", "connection": "close"})
+        assert all(peer.is_closed() for peer in peers)
+
+
+def test_a_peer_that_takes_no_answers_does_not_prevent_the_end(tmp_path: Path) -> None:
+    changes = {"set": {**WATCHFUL, "ackbox.http.server:_CUT_OFF_SECONDS": 1}}
+    with running(tmp_path, None, changes) as server, Wire(server.port) as peer:
+        peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        peer.send_all_it_takes(request("POST", "/webhooks/batch", b"1\n" * 100_000))
+        eventually(lambda: server.metric("ackbox_buffer_bytes") > 0)
+
+        assert server.stop() == 0
+        assert not any(record["level"] == "error" for record in server.records())
+
+
+def test_a_second_server_on_the_same_ledger_is_refused_in_one_line(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        second = serve_again(server)
+
+        assert second.returncode != 0
+        assert second.stdout == b""
+        (line,) = second.stderr.decode().splitlines()
+        assert f"process {server.pid}" in line
+        assert f"127.0.0.1:{server.port}" in line
+        assert server.post(posted()).status == 202
+
+
+def test_a_port_that_is_taken_is_said_in_one_line(tmp_path: Path) -> None:
+    with running(tmp_path / "first") as server:
+        second = serve_again(server, PORT=str(server.port), DB_PATH=str(tmp_path / "other.db"))
+
+        assert second.returncode != 0
+        (line,) = second.stderr.decode().splitlines()
+        assert str(server.port) in line
+        assert "in use" in line
+
+
+def serve_again(server: Server, **settings: str) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(
+        [sys.executable, "-m", "ackbox", "serve"],
+        env={**server.environment, **settings},
+        cwd=server.folder,
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+
+
+class senders:  # noqa: N801 - reads as the block it opens
+    """So many clients that post without pause, and note what was acknowledged."""
+
+    def __init__(self, server: Server, acked: list[str], *, count: int) -> None:
+        self._port = server.port
+        self._acked = acked
+        self._stop = Event()
+        self._threads = [Thread(target=self._send) for _ in range(count)]
+
+    def __enter__(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _send(self) -> None:
+        try:
+            with Wire(self._port) as wire:
+                while not self._stop.is_set():
+                    answer = wire.send(request("POST", "/webhooks", posted(new_key()))).read()
+                    assert answer.status in (202, 503)
+                    if answer.status == 202:
+                        self._acked.append(answer.json()["id"])
+        except (Cut, OSError):
+            return
+
+
+def try_get(server: Server, path: str) -> int:
+    try:
+        return exchange(server.port, request("GET", path)).status
+    except (Cut, OSError):
+        return 0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def write(ledger: Path, sql: str) -> None:
+    """While no server holds it."""
+    connection = apsw.Connection(str(ledger))
+    connection.execute(sql)
+    connection.close()

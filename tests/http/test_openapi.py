@@ -1,0 +1,76 @@
+"""The OpenAPI document tells the truth: schemathesis, with all of its checks, finds no lie."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.posting import posted
+from support.server import TESTS, Server, running
+from support.wire import exchange, request
+
+TOKEN = "the-same-for-both-here"
+
+
+@pytest.mark.parametrize("guarded", [False, True], ids=["open", "guarded"])
+def test_the_server_does_what_its_schema_says(tmp_path: Path, guarded: bool) -> None:
+    tokens = {"INGEST_TOKEN": TOKEN, "API_TOKEN": TOKEN} if guarded else {}
+    headers = ["--header", f"Authorization: Bearer {TOKEN}"] if guarded else []
+    settings = {"LOG_LEVEL": "ERROR", "QUEUE_MAXSIZE": "1000000", **tokens}
+    with running(tmp_path, settings) as server:
+        found = schemathesis(server, *headers)
+
+        assert found.returncode == 0, found.stdout[-5000:] + found.stderr
+        assert "No issues found" in found.stdout
+        assert server.records() == []
+
+
+def test_the_document_names_every_route_and_nothing_else(server: Server) -> None:
+    document = server.get("/openapi.json").json()
+
+    assert {
+        (path, method) for path, methods in document["paths"].items() for method in methods
+    } == {
+        ("/webhooks", "post"),
+        ("/webhooks", "get"),
+        ("/webhooks/batch", "post"),
+        ("/webhooks/{event_id}", "get"),
+        ("/health", "get"),
+        ("/ready", "get"),
+        ("/metrics", "get"),
+        ("/api/backup", "post"),
+    }
+    for path, methods in document["paths"].items():
+        for method in methods:
+            data = request(method.upper(), path.replace("{event_id}", "x"), b"")
+            assert exchange(server.port, data).status not in (404, 405)
+
+
+def test_an_event_as_documented_is_taken(server: Server) -> None:
+    schema = server.get("/openapi.json").json()["components"]["schemas"]["PostedEvent"]
+    fields = {
+        "event_type": "t",
+        "lane": "l",
+        "source_sequence": schema["properties"]["source_sequence"]["maximum"],
+        "source_emitted_at": "2026-01-31T12:00:00Z",
+    }
+
+    assert set(schema["properties"]) == {*fields, "idempotency_key", "payload"}
+    assert server.post(posted(None, {}, **fields)).status == 202
+
+
+def schemathesis(server: Server, *options: str) -> "subprocess.CompletedProcess[str]":
+    """Without the route that writes files wherever it is told to; `test_guard` has that one."""
+    return subprocess.run(
+        [Path(sys.executable).with_name("schemathesis"), "run",
+         f"http://127.0.0.1:{server.port}/openapi.json", "--checks", "all", "--exclude-path",
+         "/api/backup", "--max-examples", "25", "--seed", "1", "--no-color", *options],
+        cwd=server.folder,
+        env={**os.environ, "PYTHONPATH": str(TESTS), "SCHEMATHESIS_HOOKS": "support.schemathesis_hooks"},
+        capture_output=True,
+        text=True,
+        timeout=55,
+        check=False,
+    )  # fmt: skip

@@ -1,0 +1,535 @@
+"""Ingest: bounded, patient with the ledger for so long, and fair to everybody in a batch.
+
+The ledger here only does what a test tells it to; clock, sleep and chance are passed in.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ackbox.errors import (
+    InvalidEvent,
+    LedgerCorrupt,
+    NotAccepted,
+    OutcomeUnknown,
+    Overloaded,
+    Stopped,
+    StorageFull,
+    Unavailable,
+)
+from ackbox.ingest import Ingest, Limits
+from ackbox.model import Checkpoint, Envelope, Receipt, ReceiptKind, Status
+from ackbox.telemetry import Recorded, RecordFailed, Refused
+from support.events import envelope, envelopes
+from support.facts import Facts
+
+NEW, DUPLICATE = ReceiptKind.NEW, ReceiptKind.DUPLICATE
+DOWN = Unavailable("The database is down.")
+
+Step = Exception | asyncio.Event | None
+"""What the ledger does at a call: raise this, wait for this, or store."""
+
+
+class ScriptedLedger:
+    def __init__(self, *script: Step) -> None:
+        self.trouble: str | None = None
+        self.script = list(script)
+        self.calls: list[list[Envelope]] = []
+        self.called = asyncio.Event()
+        self.stored: dict[str, Envelope] = {}
+        self.poison: set[str] = set()
+        self.usual: Step = None
+
+    async def record(
+        self, envelopes: Sequence[Envelope], *, checkpoint: Checkpoint | None = None
+    ) -> list[Receipt]:
+        self.calls.append(list(envelopes))
+        self.called.set()
+        step = self.script.pop(0) if self.script else self.usual
+        if isinstance(step, asyncio.Event):
+            await step.wait()
+        elif step is not None:
+            raise step
+        if self.poison & {one.idempotency_key for one in envelopes}:
+            raise InvalidEvent("This can never be stored.")
+        return [self._store(one) for one in envelopes]
+
+    def _store(self, one: Envelope) -> Receipt:
+        kept = self.stored.setdefault(one.idempotency_key, one)
+        kind = NEW if kept is one else DUPLICATE
+        return Receipt(kind, kept.id, Status.PENDING, kept.received_at)
+
+    async def checkpoint(self, source: str) -> str | None:
+        return None
+
+    async def prove_writable(self) -> None: ...
+
+
+class Time:
+    """Stands still, save while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.slept: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+        await asyncio.sleep(0)
+
+
+def limits(**changes: float) -> Limits:
+    usual = {"buffer_events": 100, "buffer_bytes": 1000, "queue_events": 1000, "timeout": 5.0}
+    return Limits(**(usual | changes))  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def ingesting(
+    ledger: ScriptedLedger, *, time: Time | None = None, backlog: int = 0, **changes: float
+) -> AsyncIterator[tuple[Ingest, Facts]]:
+    facts, time = Facts(), time or Time()
+    ingest = Ingest(
+        ledger,
+        limits(**changes),
+        backlog=backlog,
+        observe=facts,
+        uniform=lambda low, high: high,
+        sleep=time.sleep,
+        monotonic=time.monotonic,
+    )
+    yield ingest, facts
+    await ingest.close()
+    assert ingest.buffered == (0, 0)
+
+
+async def handed_over(ingest: Ingest, sent: Sequence[Envelope]) -> list[asyncio.Task[Receipt]]:
+    calls = [asyncio.create_task(ingest.accept(one)) for one in sent]
+    await asyncio.sleep(0)
+    return calls
+
+
+async def test_an_accepted_event_is_answered_with_its_receipt() -> None:
+    ledger, sent = ScriptedLedger(), envelope()
+    async with ingesting(ledger) as (ingest, facts):
+        receipt = await ingest.accept(sent)
+        again = await ingest.accept(envelope())
+    assert (receipt.kind, receipt.id) == (NEW, sent.id)
+    assert (again.kind, again.id) == (DUPLICATE, sent.id)
+    assert [fact.receipts for fact in facts.of(Recorded)] == [[receipt], [again]]
+
+
+async def test_what_arrives_while_a_batch_is_stored_is_the_next_batch() -> None:  # group commit
+    gate = asyncio.Event()
+    ledger = ScriptedLedger(gate)
+    async with ingesting(ledger) as (ingest, _):
+        first = await handed_over(ingest, [envelope("first")])
+        await ledger.called.wait()
+        others = await handed_over(ingest, envelopes(50))
+        gate.set()
+        receipts = await asyncio.gather(*first, *others)
+    assert [len(call) for call in ledger.calls] == [1, 50]
+    assert [one.id for call in ledger.calls for one in call] == [r.id for r in receipts]
+
+
+async def test_each_caller_gets_its_own_receipts() -> None:
+    async with ingesting(ScriptedLedger()) as (ingest, _):
+        one, many, none = envelope("one"), envelopes(3), list[Envelope]()
+        answers = await asyncio.gather(
+            ingest.accept_many(many), ingest.accept_many(none), ingest.accept_many([one])
+        )
+    assert [[receipt.id for receipt in answer] for answer in answers] == [
+        [sent.id for sent in many],
+        [],
+        [one.id],
+    ]
+
+
+async def test_a_batch_is_bounded_in_events_and_in_bytes() -> None:  # F45
+    gate = asyncio.Event()
+    ledger = ScriptedLedger(gate)
+    mebibyte = b"x" * 1024 * 1024
+    async with ingesting(ledger, buffer_events=5000, queue_events=9000) as (ingest, _):
+        first = await handed_over(ingest, [envelope("first")])
+        await ledger.called.wait()
+        large = await handed_over(ingest, [envelope(f"large-{n}", mebibyte) for n in range(20)])
+        many = await handed_over(ingest, envelopes(2500))
+        gate.set()
+        await asyncio.gather(*first, *large, *many)
+    for call in ledger.calls:
+        assert len(call) <= 1000
+        assert sum(len(one.payload) for one in call[:-1]) < 8 * 1024 * 1024
+    assert sum(len(call) for call in ledger.calls) == 2521
+
+
+async def test_a_failing_ledger_is_tried_again_by_the_delays_of_l9() -> None:  # L9
+    ledger, time = ScriptedLedger(*[DOWN] * 8), Time()
+    async with ingesting(ledger, time=time, timeout=60.0) as (ingest, facts):
+        receipt = await ingest.accept(envelope())
+    assert receipt.kind is NEW
+    assert time.slept[:8] == [0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.0]
+    assert [fact.retrying for fact in facts.of(RecordFailed)] == [True] * 8
+
+
+@pytest.mark.parametrize("error", [DOWN, StorageFull("No room.", retry_after=5)])
+async def test_a_caller_waits_for_a_failing_ledger_no_longer_than_the_time_out(
+    error: Unavailable,
+) -> None:  # L9
+    ledger, time = ScriptedLedger(), Time()
+    ledger.usual = error
+    async with ingesting(ledger, time=time) as (ingest, facts):
+        began = time.now
+        with pytest.raises(Unavailable, match="in time") as caught:
+            await ingest.accept(envelope())
+        assert time.now - began == pytest.approx(5.0, abs=0.01)
+        assert caught.value.retry_after == 5
+    assert [fact.reason for fact in facts.of(Refused)] == ["timeout"]
+
+
+async def test_a_failing_ledger_is_not_hammered_when_the_time_out_comes() -> None:  # F9, L9
+    ledger, time = ScriptedLedger(), Time()
+    ledger.usual = DOWN
+    async with ingesting(ledger, time=time) as (ingest, _):
+        with pytest.raises(Unavailable):
+            await ingest.accept(envelope())
+        for _ in range(50):
+            await asyncio.sleep(0)
+    assert len(ledger.calls) <= 8
+
+
+async def test_a_hanging_ledger_keeps_nobody_longer_than_the_time_out() -> None:  # F29
+    ledger, time = ScriptedLedger(), Time()
+    ledger.usual = asyncio.Event()
+    async with ingesting(ledger, time=time) as (ingest, facts):
+        calls = await handed_over(ingest, envelopes(3))
+        await ledger.called.wait()
+        calls += await handed_over(ingest, [envelope("queued behind")])
+        time.now += 4.9
+        ingest._expire()
+        await asyncio.sleep(0)
+        assert not any(call.done() for call in calls)
+        time.now += 0.2
+        ingest._expire()
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [Unavailable] * 4
+    assert [fact.reason for fact in facts.of(Refused)] == ["timeout"] * 4
+
+
+async def test_the_time_out_comes_by_itself() -> None:
+    """The one test on the real clock: that the look at the deadlines is really scheduled."""
+    ledger = ScriptedLedger()
+    ledger.usual = asyncio.Event()
+    ingest = Ingest(
+        ledger, limits(timeout=0.01), backlog=0, observe=Facts(), uniform=lambda low, high: high
+    )
+    with pytest.raises(Unavailable, match="in time"):
+        await asyncio.wait_for(ingest.accept(envelope()), 5)
+    await ingest.close()
+
+
+async def test_an_unknown_outcome_is_told_and_not_tried_again() -> None:  # F8
+    ledger = ScriptedLedger(OutcomeUnknown("The commit failed."))
+    async with ingesting(ledger) as (ingest, facts):
+        calls = await handed_over(ingest, envelopes(3))
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [OutcomeUnknown] * 3
+        assert len(ledger.calls) == 1
+        assert ingest.failing
+        assert (await ingest.accept(envelope("after"))).kind is NEW
+        assert not ingest.failing
+    assert [(fact.events, fact.retrying) for fact in facts.of(RecordFailed)] == [(3, False)]
+
+
+async def test_a_dead_ledger_is_not_waited_for() -> None:  # F29
+    ledger, time = ScriptedLedger(), Time()
+    ledger.usual = Stopped("The writer stopped.")
+    async with ingesting(ledger, time=time) as (ingest, _):
+        began = time.now
+        with pytest.raises(Stopped):
+            await ingest.accept(envelope())
+        assert time.now - began < 1
+
+
+@pytest.mark.parametrize("error", [LedgerCorrupt("Damaged."), ZeroDivisionError("a bug")])
+async def test_an_error_nobody_expected_answers_the_batch_and_the_next_one_is_stored(
+    error: Exception,
+) -> None:  # F29
+    ledger = ScriptedLedger(error)
+    async with ingesting(ledger) as (ingest, facts):
+        calls = await handed_over(ingest, envelopes(3))
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [Unavailable] * 3
+        assert (await ingest.accept(envelope("after"))).kind is NEW
+    assert [fact.events for fact in facts.of(RecordFailed)] == [3]
+
+
+async def test_one_bad_event_fails_alone() -> None:  # F28
+    gate = asyncio.Event()
+    ledger = ScriptedLedger(gate)
+    ledger.poison = {"key-31"}
+    async with ingesting(ledger) as (ingest, facts):
+        first = await handed_over(ingest, [envelope("first")])
+        await ledger.called.wait()
+        calls = await handed_over(ingest, envelopes(64))
+        gate.set()
+        answers = await asyncio.gather(*first, *calls, return_exceptions=True)
+        assert isinstance(answers.pop(32), InvalidEvent)
+        assert all(isinstance(answer, Receipt) and answer.kind is NEW for answer in answers)
+        assert not ingest.failing
+    assert [fact.events for fact in facts.of(RecordFailed)] == [1]
+
+
+async def test_a_ledger_that_fails_while_a_bad_event_is_singled_out_is_tried_again() -> None:
+    ledger = ScriptedLedger(InvalidEvent("bad"), DOWN, DOWN)  # F28, L9
+    ledger.poison = {"key-1"}
+    async with ingesting(ledger) as (ingest, _):
+        calls = await handed_over(ingest, envelopes(3))
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [Receipt, InvalidEvent, Receipt]
+
+
+async def test_the_buffer_is_bounded_in_number() -> None:  # W7, L2
+    gate = asyncio.Event()
+    ledger = ScriptedLedger(gate)
+    async with ingesting(ledger, buffer_events=5) as (ingest, facts):
+        calls = await handed_over(ingest, envelopes(5))
+        assert ingest.room == 0
+        with pytest.raises(Overloaded):
+            await ingest.accept(envelope("too many"))
+        with pytest.raises(Overloaded):
+            await ingest.accept_many(envelopes(2))
+        gate.set()
+        await asyncio.gather(*calls)
+        assert ingest.room == 5
+        assert (await ingest.accept(envelope("after"))).kind is NEW
+    assert [fact.reason for fact in facts.of(Refused)] == ["buffer_events"] * 2
+
+
+async def test_the_buffer_is_bounded_in_bytes() -> None:  # L2, F45
+    async with ingesting(ScriptedLedger(), buffer_bytes=1000) as (ingest, facts):
+        ingest.hold_bytes(600)
+        with pytest.raises(Overloaded):
+            ingest.hold_bytes(401)
+        ingest.hold_bytes(400)
+        assert ingest.buffered == (0, 1000)
+        ingest.give_back_bytes(1000)
+        ingest.hold_bytes(5000)  # one that is larger than the buffer has it to itself
+        with pytest.raises(Overloaded):
+            ingest.hold_bytes(1)
+        ingest.give_back_bytes(5000)
+    assert [fact.reason for fact in facts.of(Refused)] == ["buffer_bytes"] * 2
+
+
+async def test_the_queue_counts_what_is_admitted_and_what_is_pending() -> None:  # W7
+    gate = asyncio.Event()
+    ledger = ScriptedLedger(gate)
+    async with ingesting(ledger, backlog=7, queue_events=10) as (ingest, facts):
+        calls = await handed_over(ingest, envelopes(3))
+        assert (ingest.waiting, ingest.room) == (10, 0)
+        with pytest.raises(Overloaded, match="10 events wait"):
+            await ingest.accept(envelope("too many"))
+        gate.set()
+        await asyncio.gather(*calls)
+        assert ingest.waiting == 10  # durable now, and still waiting
+        with pytest.raises(Overloaded):
+            await ingest.accept(envelope("too many"))
+    assert [fact.reason for fact in facts.of(Refused)] == ["queue"] * 2
+
+
+async def test_a_duplicate_does_not_make_the_queue_longer() -> None:  # W7
+    async with ingesting(ScriptedLedger(), queue_events=10) as (ingest, _):
+        for _ in range(5):
+            await ingest.accept(envelope())
+        assert ingest.waiting == 1
+
+
+async def test_a_ledger_in_trouble_is_not_even_asked() -> None:  # F9
+    ledger = ScriptedLedger()
+    ledger.trouble = "The disk is nearly full."
+    async with ingesting(ledger) as (ingest, facts):
+        with pytest.raises(Unavailable, match="nearly full") as caught:
+            await ingest.accept(envelope())
+        assert caught.value.retry_after == 5
+        assert ingest.failing
+        ledger.trouble = None
+        assert (await ingest.accept(envelope())).kind is NEW
+    assert len(ledger.calls) == 1
+    assert [fact.reason for fact in facts.of(Refused)] == ["unavailable"]
+
+
+async def test_failures_past_the_budget_are_critical_until_a_write_succeeds() -> None:  # L9
+    ledger, time = ScriptedLedger(), Time()
+    ledger.usual = DOWN
+    async with ingesting(ledger, time=time) as (ingest, _):
+        assert not ingest.failing
+        for n in range(13):
+            with pytest.raises(Unavailable):
+                await ingest.accept(envelope(f"refused-{n}"))
+            assert ingest.failing
+            assert ingest.critical == (n == 12)
+        ledger.usual = None
+        await ingest.accept(envelope())
+        assert (ingest.failing, ingest.critical) == (False, False)
+
+
+async def test_a_ledger_in_trouble_past_the_budget_is_critical_too() -> None:  # F9, L9
+    ledger, time = ScriptedLedger(), Time()
+    ledger.trouble = "The disk is nearly full."
+    async with ingesting(ledger, time=time) as (ingest, _):
+        with pytest.raises(Unavailable):
+            await ingest.accept(envelope())
+        time.now += 61
+        assert ingest.critical
+
+
+async def test_a_write_seen_to_succeed_ends_the_failure_when_no_sender_comes() -> None:  # L9
+    ledger, time = ScriptedLedger(), Time()
+    ledger.usual = DOWN
+    async with ingesting(ledger, time=time) as (ingest, _):
+        with pytest.raises(Unavailable):
+            await ingest.accept(envelope())
+        time.now += 61
+        assert ingest.critical
+        ingest.note_writable()
+        assert not ingest.failing
+
+
+async def test_a_cancelled_caller_harms_nobody() -> None:  # F27
+    gate = asyncio.Event()
+    ledger = ScriptedLedger(gate)
+    async with ingesting(ledger) as (ingest, _):
+        calls = await handed_over(ingest, envelopes(6))
+        await ledger.called.wait()
+        queued = await handed_over(ingest, envelopes(6, prefix="queued"))
+        for call in [*calls[::2], *queued[::2]]:
+            call.cancel()
+        await asyncio.sleep(0)
+        gate.set()
+        answers = await asyncio.gather(*calls, *queued, return_exceptions=True)
+        cancelled = [isinstance(answer, asyncio.CancelledError) for answer in answers]
+        assert cancelled == [True, False] * 6
+        assert ingest.waiting == 9  # six of the first batch, three of the second
+    assert [len(call) for call in ledger.calls] == [6, 3]
+
+
+async def test_closing_makes_durable_what_was_admitted_and_takes_no_more() -> None:  # W5
+    gate = asyncio.Event()
+    ledger = ScriptedLedger(gate)
+    async with ingesting(ledger) as (ingest, _):
+        calls = await handed_over(ingest, [envelope("first")])
+        await ledger.called.wait()
+        calls += await handed_over(ingest, envelopes(20))
+        closing = asyncio.create_task(ingest.close())
+        await asyncio.sleep(0)
+        with pytest.raises(Stopped, match="shutting down"):
+            await ingest.accept(envelope("late"))
+        gate.set()
+        receipts = await asyncio.gather(*calls)
+        await closing
+    assert [receipt.kind for receipt in receipts] == [NEW] * 21
+
+
+async def test_closing_waits_for_a_hanging_ledger_no_longer_than_a_caller_would() -> None:
+    ledger, time = ScriptedLedger(), Time()  # W5
+    ledger.usual = asyncio.Event()
+    async with ingesting(ledger, time=time) as (ingest, _):
+        calls = await handed_over(ingest, [envelope("in hand")])
+        await ledger.called.wait()
+        calls += await handed_over(ingest, [envelope("queued")])
+        began = time.now
+        await asyncio.wait_for(ingest.close(), 5)
+        assert time.now - began == pytest.approx(5.0, abs=0.1)
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert all(isinstance(answer, Unavailable) for answer in answers), answers
+
+
+async def test_closing_twice_is_closing_once() -> None:
+    async with ingesting(ScriptedLedger()) as (ingest, _):
+        await ingest.accept(envelope())
+        await ingest.close()
+
+
+async def test_several_batches_may_be_in_flight() -> None:
+    gates = [asyncio.Event(), asyncio.Event()]
+    ledger = ScriptedLedger(*gates)
+    async with ingesting(ledger, in_flight=2) as (ingest, _):
+        first = await handed_over(ingest, [envelope("first")])
+        await asyncio.sleep(0)
+        second = await handed_over(ingest, [envelope("second")])
+        await asyncio.sleep(0)
+        assert [len(call) for call in ledger.calls] == [1, 1]
+        gates[1].set()
+        assert (await second[0]).kind is NEW
+        assert not first[0].done()
+        gates[0].set()
+        await first[0]
+
+
+ERRORS: list[Callable[[], Step]] = [
+    lambda: None,
+    lambda: None,
+    lambda: DOWN,
+    lambda: OutcomeUnknown("unknown"),
+    lambda: InvalidEvent("bad"),
+    lambda: Stopped("stopped"),
+    lambda: LedgerCorrupt("damaged"),
+    lambda: ZeroDivisionError("a bug"),
+]
+CALLS = st.lists(
+    st.tuples(st.integers(0, 4), st.integers(0, 9), st.booleans(), st.integers(0, 3)),
+    min_size=1,
+    max_size=25,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(script=st.lists(st.sampled_from(ERRORS), max_size=12), calls=CALLS, in_flight=st.just(1))
+async def test_after_any_mix_everybody_is_answered_and_nothing_is_held(  # F29
+    script: list[Callable[[], Step]], calls: list[tuple[int, int, bool, int]], in_flight: int
+) -> None:
+    """Calls of several sizes and keys, some cancelled, with a pause after some of them."""
+    ledger, time = ScriptedLedger(*[step() for step in script]), Time()
+    ledger.poison = {"key-9"}
+    async with ingesting(
+        ledger, time=time, buffer_events=12, queue_events=60, in_flight=in_flight
+    ) as (ingest, facts):
+        tasks: list[asyncio.Task[list[Receipt]]] = []
+        for size, key, cancelled, pause in calls:
+            sent = [envelope(f"key-{key + n}", b"x") for n in range(size)]
+            tasks.append(asyncio.create_task(ingest.accept_many(sent)))
+            for _ in range(pause):
+                await asyncio.sleep(0)
+            if cancelled:
+                tasks[-1].cancel()
+        answers = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 5)
+        await asyncio.wait_for(ingest.close(), 5)
+        assert ingest.buffered == (0, 0)
+    for answer, (size, *_) in zip(answers, calls, strict=True):
+        expected = (NotAccepted, InvalidEvent, asyncio.CancelledError)
+        assert isinstance(answer, expected) or len(answer) == size  # type: ignore[arg-type]
+    new = sum(r.kind is NEW for fact in facts.of(Recorded) for r in fact.receipts)
+    assert new == len(ledger.stored) == ingest.waiting
+
+
+async def test_waiting_times_are_told_for_each_event_in_order() -> None:  # W15
+    gate, time = asyncio.Event(), Time()
+    ledger = ScriptedLedger(gate)
+    async with ingesting(ledger, time=time) as (ingest, facts):
+        calls = await handed_over(ingest, [envelope("first")])
+        await ledger.called.wait()
+        for n in range(3):
+            time.now += 1
+            calls += await handed_over(ingest, [envelope(f"later-{n}")])
+        gate.set()
+        await asyncio.gather(*calls)
+    first, later = facts.of(Recorded)
+    assert list(first.seconds) == [3.0]
+    assert list(later.seconds) == [2.0, 1.0, 0.0]
+    assert all(one >= other for one, other in pairwise(later.seconds))

@@ -1,0 +1,187 @@
+"""Facts as log lines (W14)."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from ackbox.exporters.logs import LogObserver, set_up_logging
+from ackbox.model import EventId, Receipt, ReceiptKind, Stats, Status
+from ackbox.telemetry import (
+    Answered,
+    Checkpointed,
+    Committed,
+    Measured,
+    Recorded,
+    RecordFailed,
+    Refused,
+    Started,
+    StoreRecovered,
+    StoreTrouble,
+)
+from support.events import NOON, envelope
+
+COUNTS = dict.fromkeys(Status, 0)
+FAILED = RecordFailed(3, "disk full", retrying=True)
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    yield
+    root.handlers = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+class Log:
+    """An observer, and what it has said. Its clock stands still until moved."""
+
+    def __init__(self, level: str = "INFO", log_format: str = "json") -> None:
+        self.stream = io.StringIO()
+        self.now = 0.0
+        self.logger = set_up_logging(level, log_format, self.stream)
+        self.observe = LogObserver(self.logger, lambda: self.now).observe
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.stream.getvalue().splitlines()]
+
+    def said(self) -> list[tuple[str, str]]:
+        return [(line["level"], line["event"]) for line in self.lines()]
+
+
+def recorded(kind: ReceiptKind = ReceiptKind.NEW) -> Recorded:
+    sent = envelope("secret-key", b'"secret"', event_type="a.b", request_id="req")
+    return Recorded([sent], [Receipt(kind, EventId("id"), Status.PENDING, NOON)], [0.001])
+
+
+@pytest.mark.parametrize(
+    ("kind", "event"),
+    [
+        (ReceiptKind.NEW, "event received"),
+        (ReceiptKind.DUPLICATE, "event duplicate"),
+        (ReceiptKind.CONFLICT, "event conflict"),
+    ],
+)
+def test_each_event_is_a_line_with_event_and_request_id(kind: ReceiptKind, event: str) -> None:
+    log = Log()
+
+    log.observe(recorded(kind))
+
+    (line,) = log.lines()
+    assert line.pop("timestamp").endswith("Z")
+    assert line == {
+        "event": event,
+        "level": "info",
+        "event_id": "id",
+        "request_id": "req",
+        "source": "webhooks",
+        "event_type": "a.b",
+    }
+    assert "secret" not in log.stream.getvalue()
+
+
+@pytest.mark.parametrize("level", ["WARNING", "ERROR", "CRITICAL"])
+def test_events_are_not_said_above_info(level: str) -> None:
+    log = Log(level)
+
+    log.observe(recorded())
+
+    assert log.lines() == []
+
+
+def test_the_start_says_what_was_found() -> None:  # L12
+    log = Log()
+
+    log.observe(Started(Stats({**COUNTS, Status.PENDING: 7}, NOON), 3.14, "3.99", "full"))
+
+    (line,) = log.lines()
+    assert (line["event"], line["pending"], line["oldest_pending_seconds"]) == ("ready", 7, 3.1)
+
+
+def test_a_failure_that_lasts_is_said_once_a_minute() -> None:  # F9
+    log = Log()
+    for second in range(121):
+        log.now = float(second)
+        log.observe(FAILED)
+
+    assert log.said() == [("error", "events not stored")] * 3
+
+
+def test_a_failure_after_a_recovery_is_said_at_once() -> None:
+    log = Log()
+    for fact in (FAILED, FAILED, StoreTrouble("full"), StoreRecovered(), FAILED):
+        log.observe(fact)
+
+    assert [event for _, event in log.said()] == [
+        "events not stored",
+        "store in trouble",
+        "store recovered",
+        "events not stored",
+    ]
+
+
+def test_a_large_log_of_the_database_is_a_warning_and_a_small_one_is_not() -> None:  # F35
+    log = Log()
+
+    log.observe(Checkpointed(0.1, 4000, 4000))
+    log.observe(Checkpointed(0.1, 20_000, 0))
+
+    assert log.said() == [("warning", "write-ahead log is large")]
+
+
+def test_what_happens_all_the_time_is_not_said() -> None:
+    log = Log("DEBUG")
+    for fact in (Answered("/webhooks", 202), Committed(1, 0.1), Refused("queue"),
+                 Measured(Stats(COUNTS, None), 0, 0)):  # fmt: skip
+        log.observe(fact)
+
+    assert log.lines() == []
+
+
+def test_what_libraries_log_goes_the_same_way() -> None:
+    log = Log()
+
+    logging.getLogger("uvicorn.error").warning("hello %s", "world")
+    logging.getLogger("uvicorn.error").info("not this")
+
+    (line,) = log.lines()
+    assert (line["event"], line["logger"], line["level"]) == (
+        "hello world",
+        "uvicorn.error",
+        "warning",
+    )
+
+
+def test_a_library_that_fails_shows_where() -> None:
+    log = Log()
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        logging.getLogger("somewhere").exception("oh no")
+
+    assert "ValueError: broken" in log.lines()[0]["exception"]
+
+
+def test_pretty_is_for_people_and_one_line_an_event() -> None:
+    log = Log(log_format="pretty")
+
+    log.observe(recorded())
+
+    (line,) = log.stream.getvalue().splitlines()
+    assert "event received" in line
+    assert "request_id=req" in line
+    assert "\x1b" not in line  # no colours where there is no terminal
+
+
+def test_a_log_that_cannot_be_written_raises_nothing() -> None:  # F9
+    class Full(io.StringIO):
+        def write(self, _: str) -> int:
+            raise OSError(28, "No space left on device")
+
+    LogObserver(set_up_logging("INFO", "json", Full())).observe(recorded())

@@ -1,0 +1,130 @@
+"""Facts as metrics (W15)."""
+
+from datetime import timedelta
+
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from ackbox.exporters.prometheus import PrometheusMetrics
+from ackbox.model import EventId, Receipt, ReceiptKind, Stats, Status
+from ackbox.telemetry import (
+    Answered,
+    Checkpointed,
+    Committed,
+    Fact,
+    Measured,
+    Recorded,
+    RecordFailed,
+    Refused,
+    Started,
+    StoreRecovered,
+    StoreTrouble,
+)
+from support.events import NOON, envelope, noon
+
+COUNTS = {Status.PENDING: 3, Status.PROCESSING: 2, Status.COMPLETED: 5, Status.FAILED: 1}
+STATS = Stats(COUNTS, NOON - timedelta(seconds=90))
+
+
+def samples(*facts: Fact) -> dict[str, float]:
+    metrics = PrometheusMetrics(noon, frozenset({"webhooks"}))
+    for fact in facts:
+        metrics.observe(fact)
+    families: list[Metric] = list(text_string_to_metric_families(metrics.render().decode()))
+    return {
+        name_of(sample.name, sample.labels): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def name_of(name: str, labels: dict[str, str]) -> str:
+    return name + "".join(f" {label}={value}" for label, value in sorted(labels.items()))
+
+
+def recorded(*sources: str, seconds: float = 0.004) -> Recorded:
+    receipt = Receipt(ReceiptKind.NEW, EventId("id"), Status.PENDING, NOON)
+    sent = [envelope(source=source) for source in sources]
+    return Recorded(sent, [receipt] * len(sent), [seconds] * len(sent))
+
+
+def test_a_source_that_nobody_configured_is_other() -> None:  # F43
+    found = samples(recorded("webhooks", "webhooks", "x", "y", "z"))
+
+    received = {name: value for name, value in found.items() if "received" in name}
+    assert received == {
+        "ackbox_events_received_total receipt=new source=webhooks": 2,
+        "ackbox_events_received_total receipt=new source=other": 3,
+    }
+
+
+def test_buckets_count_all_that_was_at_most_so_long() -> None:
+    found = samples(*(recorded("webhooks", seconds=s) for s in (0.001, 0.0011, 0.3, 77)))
+
+    buckets = {le: found[f"ackbox_accept_seconds_bucket le={le}"] for le in
+               ("0.001", "0.0025", "0.25", "0.5", "5.0", "+Inf")}  # fmt: skip
+    assert buckets == {"0.001": 1, "0.0025": 2, "0.25": 2, "0.5": 3, "5.0": 3, "+Inf": 4}
+    assert found["ackbox_accept_seconds_count"] == 4
+    assert found["ackbox_accept_seconds_sum"] == 77.3021
+
+
+def test_what_is_counted() -> None:
+    found = samples(
+        Answered("/webhooks", 202),
+        Answered("/webhooks", 202),
+        Answered("other", 404),
+        Refused("queue"),
+        RecordFailed(3, "no", retrying=True),
+        StoreTrouble("full"),
+        StoreTrouble("full"),
+        Committed(2, 0.01),
+        Checkpointed(0.2, 4001, 4000),
+    )
+
+    expected = {
+        "ackbox_http_answers_total route=/webhooks status=202": 2,
+        "ackbox_http_answers_total route=other status=404": 1,
+        "ackbox_events_refused_total reason=queue": 1,
+        "ackbox_record_failures_total": 1,
+        "ackbox_store_troubles_total": 2,
+        "ackbox_store_in_trouble": 1,
+        "ackbox_commit_seconds_count": 1,
+        "ackbox_checkpoint_seconds_count": 1,
+        "ackbox_wal_pages": 4001,
+    }
+    assert expected.items() <= found.items()
+
+
+def test_a_trouble_that_is_over_is_over() -> None:
+    found = samples(StoreTrouble("full"), StoreRecovered())
+
+    assert found["ackbox_store_in_trouble"] == 0
+    assert found["ackbox_store_troubles_total"] == 1
+
+
+def test_depth_and_age_are_of_the_last_look() -> None:  # L5
+    found = samples(Measured(Stats(COUNTS, NOON), 9, 9), Measured(STATS, 4, 1000))
+
+    expected = {
+        "ackbox_queue_depth": 3,
+        "ackbox_oldest_pending_seconds": 90,
+        "ackbox_buffer_events": 4,
+        "ackbox_buffer_bytes": 1000,
+        "ackbox_events status=processing": 2,
+        "ackbox_events status=failed": 1,
+    }
+    assert expected.items() <= found.items()
+
+
+def test_the_start_is_told() -> None:  # L12
+    found = samples(Started(STATS, 90.0, "3.99", "full"))
+
+    assert found["ackbox_start_pending_events"] == 3
+    assert found["ackbox_start_dead_letters"] == 1
+    assert found["ackbox_start_oldest_pending_seconds"] == 90
+
+
+def test_nothing_pending_is_no_age() -> None:
+    found = samples(Measured(Stats(COUNTS, None), 0, 0))
+
+    assert found["ackbox_oldest_pending_seconds"] == 0

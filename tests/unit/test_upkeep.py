@@ -1,0 +1,108 @@
+"""About once a second: gauges, the disk, and whether writes work again."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ackbox.errors import Unavailable
+from ackbox.model import BackupProgress, Stats, Status
+from ackbox.telemetry import Measured
+from ackbox.upkeep import Watch
+from support.facts import Facts
+
+STATS = Stats(dict.fromkeys(Status, 3), None)
+
+
+class ScriptedStore:
+    """Store and reader in one, as far as a watch needs them."""
+
+    def __init__(self) -> None:
+        self.trouble: str | None = None
+        self.looks = self.proofs = 0
+        self.broken = False
+
+    def check_room(self) -> None:
+        self.looks += 1
+
+    async def prove_writable(self) -> None:
+        if self.broken:
+            raise Unavailable("Still broken.")
+        self.proofs += 1
+
+    async def stats(self) -> Stats:
+        return STATS
+
+    def backup(self, target: Path) -> AsyncIterator[BackupProgress]:
+        raise NotImplementedError
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"a watch has no business with {name}")
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.store = ScriptedStore()
+        self.facts = Facts()
+        self.failing = False
+        self.slept: list[float] = []
+        store: Any = self.store
+        self.watch = Watch(
+            store,
+            store,
+            observe=self.facts,
+            buffered=lambda: (5, 600),
+            failing=lambda: self.failing,
+            note_writable=self._note_writable,
+            sleep=self._sleep,
+        )
+
+    def _note_writable(self) -> None:
+        self.failing = False
+
+    async def _sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        if len(self.slept) == 3:
+            raise asyncio.CancelledError
+
+
+async def test_a_look_measures_and_minds_the_disk() -> None:  # W15, F9
+    scene = Scene()
+    await scene.watch.look()
+    assert scene.facts == [Measured(STATS, 5, 600)]
+    assert (scene.store.looks, scene.store.proofs) == (1, 0)
+
+
+async def test_a_failure_ends_when_a_write_is_proven_and_no_sooner() -> None:  # L9
+    scene = Scene()
+    scene.failing = scene.store.broken = True
+    with pytest.raises(Unavailable):
+        await scene.watch.look()
+    assert scene.failing
+    assert scene.facts == [Measured(STATS, 5, 600)]  # the gauges move on meanwhile
+    scene.store.broken = False
+    await scene.watch.look()
+    assert not scene.failing
+    assert scene.store.proofs == 1
+
+
+async def test_a_small_write_that_works_does_not_end_the_trouble_of_a_full_disk() -> None:  # F9
+    scene = Scene()
+    scene.failing = True
+    scene.store.trouble = "The disk is nearly full."
+    await scene.watch.look()
+    assert scene.failing
+    scene.store.trouble = None
+    await scene.watch.look()
+    assert not scene.failing
+
+
+async def test_the_watch_goes_on_through_trouble() -> None:
+    scene = Scene()
+    scene.failing = scene.store.broken = True
+    with pytest.raises(asyncio.CancelledError):
+        await scene.watch.run()
+    assert scene.slept == [1.0, 1.0, 1.0]
+    assert scene.store.looks == 3
