@@ -1,7 +1,7 @@
 """Bodies that are no event, and bodies that look so but are one (F41).
 
-Each is sent three ways: alone, as one chunk after another, and as a line of a batch between two good
-lines. The verdict must be the same, and the neighbours must be taken.
+Each is sent three ways: alone, as one chunk after another, and as a line of a batch between two
+good lines. The verdict must be the same, and the neighbours must be taken.
 """
 
 import pytest

@@ -33,7 +33,8 @@ def post(server: Server, path: str, authorization: str | None, key: str | None =
     return exchange(server.port, request("POST", path, posted(key), headers))
 
 
-WRONG = [None, "", "Bearer", "Bearer ", "Bearer wrong", f"Bearer {INGEST[:-1]}", f"Bearer {INGEST}x",
+WRONG = [None, "", "Bearer", "Bearer ", "Bearer wrong", f"Bearer {INGEST[:-1]}",
+         f"Bearer {INGEST}x",
          f"Basic {INGEST}", f"Token {INGEST}", INGEST, f"Bearer{INGEST}", f"Bearer {INGEST} x",
          f'Bearer "{INGEST}"', f"Bearer {INGEST.upper()}", "Bearer \u00e9\u4e2d\U0001f600",
          f"Bearer {API}", f"Bearer Bearer {INGEST}", "Bearer " + "x" * 10_000,
@@ -169,7 +170,7 @@ def test_who_is_at_home_can_order_a_backup(server: Server, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b"[]", b"1", b"null", b"{}", b'{"path":1}', b'{"path":""}', b'{"path":"relative.db"}',
+    [b"", b"{", b"[]", b"1", b"null", b"{}", b'{"path":1}', b'{"path":""}', b'{"path":"x.db"}',
      b'{"path":"/tmp/\\u0000"}', b'{"path":"/' + b"x" * 5000 + b'"}', b'{"path":"\\ud800"}',
      b'{"path":"/\\ud800"}', b"\xff", b"[" * 100_000, b'{"path":"/","more":1}'],
 )  # fmt: skip

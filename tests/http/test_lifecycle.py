@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 
@@ -43,7 +44,8 @@ def test_what_was_acknowledged_survives_a_kill_at_any_time(tmp_path: Path) -> No
     with running(tmp_path, {"LOG_LEVEL": "WARNING"}) as server:
         for kill_after in (20, 150, 300):
             with senders(server, acked, count=8):
-                eventually(lambda goal=len(acked) + kill_after: len(acked) >= goal)
+                goal = len(acked) + kill_after
+                eventually(partial(has_grown, acked, goal))
                 server.kill()
             server.restart()
             stored = {row[0] for row in read_ledger(server.ledger, "SELECT id FROM events")}
@@ -95,11 +97,10 @@ def test_during_the_drain_what_was_taken_is_answered_and_the_rest_told_to_come_a
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_under_load_loses_nothing_and_exits_0(tmp_path: Path, stop: int) -> None:  # W5
     acked: list[str] = []
-    with running(tmp_path) as server:
-        with senders(server, acked, count=8):
-            eventually(lambda: len(acked) > 100)
-            server.process.send_signal(stop)
-            assert server.process.wait(15) == 0
+    with running(tmp_path) as server, senders(server, acked, count=8):
+        eventually(partial(has_grown, acked, 100))
+        server.process.send_signal(stop)
+        assert server.process.wait(15) == 0
 
     assert not (tmp_path / "events.db-wal").exists()
     stored = {row[0] for row in read_ledger(server.ledger, "SELECT id FROM events")}
@@ -196,6 +197,10 @@ class senders:  # noqa: N801 - reads as the block it opens
                         self._acked.append(answer.json()["id"])
         except (Cut, OSError):
             return
+
+
+def has_grown(acked: list[str], goal: int) -> bool:
+    return len(acked) >= goal
 
 
 def try_get(server: Server, path: str) -> int:

@@ -3,7 +3,6 @@
 import json
 from uuid import uuid4
 
-
 NOBODYS_ID = "01890a5d-ac96-774b-bcce-b302099a8057"
 
 

@@ -12,18 +12,19 @@ def as_lines(_: schemathesis.SerializationContext, value: Any) -> bytes:
 
 @schemathesis.hook
 def before_call(
-    _: schemathesis.HookContext, case: schemathesis.Case, kwargs: dict[str, Any]
+    _: schemathesis.HookContext, case: schemathesis.Case[Any], kwargs: dict[str, Any]
 ) -> None:
     """No schema can say that an event needs a key, in its body or as a header, nor that 1.0 is not
     written as a whole number."""
+    event: Any = case.body
     if case.operation.label != "POST /webhooks" or not is_meant_to_be_valid(case):
         return
     case.headers.pop("Idempotency-Key", None)
-    if not case.body.get("idempotency_key"):
+    if not event.get("idempotency_key"):
         case.headers["Idempotency-Key"] = "key"
-    if isinstance(case.body.get("source_sequence"), float):
-        case.body["source_sequence"] = int(case.body["source_sequence"])
+    if isinstance(event.get("source_sequence"), float):
+        event["source_sequence"] = int(event["source_sequence"])
 
 
-def is_meant_to_be_valid(case: schemathesis.Case) -> bool:
+def is_meant_to_be_valid(case: schemathesis.Case[Any]) -> bool:
     return case.meta is not None and case.meta.generation.mode.is_positive

@@ -18,7 +18,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import ackbox.app
 from ackbox.cli import main as ackbox_main
 from ackbox.stores.sqlite.store import SqliteStore, open_store
 from support.faulty_vfs import FaultyVfs, disk_full, io_error_on_sync, read_only
@@ -46,7 +45,8 @@ class ToldByFile(FaultyVfs):
         if fault is not None and fault[:2] == (operation, kind):
             if how_often == "once":
                 self._orders.write_text("")
-            raise fault[2]()
+            make_error = fault[2]
+            raise make_error()
 
 
 def set_constants(values: dict[str, Any]) -> None:
@@ -58,7 +58,7 @@ def set_constants(values: dict[str, Any]) -> None:
 
 
 async def open_store_late(signal: str, *args: Any, **named: Any) -> SqliteStore:
-    while not Path(signal).exists():
+    while not Path(signal).exists():  # noqa: ASYNC110 - it is another process that makes it
         await asyncio.sleep(0.005)
     return await open_store(*args, **named)
 
@@ -72,7 +72,7 @@ def main() -> None:
         set_constants({"ackbox.app:open_store": partial(open_store_late, changes["starts_with"])})
     if "faults" in changes:
         vfs = ToldByFile(Path(changes["faults"]))
-        set_constants({"ackbox.app:open_store": partial(ackbox.app.open_store, vfs=vfs.name)})
+        set_constants({"ackbox.app:open_store": partial(open_store, vfs=vfs.name)})
     sys.argv[1:] = ["serve"]
     ackbox_main()
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from json.decoder import scanstring
 from typing import Any, NoReturn
 
 _WHITE_SPACE = " \t\n\r"
@@ -41,8 +40,9 @@ class _Document:
         if self._peek() == "}":
             mark = self._next("}")
         while mark != "}":
-            self._next('"')
-            name, self._at = scanstring(self._text, self._at, True)
+            if self._peek() != '"':
+                raise ValueError("a field has no name")
+            name, self._at = self._decoder.raw_decode(self._text, self._at)
             name.encode()
             self._next(":")
             self._skip()

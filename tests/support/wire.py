@@ -3,6 +3,7 @@
 import json
 import re
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -51,10 +52,8 @@ class Wire:
 
     def send_all_it_takes(self, data: bytes) -> Self:
         """The server may stop listening before the end."""
-        try:
+        with suppress(ConnectionError, TimeoutError):
             self.socket.sendall(data)
-        except (ConnectionError, TimeoutError):
-            pass
         return self
 
     def read(self) -> Answer:

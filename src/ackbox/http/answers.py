@@ -1,14 +1,15 @@
 """What the ingest routes say back, as bytes."""
 
+from typing import Any, NamedTuple
+
 import msgspec
 
 from ackbox.http.problems import CONTENT_TYPE, HttpError, problem_body
-from ackbox.http.requests import Send
+from ackbox.http.requests import WHOLE_ANSWER, Headers, Scope, Send
 from ackbox.model import Envelope, Receipt, ReceiptKind, to_text
 
-Headers = tuple[tuple[bytes, bytes], ...]
-
 JSON = (b"content-type", b"application/json")
+_NONE: dict[str, Any] = {}
 _PROBLEM = (b"content-type", CONTENT_TYPE)
 
 
@@ -48,24 +49,26 @@ def accepted_line(envelope: Envelope, receipt: Receipt) -> bytes:
     )
 
 
-async def send_answer(
-    send: Send, status: int, body: bytes, request_id: str, headers: Headers = (JSON,)
-) -> int:
-    await send(
-        {
-            "type": "http.response.start",
-            "status": status,
-            "headers": [
-                *headers,
-                (b"content-length", b"%d" % len(body)),
-                (b"x-request-id", request_id.encode()),
-            ],
-        }
-    )
-    await send({"type": "http.response.body", "body": body})
-    return status
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+    headers: Headers
 
 
-async def send_problem(send: Send, error: HttpError, request_id: str) -> int:
+def problem(error: HttpError, request_id: str) -> Answer:
     body = problem_body(error.status, str(error), request_id)
-    return await send_answer(send, error.status, body, request_id, (_PROBLEM, *error.headers))
+    return Answer(error.status, body, (_PROBLEM, *error.headers))
+
+
+async def send_answer(scope: Scope, send: Send, answer: Answer, request_id: str) -> int:
+    status, body, headers = answer
+    headers = (
+        *headers,
+        (b"content-length", b"%d" % len(body)),
+        (b"x-request-id", request_id.encode()),
+    )
+    write = scope.get("extensions", _NONE).get(WHOLE_ANSWER)
+    if write is None or not write(status, headers, body):
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+    return status

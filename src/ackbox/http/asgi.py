@@ -2,7 +2,7 @@
 
 import random
 
-from ackbox.http.answers import send_problem
+from ackbox.http.answers import problem, send_answer
 from ackbox.http.api import build_api
 from ackbox.http.fast_path import FastPath
 from ackbox.http.guard import OPEN_PATHS, check_operator
@@ -51,7 +51,8 @@ class Guarded:
             check_url(scope)
             check_length(headers, self._max_body)
         except HttpError as error:
-            self._count(path, await send_problem(send, error, made_id))
+            answer = problem(error, made_id)
+            self._count(path, await send_answer(scope, send, answer, made_id))
             return
 
         async def send_with_id(message: Message) -> None:

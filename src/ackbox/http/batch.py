@@ -37,7 +37,7 @@ class BatchRoute:
 
     async def post(
         self, headers: dict[bytes, bytes], request_id: str, receive: Receive, send: Send
-    ) -> int:
+    ) -> None:
         check_headers(headers)
         check_length(headers, self._max_batch)
         ingest = self._runtime.ingest
@@ -49,7 +49,6 @@ class BatchRoute:
             await send({"type": "http.response.body", "body": b""})
         finally:
             ingest.give_back_bytes(len(body))
-        return 200
 
     async def _record(self, ingest: Ingest, body: bytes, request_id: str) -> AsyncIterator[bytes]:
         for group in _groups(body):

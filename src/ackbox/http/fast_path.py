@@ -8,7 +8,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 from ackbox.errors import AckboxError
-from ackbox.http.answers import JSON, Headers, accepted_body, http_status, send_answer, send_problem
+from ackbox.http.answers import JSON, Answer, accepted_body, http_status, problem, send_answer
 from ackbox.http.batch import BatchRoute
 from ackbox.http.envelopes import EnvelopeReader
 from ackbox.http.guard import CHALLENGE, authorized
@@ -16,6 +16,7 @@ from ackbox.http.problems import HttpError, from_error
 from ackbox.http.requests import (
     Asgi,
     ClientGone,
+    Headers,
     Receive,
     Scope,
     Send,
@@ -30,7 +31,8 @@ from ackbox.model import ReceiptKind
 from ackbox.runtime import Runtime
 from ackbox.telemetry import Answered
 
-Route = Callable[[dict[bytes, bytes], str, Receive, Send], Awaitable[int]]
+Route = Callable[[dict[bytes, bytes], str, Receive, Send], Awaitable[Answer | None]]
+"""What to answer, or None when it has answered by itself, with 200."""
 
 _PLAIN: Headers = (JSON,)
 _CONFLICT: Headers = (JSON, (b"ackbox-conflict", b"true"))
@@ -68,18 +70,19 @@ class FastPath:
                 headers.get(b"authorization"), self._token
             ):
                 raise _UNAUTHORIZED
-            status = await route(headers, made_id, receive, send)
+            answer = await route(headers, made_id, receive, send)
         except ClientGone:
             return
         except HttpError as error:
-            status = await send_problem(send, error, made_id)
+            answer = problem(error, made_id)
         except AckboxError as error:
-            status = await send_problem(send, from_error(error), made_id)
+            answer = problem(from_error(error), made_id)
+        status = 200 if answer is None else await send_answer(scope, send, answer, made_id)
         self._observe(Answered(path, status))
 
     async def _post(
-        self, headers: dict[bytes, bytes], made_id: str, receive: Receive, send: Send
-    ) -> int:
+        self, headers: dict[bytes, bytes], made_id: str, receive: Receive, _send: Send
+    ) -> Answer:
         check_headers(headers)
         check_length(headers, self._max_body)
         ingest = self._runtime.ingest
@@ -91,9 +94,8 @@ class FastPath:
             receipt = await ingest.accept(envelope)
         finally:
             ingest.give_back_bytes(held)
-        extra = _CONFLICT if receipt.kind is ReceiptKind.CONFLICT else _PLAIN
-        answer = accepted_body(envelope, receipt)
-        return await send_answer(send, http_status(receipt), answer, made_id, extra)
+        kind = _CONFLICT if receipt.kind is ReceiptKind.CONFLICT else _PLAIN
+        return Answer(http_status(receipt), accepted_body(envelope, receipt), kind)
 
 
 def _header_key(headers: dict[bytes, bytes]) -> str | None:

@@ -8,6 +8,7 @@ second, so that a request pays for no timer of its own.
 """
 
 import random
+from functools import partial
 from heapq import nsmallest
 from math import inf
 from typing import Any
@@ -17,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from ackbox.http.problems import problem_body
-from ackbox.http.requests import request_id
+from ackbox.http.requests import WHOLE_ANSWER, Headers, request_id
 from ackbox.telemetry import Answered, Observer, to_nobody
 
 REQUEST_SECONDS = 10.0
@@ -97,6 +98,8 @@ class HardenedProtocol(HttpToolsProtocol):
         if len(self.pipeline) >= PIPELINED_REQUESTS:
             raise Refusal(429, f"More than {PIPELINED_REQUESTS} requests wait on one connection.")
         super().on_headers_complete()
+        whole: Any = partial(self._answer_whole, self.cycle)
+        self.scope["extensions"] = {WHOLE_ANSWER: whole}
         self.in_headers = False
 
     def on_body(self, body: bytes) -> None:
@@ -163,6 +166,24 @@ class HardenedProtocol(HttpToolsProtocol):
             self._refuse(408, _too_slow(self.in_headers))
         else:
             self.transport.close()
+
+    def _answer_whole(self, cycle: Any, status: int, headers: Headers, body: bytes) -> bool:
+        """An answer in one write, where ASGI's two messages make two system calls and two packets.
+        False if it must go the usual way: it has no body, or the peer does not take what we say."""
+        if self.flow.write_paused or cycle.scope["method"] == "HEAD":
+            return False
+        if cycle.disconnected:
+            return True
+        lines = [b"%s: %s\r\n" % line for line in (*self.server_state.default_headers, *headers)]
+        end = b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n"
+        cycle.waiting_for_100_continue = False
+        cycle.response_started = cycle.response_complete = True
+        self.transport.write(b"".join((STATUS_LINE[status], *lines, end, body)))
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            self.transport.close()
+        cycle.on_response()
+        return True
 
     def _wait(self, seconds: float) -> None:
         self.since = now = self.loop.time()

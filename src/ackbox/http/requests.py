@@ -16,6 +16,11 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+Headers = tuple[tuple[bytes, bytes], ...]
+WHOLE_ANSWER = "ackbox.whole_answer"
+"""The ASGI extension by which our own protocol takes an answer in one piece: status, headers, body;
+it says whether it did."""
+
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _READ = frozenset(
