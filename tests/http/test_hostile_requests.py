@@ -321,9 +321,11 @@ def test_20_mb_of_headers_are_431_and_not_kept(server: Server) -> None:
 
     with Wire(server.port) as wire:
         wire.send(b"GET /health HTTP/1.1\r\n")
-        for _ in range(200):
-            wire.send_all_it_takes(b"X-Large: " + b"x" * 100_000 + b"\r\n")
-        assert_problem(wire.read(), 431)  # not lost though so much came after it
+        for number in range(200):
+            # No reset at once: it could take the answer with it.
+            send = wire.send if number < 50 else wire.send_all_it_takes
+            send(b"X-Large: " + b"x" * 100_000 + b"\r\n")
+        assert_problem(wire.read(), 431)
 
     assert server.peak_bytes() - before < 4 * 1024 * 1024
 
