@@ -54,7 +54,7 @@ def found(server: Server, key: str) -> bool:
 
 
 def post_until_refused(server: Server, size: int) -> list[str]:
-    accepted = []
+    accepted: list[str] = []
     while True:
         status, key = post(server, size)
         if status != 202:

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from support.posting import posted
 from support.server import Server, running
+from support.wire import Wire, request
 
 
 @pytest.fixture(scope="session")
@@ -24,3 +26,12 @@ def _nothing_broke(server: Server) -> Iterator[None]:
     assert "Traceback" not in written
     assert '"level":"error"' not in written
     assert '"level":"critical"' not in written
+
+
+@pytest.fixture
+def neighbour(server: Server) -> Iterator[None]:
+    """Somebody else is connected all the time, and is served before and after."""
+    with Wire(server.port) as wire:
+        assert wire.send(request()).read().status == 200
+        yield
+        assert wire.send(request("POST", "/webhooks", posted())).read().status == 202

@@ -1,9 +1,10 @@
 """F35: the write-ahead log stays small, and what keeps it from that is told."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from pathlib import Path
+from threading import Thread
 
 import apsw
 import pytest
@@ -27,7 +28,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same rules with a hundredth of the size."""
     monkeypatch.setattr(checkpoints, "DUE_PAGES", DUE)
     monkeypatch.setattr(checkpoints, "ALARM_PAGES", ALARM)
-    monkeypatch.setattr(checkpoints, "_PATIENCE_MILLISECONDS", 5)
     monkeypatch.setattr(connections, "_WAL_BYTES_KEPT", KEPT * PAGE)
 
 
@@ -82,8 +82,9 @@ async def test_the_log_stays_small_while_readers_page_through_everything(
 
 
 async def test_a_stuck_reader_of_another_process_is_told_of_and_the_log_shrinks_after_it(
-    store: SqliteStore, path: Path, facts: Facts
+    store: SqliteStore, path: Path, facts: Facts, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # F35
+    monkeypatch.setattr(checkpoints, "_PATIENCE_MILLISECONDS", 1)
     with process(HOLDS_A_READ, path):
         largest = await write(store, path, "stuck", calls=60)
         assert largest > 2 * KEPT
@@ -127,3 +128,43 @@ def test_a_count_of_written_pages_that_begins_anew_stops_no_checkpoint(
         count[0] += DUE
         watched.run_if_due(connection)
     assert len(told.of(Checkpointed)) == 2
+
+
+class LetsGo(apsw.Connection):
+    """Tells when somebody is ready to wait."""
+
+    on_patience: Callable[[int], None] | None = None
+
+    def set_busy_timeout(self, milliseconds: int) -> None:
+        super().set_busy_timeout(milliseconds)
+        if self.on_patience is not None:
+            self.on_patience(milliseconds)
+
+
+def grow(connection: apsw.Connection, pages: int) -> None:
+    for _ in range(pages):
+        connection.execute("INSERT INTO grown VALUES (zeroblob(4000))")
+
+
+def test_past_the_alarm_a_checkpoint_waits_a_moment_for_a_reader_to_end(path: Path) -> None:  # F35
+    told = Facts()
+    writer, reader = LetsGo(str(path)), apsw.Connection(str(path))
+    with closing(writer), closing(reader):
+        writer.execute("PRAGMA journal_mode = wal; CREATE TABLE grown (content)")
+        writer.wal_autocheckpoint(0)
+        watched = checkpoints.Checkpoints(writer, told)
+        reader.execute("BEGIN; SELECT count(*) FROM grown").fetchall()
+        grow(writer, ALARM + DUE)
+        watched.run_if_due(writer)
+        ending = Thread(target=lambda: reader.execute("COMMIT"))
+        writer.on_patience = lambda _: None if ending.ident else ending.start()
+        grow(writer, DUE)
+        watched.run_if_due(writer)
+        ending.join()
+        grow(writer, DUE)
+        watched.run_if_due(writer)
+    stuck, copied, small = told.of(Checkpointed)
+    assert stuck.wal_pages > ALARM
+    assert stuck.copied_pages < stuck.wal_pages
+    assert copied.copied_pages == copied.wal_pages > ALARM
+    assert small.wal_pages < 2 * DUE + 10

@@ -66,7 +66,6 @@ async def test_a_kilobyte_flipped_in_the_middle_refuses_to_start(path: Path) -> 
     before = snapshot(path.parent)
     with pytest.raises(LedgerCorrupt) as caught:
         await open_sqlite(path)
-    assert ".recover" in str(caught.value)
     assert "docs/how-to/recover.md" in str(caught.value)
     assert "backup" in str(caught.value)
     assert snapshot(path.parent) == before
@@ -189,6 +188,17 @@ async def test_what_is_no_ledger_is_refused_and_left_as_it_is(
     assert str(path) in str(caught.value)
     assert snapshot(path.parent) == before
     assert open_files(path.parent) == []
+
+
+@pytest.mark.parametrize(
+    ("make", "what"), [(empty, "is empty"), (garbage, "is not a SQLite database")]
+)
+async def test_what_stands_in_place_of_a_ledger_is_named(
+    path: Path, make: Callable[[Path], None], what: str
+) -> None:  # F16
+    make(path)
+    with pytest.raises(LedgerCorrupt, match=what):
+        await open_sqlite(path)
 
 
 async def test_a_folder_in_its_place_is_refused(path: Path) -> None:

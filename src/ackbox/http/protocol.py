@@ -14,6 +14,7 @@ from math import inf
 from typing import Any
 
 import httptools
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
@@ -84,7 +85,11 @@ class HardenedProtocol(HttpToolsProtocol):
             raise Refusal(414, f"The URL is longer than {URL_BYTES} bytes.")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        super().on_header(name, value)
+        """As uvicorn's, and counted."""
+        name = name.lower()
+        self.headers.append((name, value))
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
         self.header_bytes += len(name) + len(value) + _HEADER_MARKS
         if self.header_bytes > HEADER_BYTES:
             raise Refusal(431, f"The headers are larger than {HEADER_BYTES} bytes.")
@@ -103,19 +108,28 @@ class HardenedProtocol(HttpToolsProtocol):
         self.in_headers = False
 
     def on_body(self, body: bytes) -> None:
-        if not self.cycle.response_complete:
-            self.deadline += len(body) / BYTES_A_SECOND
-        super().on_body(body)
+        """As uvicorn's, without a look for upgrades; what comes buys time."""
+        cycle = self.cycle
+        if cycle.response_complete:
+            return
+        self.deadline += len(body) / BYTES_A_SECOND
+        cycle.body += body
+        if len(cycle.body) > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
+        cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         if self.in_headers:
             return  # of an upgrade, whose body is still to come
         self.receiving = False
-        if self.cycle.response_complete:
+        cycle = self.cycle
+        if cycle.response_complete:
             self._wait(KEEP_ALIVE_SECONDS)
-        elif not self.flow.write_paused:
+            return
+        if not self.flow.write_paused:
             self.deadline = inf
-        super().on_message_complete()
+        cycle.more_body = False
+        cycle.message_event.set()
 
     def on_response_complete(self) -> None:
         """As uvicorn's, without a timer for every answer."""

@@ -91,10 +91,11 @@ def assert_ledger_file(path: Path) -> None:
 
 
 def damaged(path: str, what: str) -> str:
+    """`what` may be a report of several lines; those with stars are its headings."""
+    first = next((line for line in what.splitlines() if not line.startswith("***")), what)
     return (
-        f"The ledger {path} is damaged: {what.splitlines()[0]}. Nothing was changed. Restore a "
-        "backup, or move the file aside and recover what can be read with `sqlite3 .recover`; "
-        "docs/how-to/recover.md has the steps."
+        f"The ledger {path} is damaged: {first}. Nothing was changed. Restore a backup, or move "
+        "the file aside and salvage what can be read: docs/how-to/recover.md has the steps."
     )
 
 
