@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ackbox.errors import Stopped
+from ackbox.errors import InvalidEvent, Stopped
 from ackbox.model import (
     Envelope,
     EventFilter,
@@ -62,6 +62,29 @@ async def test_what_is_not_there_is_none(reader: Reader) -> None:
     assert await reader.event(envelope().id) is None
     assert await reader.event_by_key("webhooks", "nothing") is None
     assert await reader.payload(envelope().id) is None
+
+
+async def test_ids_are_found_by_how_they_begin(backend: Backend) -> None:
+    sent = [envelope(f"key-{n}", at=NOON + timedelta(milliseconds=n)) for n in range(5)]
+    await backend.store.record(sent)
+    reader = backend.reader
+    ids = [one.id for one in sent]
+    assert await reader.ids_starting(ids[3], limit=9) == [ids[3]]
+    assert await reader.ids_starting(ids[3][:14], limit=9) == [ids[3]]
+    assert await reader.ids_starting(ids[0][:8], limit=9) == ids
+    assert await reader.ids_starting(ids[0][:8], limit=2) == ids[:2]
+    for nothing in ("ffff", "%", "_", "*", "é", ids[0] + "0"):
+        assert await reader.ids_starting(nothing, limit=9) == []
+
+
+async def test_what_no_database_can_hold_is_an_invalid_question(reader: Reader) -> None:  # F42
+    with pytest.raises(InvalidEvent):
+        await reader.event(EventId("\ud800"))
+    with pytest.raises(InvalidEvent):
+        await reader.event_by_key("webhooks", "\udfff")
+    with pytest.raises(InvalidEvent):
+        await reader.events(ANY, order=Order.OLDEST, limit=5, cursor=2**63)
+    assert await reader.event_by_key("web\0hooks", "key") is None
 
 
 @BOTH

@@ -133,6 +133,21 @@ def test_different_keys_at_once_are_all_new(server: Server) -> None:
     assert len({answer.json()["id"] for answer in answers}) == 100
 
 
+def test_a_bad_event_among_many_fails_alone(server: Server) -> None:  # F28
+    bad = [
+        b'{"payload":"\\ud800"}',
+        b'{"payload":1,"source_sequence":9223372036854775808}',
+        b"\xff",
+    ]
+    requests = [
+        request("POST", "/webhooks", body) for body in [*bad, *[posted() for _ in range(61)]]
+    ]
+
+    answers = exchange_together(server.port, requests)
+
+    assert [answer.status for answer in answers] == [400] * 3 + [202] * 61
+
+
 def test_another_sources_view_of_a_key_is_empty(server: Server) -> None:  # F48
     key = new_key()
     server.post(posted(key))

@@ -10,7 +10,7 @@ from support.polling import eventually
 from support.posting import new_key, posted
 from support.problems import assert_problem
 from support.server import Server, read_ledger, running
-from support.wire import Answer, exchange, exchange_together, request
+from support.wire import Answer, Wire, exchange, exchange_together, request
 
 IMPATIENT = {"INGEST_TIMEOUT": "300ms"}
 
@@ -141,6 +141,21 @@ def test_a_trouble_that_goes_in_time_is_not_noticed_by_senders(tmp_path: Path) -
 
         assert server.post(posted()).status == 202
         assert server.metric("ackbox_record_failures_total") == 1
+
+
+def test_who_leaves_during_the_commit_harms_nobody(tmp_path: Path) -> None:  # F27
+    with on_a_faulty_disk(tmp_path) as (server, disk):
+        with disk.broken("stall"), Wire(server.port) as waiting:
+            waiting.send(request("POST", "/webhooks", posted()))
+            eventually(lambda: server.metric("ackbox_buffer_events") == 1)
+            with Wire(server.port) as leaving:
+                leaving.send(request("POST", "/webhooks", posted("left")))
+                eventually(lambda: server.metric("ackbox_buffer_events") == 2)
+            disk.heal()
+            assert waiting.read().status == 202
+
+        assert server.post(posted("left")).status == 200
+        eventually(lambda: server.metric("ackbox_buffer_bytes") == 0)
 
 
 @pytest.mark.parametrize("fault", ["full", "read-only", "sync once"])

@@ -8,11 +8,11 @@ import pytest
 
 from ackbox.errors import OutcomeUnknown, Unavailable
 from ackbox.model import ReceiptKind
-from ackbox.stores.sqlite import checkpoints, writer
+from ackbox.stores.sqlite import checkpoints, connections, writer
 from ackbox.stores.sqlite.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore
 from ackbox.telemetry import StoreRecovered, StoreTrouble
-from support.backends import all_rows
+from support.backends import OpenStore, all_rows
 from support.events import envelope, envelopes
 from support.facts import Facts, Fatal
 from support.faulty_vfs import (
@@ -25,7 +25,7 @@ from support.faulty_vfs import (
     io_error_on_write,
 )
 from support.gathering import gathering
-from support.processes import open_files
+from support.processes import HOLDS_A_WRITE, open_files, process
 
 
 async def keys(store: SqliteStore) -> set[str]:
@@ -216,6 +216,19 @@ async def test_an_io_error_before_commit_keeps_nothing_and_a_retry_works(
     assert not isinstance(caught.value, OutcomeUnknown)
     assert (await faulty.record([sent]))[0].kind is ReceiptKind.NEW
     assert faulty.trouble is None
+    assert fatal == []
+
+
+async def test_a_write_lock_of_another_process_is_transient(
+    open_it: OpenStore, path: Path, fatal: Fatal, monkeypatch: pytest.MonkeyPatch
+) -> None:  # L9: an operator's shell, say
+    monkeypatch.setattr(connections, "_BUSY_MILLISECONDS", 20)
+    store = await open_it()
+    with process(HOLDS_A_WRITE, path):
+        with pytest.raises(Unavailable, match="lock") as caught:
+            await store.record([envelope()])
+        assert not isinstance(caught.value, OutcomeUnknown)
+    assert (await store.record([envelope()]))[0].kind is ReceiptKind.NEW
     assert fatal == []
 
 

@@ -150,7 +150,8 @@ def test_past_the_alarm_a_checkpoint_waits_a_moment_for_a_reader_to_end(path: Pa
     told = Facts()
     writer, reader = LetsGo(str(path)), apsw.Connection(str(path))
     with closing(writer), closing(reader):
-        writer.execute("PRAGMA journal_mode = wal; CREATE TABLE grown (content)")
+        writer.pragma("journal_mode", "wal")
+        writer.execute("CREATE TABLE grown (content)")
         writer.wal_autocheckpoint(0)
         watched = checkpoints.Checkpoints(writer, told)
         reader.execute("BEGIN; SELECT count(*) FROM grown").fetchall()
@@ -167,4 +168,4 @@ def test_past_the_alarm_a_checkpoint_waits_a_moment_for_a_reader_to_end(path: Pa
     assert stuck.wal_pages > ALARM
     assert stuck.copied_pages < stuck.wal_pages
     assert copied.copied_pages == copied.wal_pages > ALARM
-    assert small.wal_pages < 2 * DUE + 10
+    assert small.wal_pages < stuck.wal_pages  # the log has started over

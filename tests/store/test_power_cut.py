@@ -9,6 +9,7 @@ import asyncio
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ import pytest
 
 from ackbox.model import Envelope
 from ackbox.stores.sqlite import checkpoints, connections
-from ackbox.stores.sqlite.files import open_ledger
+from ackbox.stores.sqlite.files import _build, open_ledger
 from ackbox.stores.sqlite.store import SqliteStore
 from support.backends import open_sqlite
 from support.events import envelope
@@ -141,6 +142,21 @@ async def test_no_power_cut_loses_an_acknowledged_event(tmp_path: Path, seed: in
     assert verdict.images * RUNS >= 2000
     assert verdict.checkpoints >= 5
     assert (verdict.lossy, verdict.damaged) == (0, 0)
+
+
+def test_a_new_ledger_is_on_the_disk_before_it_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # F1
+    draft = tmp_path / LEDGER
+    with recording_vfs() as vfs:
+        monkeypatch.setattr(apsw, "Connection", partial(apsw.Connection, vfs=vfs.name))
+        _build(draft)
+        monkeypatch.undo()
+        disk = Disk({})
+        for op in vfs.ops:
+            disk.do(op)
+        left = disk.after_power_cut("none", Random(0))
+    assert left[LEDGER] == draft.read_bytes()
 
 
 async def test_with_normal_durability_the_same_cuts_lose_acknowledged_events(

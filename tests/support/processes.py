@@ -15,6 +15,14 @@ print("ready", flush=True)
 sys.stdin.read()
 """
 
+HOLDS_A_WRITE = """
+import sys, apsw
+connection = apsw.Connection(sys.argv[1], flags=apsw.SQLITE_OPEN_READWRITE)
+connection.execute("BEGIN IMMEDIATE")
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
 HOLDS_THE_LEDGER = """
 import asyncio, sys
 from datetime import UTC, datetime

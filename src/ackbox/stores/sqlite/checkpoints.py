@@ -17,8 +17,7 @@ DUE_PAGES = 4000
 ALARM_PAGES = 16_384  # 64 MiB of pages of 4 KiB
 _PATIENCE_MILLISECONDS = 50
 _BUSY_MILLISECONDS = 5000
-# No room to copy into, or somebody else copies: the log grows on, and is tried again when due next.
-_PUT_OFF = (apsw.BusyError, apsw.FullError, apsw.LockedError, apsw.ReadOnlyError)
+_SERIOUS = (apsw.CorruptError, apsw.IOError, apsw.NotADBError)
 
 
 class Checkpoints:
@@ -38,7 +37,9 @@ class Checkpoints:
         self._written = written
         try:
             self._in_log, copied = self._run(connection)
-        except _PUT_OFF:
+        except _SERIOUS:
+            raise
+        except apsw.Error:  # no room to copy into, say: the log grows on until the next time
             copied = 0
         self._observe(Checkpointed(monotonic() - started, self._in_log, copied))
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import apsw
 import msgspec
 
-from ackbox.errors import Stopped
+from ackbox.errors import InvalidEvent, Stopped
 from ackbox.model import (
     EventFilter,
     EventId,
@@ -110,6 +110,8 @@ class SqliteReader:
             return work(lambda name, values: connection.execute(self._sql[name], values).fetchall())
         except apsw.Error as error:
             raise translate(error, str(self._path)) from error
+        except (OverflowError, UnicodeError) as error:
+            raise InvalidEvent(f"No event can be asked for like this: {error}") from error
 
     def _assert_open(self) -> None:
         if self._closed:
