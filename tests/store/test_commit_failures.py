@@ -127,7 +127,7 @@ async def test_a_failing_test_write_is_the_second_failure(
         await faulty.record([envelope()])
     with pytest.raises(Unavailable):
         await asyncio.wait_for(faulty.record([envelope()]), 1)
-    assert "test write" in str(await fatal.wait())
+    assert "test write failed: injected" in str(await fatal.wait())
 
 
 async def test_a_second_failure_after_a_minute_is_mended_again(

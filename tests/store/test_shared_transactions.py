@@ -13,7 +13,7 @@ from ackbox.telemetry import Committed
 from support.backends import all_rows
 from support.events import envelope, envelopes
 from support.facts import Facts, Fatal
-from support.faulty_vfs import FaultyVfs, io_error_on_read, read_only
+from support.faulty_vfs import FaultyVfs, disk_full, io_error_on_read
 from support.gathering import gathering
 
 INSERT = "INSERT OR %s INTO heartbeat (only_row, beaten_at) VALUES (2, 'x')"  # only_row must be 1
@@ -140,10 +140,10 @@ async def test_an_error_of_a_driver_becomes_one_of_ours(faulty: SqliteStore) -> 
 
 async def test_a_commit_refused_for_all_is_tried_again_for_each(
     faulty: SqliteStore, vfs: FaultyVfs, facts: Facts
-) -> None:
+) -> None:  # F9
     async with gathering(faulty, vfs):
         calls = [asyncio.ensure_future(faulty.record([one])) for one in envelopes(5)]
-        vfs.fail("write", "wal", read_only)
+        vfs.fail("write", "wal", disk_full)
     assert [(await call)[0].kind for call in calls] == [ReceiptKind.NEW] * 5
     await faulty.close()
     assert [fact.operations for fact in facts.of(Committed)] == [1, 1, 1, 1, 1, 1, 1]
@@ -207,10 +207,10 @@ async def test_callers_cancelled_in_mid_commit_leave_the_writer_ready(
 async def test_a_first_transaction_that_fails_after_its_insert_leaves_no_trace_of_the_key(
     faulty: SqliteStore, vfs: FaultyVfs
 ) -> None:  # F7
-    vfs.fail("write", "wal", read_only)
-    sent = envelope()
+    vfs.fail("write", "wal", disk_full)
     with pytest.raises(Unavailable):
-        await faulty.record([sent])
+        await faulty.record([envelope()])
+    faulty.check_room()
     again = envelope()
     receipts = await faulty.record([again])
     assert (receipts[0].kind, receipts[0].id) == (ReceiptKind.NEW, again.id)

@@ -1,7 +1,9 @@
 """A file system that fails on demand: an apsw VFS over the default one.
 
 A test injects a fault by operation and kind of file, while the store runs, and lifts it again. All
-files opened through the VFS share its faults; a store opened without it is not touched.
+files opened through the VFS share its faults; a store opened without it is not touched. Inject what
+a real VFS can return: SQLite trusts it to fail only in those ways, and may take a read that says
+"disk full", for one, as a sign of a corrupt file.
 """
 
 from collections import Counter

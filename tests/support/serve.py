@@ -14,20 +14,24 @@ import json
 import resource
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import apsw
+
 from ackbox.cli import main as ackbox_main
 from ackbox.stores.sqlite.store import SqliteStore, open_store
-from support.faulty_vfs import FaultyVfs, disk_full, io_error_on_sync, read_only
+from support.faulty_vfs import FaultyFile, FaultyVfs
 
 STALL = "stall"
-FAULTS = {
-    "sync": ("sync", "wal", io_error_on_sync),
-    "full": ("write", "wal", disk_full),
-    "read-only": ("write", "wal", read_only),
+FAULTS: dict[str, tuple[str, Callable[[], Exception]]] = {
+    "sync": ("sync", lambda: apsw.exception_for(apsw.SQLITE_IOERR_FSYNC)),
+    "full": ("write", lambda: apsw.FullError("injected: no room on the disk")),
+    "read-only": ("write", lambda: apsw.exception_for(apsw.SQLITE_IOERR_WRITE)),
 }
+"""By what fails on the write-ahead log, and how."""
 
 
 class ToldByFile(FaultyVfs):
@@ -37,15 +41,18 @@ class ToldByFile(FaultyVfs):
         self._orders = orders
         super().__init__()
 
+    def xOpen(self, name: Any, flags: list[int]) -> FaultyFile:  # noqa: N802
+        self.opens_read_only = self._orders.read_text() == "read-only"
+        return super().xOpen(name, flags)
+
     def meet(self, operation: Any, kind: str) -> None:
         while operation == "sync" and self._orders.read_text() == STALL:
             time.sleep(0.002)
         name, _, how_often = self._orders.read_text().partition(" ")
-        fault = FAULTS.get(name)
-        if fault is not None and fault[:2] == (operation, kind):
+        failing, make_error = FAULTS.get(name, ("", Exception))
+        if (operation, kind) == (failing, "wal"):
             if how_often == "once":
                 self._orders.write_text("")
-            make_error = fault[2]
             raise make_error()
 
 
