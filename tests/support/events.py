@@ -1,8 +1,7 @@
 """Envelopes for tests, made in one line."""
 
 import random
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from ackbox.model import Envelope, fingerprint, new_event_id
@@ -13,22 +12,6 @@ NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 def noon() -> datetime:
     """A clock that stands still."""
     return NOON
-
-
-def ticking(start: datetime = NOON, step: timedelta = timedelta(milliseconds=1)) -> "Ticking":
-    return Ticking(start, step)
-
-
-class Ticking:
-    """A clock that moves on by one step each time it is read."""
-
-    def __init__(self, start: datetime, step: timedelta) -> None:
-        self._next = start
-        self._step = step
-
-    def __call__(self) -> datetime:
-        now, self._next = self._next, self._next + self._step
-        return now
 
 
 def envelope(
@@ -55,11 +38,6 @@ def envelope(
 
 def envelopes(count: int, *, prefix: str = "key", size: int = 16) -> list[Envelope]:
     return [envelope(f"{prefix}-{n}", _payload(n, size)) for n in range(count)]
-
-
-def batches(sizes: Iterator[int], *, prefix: str = "key", size: int = 16) -> list[list[Envelope]]:
-    """Batches of these sizes; no key comes twice."""
-    return [envelopes(n, prefix=f"{prefix}-{index}", size=size) for index, n in enumerate(sizes)]
 
 
 def _payload(n: int, size: int) -> bytes:

@@ -38,10 +38,6 @@ def disk_full() -> Exception:
     return apsw.FullError("injected: no room on the disk")
 
 
-def read_only() -> Exception:
-    return apsw.ReadOnlyError("injected: the file system is read-only")
-
-
 def cannot_open() -> Exception:
     return apsw.CantOpenError("injected: the file cannot be opened")
 

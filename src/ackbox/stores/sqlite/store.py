@@ -6,7 +6,7 @@ from pathlib import Path
 
 import apsw
 
-from ackbox.errors import AckboxError, StorageFull
+from ackbox.errors import AckboxError, StorageFull, Unavailable
 from ackbox.model import Checkpoint, Clock, Envelope, Receipt, to_text
 from ackbox.stores.sql import load_blocks
 from ackbox.stores.sqlite.backup import Backup
@@ -18,6 +18,10 @@ from ackbox.stores.sqlite.reserve import Reserve, free_bytes
 from ackbox.stores.sqlite.writer import Writer
 from ackbox.telemetry import Observer, StoreRecovered, StoreTrouble
 
+_GONE = (
+    "The ledger was moved or removed while this server runs, so nothing new is taken. Save what it "
+    "still holds with `ackbox backup`, or put the file back."
+)
 _DISK_FULL = "The disk is nearly full: new events are refused until there is room."
 
 
@@ -79,16 +83,22 @@ class SqliteStore:
         self._sql = load_blocks("ackbox.stores.sqlite")
         self._operations = RecordOperations(self._sql)
         self._told_full = False
+        self._file = _identity(lock.ledger)
+        self._gone = False
         # SQLite said full where we measure room (a quota, say): only a record proves it wrong.
         self._unexplained = False
 
     @property
     def trouble(self) -> str | None:
+        if self._gone:
+            return _GONE
         return self._writer.trouble or (_DISK_FULL if self._reserve.full else None)
 
     async def record(
         self, envelopes: Sequence[Envelope], *, checkpoint: Checkpoint | None = None
     ) -> list[Receipt]:
+        if self._gone:
+            raise Unavailable(_GONE, retry_after=5)
         if self._reserve.full:
             raise StorageFull(_DISK_FULL, retry_after=5)
         operation = self._operations.record(envelopes, checkpoint, self._clock)
@@ -114,7 +124,9 @@ class SqliteStore:
         await self._writer.submit(lambda connection: connection.execute(block, {"now": now}).get)
 
     def check_room(self) -> None:
-        """Called every second or so: notices a full disk before SQLite does, and its end."""
+        """Called every second or so: notices a full disk before SQLite does, and its end; and a
+        ledger taken away from under us, into which SQLite would go on writing for nobody."""
+        self._look_for_file()
         if self._reserve.check():
             self._unexplained = False
             self._tell(full=True)
@@ -132,6 +144,12 @@ class SqliteStore:
         await self._writer.stop()
         self._lock.release()
 
+    def _look_for_file(self) -> None:
+        gone = _identity(self._lock.ledger) != self._file
+        if gone != self._gone:
+            self._gone = gone
+            self._observe(StoreTrouble(_GONE) if gone else StoreRecovered())
+
     def _refuse_new(self) -> None:
         if not self._reserve.full:
             self._reserve.give_up()
@@ -143,3 +161,11 @@ class SqliteStore:
         if full != self._told_full:
             self._told_full = full
             self._observe(StoreTrouble(_DISK_FULL) if full else StoreRecovered())
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
