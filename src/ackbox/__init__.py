@@ -6,9 +6,10 @@ What users import stands here; it is loaded on first use, so that the command li
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-__all__ = ["Inbox", "__version__"]
+__all__ = ["Dead", "Event", "Inbox", "Retry", "Tx", "__version__"]
 
 if TYPE_CHECKING:
+    from ackbox.handlers import Dead, Event, Retry, Tx
     from ackbox.inbox import Inbox
 
 
@@ -17,4 +18,8 @@ def __getattr__(name: str) -> object:
         from ackbox.inbox import Inbox
 
         return Inbox
+    if name in __all__:
+        from ackbox import handlers
+
+        return getattr(handlers, name)
     raise AttributeError(f"module 'ackbox' has no attribute {name!r}")

@@ -9,7 +9,7 @@ import apsw
 
 from ackbox.config import Settings, choose_log_format
 from ackbox.errors import AckboxError, SettingError
-from ackbox.exporters.logs import LogObserver, set_up_logging
+from ackbox.exporters.logs import Logger, LogObserver, guest_logger, set_up_logging
 from ackbox.exporters.prometheus import CONTENT_TYPE, PrometheusMetrics
 from ackbox.model import BackupProgress, Clock, Finding
 from ackbox.ports import Reader
@@ -18,7 +18,7 @@ from ackbox.stores.sqlite.lock import Holder, find_holder
 from ackbox.stores.sqlite.migrations import Migration
 from ackbox.stores.sqlite.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore, open_store
-from ackbox.telemetry import to_all
+from ackbox.telemetry import to_all, to_nobody
 
 SOURCES = frozenset({"webhooks"})
 
@@ -28,16 +28,17 @@ def utc_now() -> datetime:
 
 
 class App:
-    """The parts of one process, chosen by its settings; nothing is opened yet."""
+    """The parts of one process, chosen by its settings; nothing is opened yet. A `guest` lives in
+    the process of another app, and leaves that app's logging alone."""
 
     metrics_content_type = CONTENT_TYPE
 
-    def __init__(self, settings: Settings, *, clock: Clock = utc_now) -> None:
+    def __init__(self, settings: Settings, *, clock: Clock = utc_now, guest: bool = False) -> None:
         refuse_what_is_not_built(settings)
-        log_format = choose_log_format(settings.log_format, isatty=sys.stderr.isatty())
         self.settings = settings
         self.clock = clock
-        self.logger = set_up_logging(settings.log_level, log_format)
+        self.guest = guest
+        self.logger = guest_logger(settings.log_level) if guest else _own_logger(settings)
         self.metrics = PrometheusMetrics(clock, SOURCES)
         self.observe = to_all(self.metrics.observe, LogObserver(self.logger).observe)
         self.sqlite_version = apsw.sqlite_lib_version()
@@ -55,11 +56,33 @@ class App:
         return SqliteReader(self.settings.db_path)
 
 
+def _own_logger(settings: Settings) -> Logger:
+    log_format = choose_log_format(settings.log_format, isatty=sys.stderr.isatty())
+    return set_up_logging(settings.log_level, log_format)
+
+
 def open_ledger_to_read(settings: Settings) -> Reader:
     """Whether or not a server runs; raises `StoreError` unless this release can read it."""
     path = _ledger_path(settings)
     offline.assert_readable(path)
     return SqliteReader(path)
+
+
+async def open_ledger_to_write(settings: Settings, *, clock: Clock = utc_now) -> SqliteStore:
+    """For a command, without a server; raises `LedgerInUse` if one runs."""
+    path = _ledger_path(settings)
+    offline.assert_readable(path)
+
+    def ignore(error: AckboxError) -> None:
+        """It reaches whoever waits for the operation that met it."""
+
+    return await open_store(
+        path,
+        durability=settings.durability,
+        clock=clock,
+        observe=to_nobody,
+        on_fatal=ignore,
+    )
 
 
 def running_server(settings: Settings) -> Holder | None:

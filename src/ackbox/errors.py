@@ -4,6 +4,8 @@ AckboxError
 ├── SettingError            a setting is wrong; the process does not start
 ├── CommandFailed           a command could not do what it was asked to
 ├── InvalidEvent            what a sender handed over cannot be an event
+├── InvalidStatement        SQL of the user's own is wrong, or may not be run
+├── HandlersStuck           plain handlers hang in their threads; the process drains and exits
 ├── NotAccepted             the event was not taken; nothing was stored, the sender should retry
 │   ├── Overloaded          too much is waiting already (W7)
 │   └── Unavailable         the store cannot take writes now
@@ -33,6 +35,14 @@ class CommandFailed(AckboxError):
 
 class InvalidEvent(AckboxError):
     """What a sender handed over cannot be an event."""
+
+
+class InvalidStatement(AckboxError):
+    """SQL of the user's own is wrong, or may not be run."""
+
+
+class HandlersStuck(AckboxError):
+    """As many plain handlers hang in threads of theirs as there are workers."""
 
 
 class NotAccepted(AckboxError):

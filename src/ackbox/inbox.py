@@ -1,9 +1,19 @@
-"""What users import: an `Inbox`, run by `ackbox serve`."""
+"""What users import: an `Inbox` with handlers, run by `ackbox serve` or inside their own app."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
 
 from ackbox.app import App
 from ackbox.config import Settings, load_from_process
+from ackbox.errors import SettingError
+from ackbox.handlers import Handler, Registry, describe
+from ackbox.http.asgi import Mounted
 from ackbox.http.server import run, serve
 from ackbox.runtime import Runtime
+
+H = TypeVar("H", bound=Handler)
 
 
 class Inbox:
@@ -11,11 +21,77 @@ class Inbox:
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings if settings is not None else load_from_process()
+        self._registry = Registry()
+        self._schemas: list[str] = []
+        self._mounted = Mounted()
+
+    def on(
+        self,
+        pattern: str,
+        *,
+        source: str | None = None,
+        max_attempts: int | None = None,
+        timeout: str | timedelta | None = None,
+        concurrency: int | None = None,
+    ) -> Callable[[H], H]:
+        """Handle events whose type matches: `invoice.paid`, `invoice.*`, or `*`."""
+
+        def register(handler: H) -> H:
+            self._registry.add(
+                describe(
+                    handler,
+                    pattern,
+                    source,
+                    max_attempts=max_attempts,
+                    timeout=timeout,
+                    concurrency=concurrency,
+                )
+            )
+            return handler
+
+        return register
+
+    def schema(self, sql: str) -> None:
+        """DDL of your own tables, run at every start: write `CREATE TABLE IF NOT EXISTS`."""
+        self._schemas.append(sql)
+
+    async def read(self, sql: str, /, **params: object) -> list[dict[str, Any]]:
+        """Read your own tables, beside the writer."""
+        return await self._mounted.runtime.read(sql, params)
+
+    @asynccontextmanager
+    async def lifespan(self, _app: object) -> AsyncIterator[None]:
+        """For `FastAPI(lifespan=inbox.lifespan)`: runs the inbox as long as your app runs."""
+        async with self.running(App(self.settings, guest=True)):
+            yield
+
+    def asgi(self) -> Mounted:
+        """For `app.mount("/inbox", inbox.asgi())`; answers 503 until the lifespan has started."""
+        return self._mounted
 
     def serve(self) -> int:
         """Serve until a signal; returns the exit code of the process."""
         return run(self._serve())
 
+    @asynccontextmanager
+    async def running(self, app: App) -> AsyncIterator[Runtime]:
+        """What `lifespan` and the test harness do; whatever happens, the ledger is let go of."""
+        runtime = self._made(app)
+        try:
+            await runtime.start()
+            yield runtime
+        finally:
+            await runtime.stop()
+
     async def _serve(self) -> int:
-        runtime = Runtime(App(self.settings))
+        runtime = self._made(App(self.settings))
         return await serve(runtime, self.settings.host, self.settings.port)
+
+    def _made(self, app: App) -> Runtime:
+        if self._mounted.is_running:
+            raise SettingError(
+                "This Inbox runs already: give its lifespan to one app, and do not serve it too."
+            )
+        runtime = Runtime(app, self._registry, self._schemas)
+        self._mounted.put(runtime)
+        return runtime

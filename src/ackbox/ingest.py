@@ -72,6 +72,7 @@ class Ingest:
         self._ledger = ledger
         self._limits = limits
         self._backlog = backlog
+        self.recorded = 0
         self._observe = observe
         self._uniform = uniform
         self._sleep = sleep
@@ -111,6 +112,15 @@ class Ingest:
     def note_writable(self) -> None:
         """Somebody saw a write succeed."""
         self._failing_since = None
+
+    def note_claimed(self, events: int) -> None:
+        """So many wait no longer; with a minus, they wait again."""
+        self._backlog = max(self._backlog - events, 0)
+
+    def recount(self, waiting: int, recorded_before: int) -> None:
+        """So many were counted; what became durable since the count began may be missing there, and
+        is added: rather too many for a moment than too few (W7)."""
+        self._backlog = waiting + self.recorded - recorded_before
 
     @property
     def waiting(self) -> int:
@@ -258,7 +268,9 @@ class Ingest:
     ) -> None:
         now = self._monotonic()
         self._failing_since = None
-        self._backlog += sum(receipt.kind is ReceiptKind.NEW for receipt in receipts)
+        new = sum(receipt.kind is ReceiptKind.NEW for receipt in receipts)
+        self._backlog += new
+        self.recorded += new
         start = 0
         seconds: list[float] = []
         for parcel in batch:

@@ -4,21 +4,36 @@
 One method is one transaction. Sets, not singles. No SQL, cursor or connection crosses a port.
 """
 
-from collections.abc import AsyncIterable, Sequence
+from collections.abc import AsyncIterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from ackbox.model import (
+    AuditPage,
     BackupProgress,
+    Caps,
     Checkpoint,
+    Claim,
     Envelope,
     EventFilter,
     EventId,
     EventRecord,
+    EventStory,
     Order,
+    Outcome,
     Page,
     Receipt,
+    Removed,
+    ReplayKind,
+    RetentionPolicy,
+    Settlement,
+    SourcePage,
+    SourcePlace,
     Stats,
+    Walk,
+    WorkerId,
 )
 
 
@@ -60,6 +75,50 @@ class Ledger(Protocol):
         ...
 
 
+class EventQueue(Protocol):
+    """The worker side. The database is the queue; in memory is only what is being worked on."""
+
+    async def claim(
+        self,
+        worker: WorkerId,
+        *,
+        limit: int,
+        lease: timedelta,
+        caps: Caps,
+        ids: Sequence[EventId] | None = None,
+    ) -> list[Claim]:
+        """Take at most `limit` runs of what is due, or whose lease ran out, oldest due first.
+
+        - Each gets `run` + 1 and one attempt spent; taking over an ended lease adds one to
+          `unsettled`. No event is validly claimed by two at once.
+        - A suspect (see `SUSPECT`) is given alone, to a worker that holds nothing; while one is
+          due, a worker that holds something gets nothing.
+        - While several sources have something due, none gets more than `caps.share` less what it
+          holds; while one is alone, no more than `caps.alone`. In a lane only the oldest unsettled
+          event can be claimed.
+        - With `ids`, the same of these alone, whatever their source.
+        - The cost does not depend on rows that are not eligible.
+        """
+        ...
+
+    async def renew(self, claims: Sequence[Claim], *, lease: timedelta) -> AbstractSet[EventId]:
+        """Extend the leases of those claims that still hold; returns these."""
+        ...
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Mapping[EventId, Outcome]:
+        """Write each outcome where `(id, run)` still match; returns what was written there.
+
+        State and effects commit together. An outcome whose effects fail is settled as its
+        `otherwise`. When it raises, some may have been written: settling all of them again is
+        right, changes nothing that was written, and returns that too.
+        """
+        ...
+
+    async def wait(self, timeout: timedelta) -> None:
+        """Until something may be claimable, or the time-out: a hint, never a guarantee."""
+        ...
+
+
 class Reader(Protocol):
     """The reading side: http, cli, console. Never blocks the writer, never reads for long."""
 
@@ -81,8 +140,37 @@ class Reader(Protocol):
         """A page of at most `limit` events by arrival, on from `cursor` (exclusive)."""
         ...
 
+    async def events_of_source(
+        self, where: EventFilter, *, limit: int, cursor: SourcePlace | None = None
+    ) -> SourcePage:
+        """The same in the order of `where.source`, which must be given (L7): by sequence, then
+        source time, then arrival; those that lack one come behind those that have it."""
+        ...
+
+    async def story(self, event_id: EventId) -> EventStory | None:
+        """All there is to say of one event, and what it waits for."""
+        ...
+
     async def stats(self) -> Stats:
         """Counts by status, kept and not scanned, and the age of the oldest pending event."""
+        ...
+
+    async def waiting(self, now: datetime) -> int:
+        """How many events are pending and due (W7)."""
+        ...
+
+    async def audit(
+        self, *, event_id: EventId | None = None, limit: int, cursor: int | None = None
+    ) -> AuditPage:
+        """What operators did, newest first; to one event, if so asked."""
+        ...
+
+    async def held_type(self, after: tuple[str, str]) -> tuple[str, str] | None:
+        """The next `(source, event_type)` of which events are held for want of a handler."""
+        ...
+
+    async def query(self, sql: str, params: Mapping[str, object]) -> list[dict[str, Any]]:
+        """One read-only statement of a user's, as rows of named columns."""
         ...
 
     async def close(self) -> None: ...
@@ -106,6 +194,49 @@ class Upkeep(Protocol):
         """
         ...
 
+    async def recover(self) -> None:
+        """Make claimable what a dead holder of this ledger left running (W4)."""
+        ...
+
+    async def apply_schema(self, ddl: Sequence[str]) -> None:
+        """Run the users' own DDL."""
+        ...
+
+    async def replay(self, ids: Sequence[EventId], *, actor: str) -> Mapping[EventId, ReplayKind]:
+        """Give these events a new run; says what was done to each that exists (L11, F31).
+
+        - Finished: pending again, with no attempt spent. `run` stays: what an older run still has
+          to say is fenced off, and a tombstone is taken away.
+        - Waiting for a retry: due now. Held: put back. Pending otherwise, or processing: as it was.
+        - In a lane it comes behind the event that runs, and before those that arrived later.
+        - Each leaves a row in the audit, in the same commit.
+        """
+        ...
+
+    async def put_back(self, source: str, event_type: str) -> int:
+        """Make some held events of this type claimable; returns how many, 0 at the end."""
+        ...
+
+    async def bury(self, policy: RetentionPolicy, *, after: int) -> Walk:
+        """Leave tombstones for old finished events among the next rows after `after`.
+
+        Bounded in rows and time, as the next three are. What is pending or processing is never
+        touched, whatever its age. From then on `record` knows the key by row or tombstone.
+        """
+        ...
+
+    async def prune(self, policy: RetentionPolicy) -> Removed:
+        """Delete some of the events whose tombstones are old enough, if nothing touched them."""
+        ...
+
+    async def forget(self, policy: RetentionPolicy) -> int:
+        """Delete some of the tombstones that have been known long enough; returns how many."""
+        ...
+
+    async def give_back(self) -> int:
+        """Return some free space to the file system; returns how many pages, 0 at the end."""
+        ...
+
     async def close(self) -> None:
         """Finish what is queued, then let go of the ledger."""
         ...
@@ -113,3 +244,6 @@ class Upkeep(Protocol):
 
 class Store(Ledger, Upkeep, Protocol):
     """What holds the ledger of one process, seen whole."""
+
+    @property
+    def queue(self) -> EventQueue: ...

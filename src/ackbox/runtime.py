@@ -2,17 +2,27 @@
 
 import asyncio
 import random
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from enum import StrEnum
+from typing import Any
+from uuid import uuid4
 
 from msgspec import Struct
 
 from ackbox.app import App
 from ackbox.config import cautions
-from ackbox.errors import AckboxError, Stopped
+from ackbox.errors import AckboxError, HandlersStuck, Stopped
+from ackbox.handlers import Registry
 from ackbox.ingest import Ingest, Limits
-from ackbox.ports import Reader, Store, Upkeep
-from ackbox.telemetry import Observer, Started
-from ackbox.upkeep import Watch
+from ackbox.model import Release, RetentionPolicy, WorkerId
+from ackbox.ports import EventQueue, Reader, Store, Upkeep
+from ackbox.retry import RetryPolicy
+from ackbox.telemetry import Claimed, Fact, Settled, Started, to_all
+from ackbox.upkeep import Replays, Retention, Watch, put_back_held
+from ackbox.worker import Executor, Heartbeat, Rules, Worker
+
+_HANDLER_TIMEOUT = timedelta(minutes=5)
 
 
 class Phase(StrEnum):
@@ -30,7 +40,7 @@ class Health(Struct, frozen=True):
 
 
 class Runtime:
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, registry: Registry, schemas: Sequence[str]) -> None:
         self.settings = app.settings
         self.clock = app.clock
         self.observe = app.observe
@@ -43,6 +53,12 @@ class Runtime:
         self._reader: Reader | None = None
         self._ingest: Ingest | None = None
         self._watch: asyncio.Task[None] | None = None
+        self._retention: asyncio.Task[None] | None = None
+        self._holding: asyncio.Task[None] | None = None
+        self.registry = registry
+        self._schemas = schemas
+        self._worker: Worker | None = None
+        self._heartbeat: Heartbeat | None = None
 
     async def start(self) -> None:
         """Pragmas asserted and migrations verified as the store opens; then what is there is looked
@@ -51,17 +67,23 @@ class Runtime:
             self.logger.warning("caution", reason=caution)
         self._store = store = await self._app.open_store(self._fail)
         self._reader = reader = self._app.open_reader()
+        await store.apply_schema(self._schemas)
+        await store.recover()
         stats = await reader.stats()
         self._ingest = Ingest(
             store,
             self._limits(),
-            backlog=stats.pending,
+            backlog=await reader.waiting(self.clock()),
             observe=self.observe,
             uniform=random.uniform,
         )
-        watch = _watch(self._ingest, store, reader, self.observe)
+        watch = self._make_watch(self._ingest, store, reader)
         watch.measure(stats)
         self._watch = asyncio.create_task(watch.run())
+        self._retention = asyncio.create_task(self._make_retention(store).run())
+        if self.settings.worker_count:
+            self._start_worker(store.queue)
+            self._holding = asyncio.create_task(self._put_back(store, reader))
         self.phase = Phase.RUNNING
         self.observe(
             Started(
@@ -72,19 +94,30 @@ class Runtime:
             )
         )
 
+    def hurry(self) -> None:
+        """Whoever stops us will not wait for running handlers any longer."""
+        if self._worker is not None:
+            self._worker.hurry()
+
     async def stop(self) -> None:
         """Make durable what was taken, then let go of the ledger."""
         self.phase = Phase.DRAINING
+        if self._worker is not None:
+            await self._worker.stop(self.settings.shutdown_grace.total_seconds())
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
         if self._ingest is not None:
             await self._ingest.close()
-        if self._watch is not None:
-            self._watch.cancel()
-            await asyncio.gather(self._watch, return_exceptions=True)
+        await _cancel(self._watch, self._retention, self._holding)
         if self._reader is not None:
             await self._reader.close()
         if self._store is not None:
             await self._store.close()
         self.phase = Phase.STOPPED
+
+    async def read(self, sql: str, params: Mapping[str, object]) -> list[dict[str, Any]]:
+        """A user's own question to a user's own tables."""
+        return await self.reader.query(sql, params)
 
     def announce(self, url: str) -> None:
         """Where this process answers, once that is known."""
@@ -104,10 +137,20 @@ class Runtime:
         return self._reader
 
     @property
+    def queue(self) -> EventQueue:
+        if self._store is None:
+            raise Stopped(f"The inbox is {self.phase}.")
+        return self._store.queue
+
+    @property
     def upkeep(self) -> Upkeep:
         if self._store is None:
             raise Stopped(f"The inbox is {self.phase}.")
         return self._store
+
+    @property
+    def replays(self) -> Replays:
+        return Replays(self.upkeep, self.reader, clock=self.clock, observe=self.observe)
 
     def metrics(self) -> tuple[bytes, str]:
         return self._app.metrics.render(), self._app.metrics_content_type
@@ -120,14 +163,111 @@ class Runtime:
         """None when events are welcome."""
         if self.phase is not Phase.RUNNING:
             return f"The inbox is {self.phase}."
+        if self.failure is not None:
+            return str(self.failure)
         if self.ingest.failing:
             return "Events cannot be stored."
         return None if self._store is None else self._store.trouble
 
     def _fail(self, error: AckboxError) -> None:
+        """Of the store, or of the workers: the process drains and ends."""
         self.failure = error
-        self.logger.critical("the store failed", reason=str(error))
+        self.logger.critical("the inbox failed", reason=str(error))
         self.failed.set()
+
+    def _note_abandoned(self, threads: int) -> None:
+        """As many as there are workers: whatever hangs there will not come back by itself."""
+        self.logger.error("handler abandoned in its thread", abandoned=threads)
+        if threads >= self.settings.worker_count and self.failure is None:
+            self._fail(HandlersStuck(f"{threads} handlers hang in threads that cannot be ended."))
+
+    def make_executor(self) -> Executor:
+        settings = self.settings
+        policy = RetryPolicy(
+            settings.retry_base_delay,
+            settings.retry_max_delay,
+            settings.retry_strategy,
+            settings.retry_jitter,
+        )
+        return Executor(
+            backoff=lambda attempts: policy.delay(attempts, random.uniform),
+            max_attempts=settings.max_attempts,
+            timeout=_HANDLER_TIMEOUT,
+            logger=lambda claim: self.logger.bind(event_id=claim.id, request_id=claim.request_id),
+            note_abandoned=self._note_abandoned,
+        )
+
+    def _start_worker(self, queue: EventQueue) -> None:
+        settings = self.settings
+        executor = self.make_executor()
+        rules = Rules(
+            settings.worker_count,
+            settings.claim_batch_size,
+            settings.claim_timeout,
+            settings.unhandled == "hold",
+        )
+        self._worker = Worker(
+            queue,
+            self.registry,
+            executor,
+            rules,
+            worker_id=WorkerId(uuid4().hex),
+            clock=self.clock,
+            observe=to_all(self.observe, self._count_work),
+        )
+        self._heartbeat = Heartbeat(
+            queue,
+            self._worker.held,
+            lease=settings.claim_timeout,
+            lose=self._worker.lose,
+            observe=self.observe,
+        )
+        self._worker.start()
+
+    def _count_work(self, fact: Fact) -> None:
+        """What is claimed waits no longer, what is handed back waits again (W7)."""
+        if self._ingest is None:
+            return
+        match fact:
+            case Claimed(claims):
+                self._ingest.note_claimed(sum(c.attempts == 1 and not c.unsettled for c in claims))
+            case Settled(_, _, written):
+                back = [outcome for outcome in written.values() if isinstance(outcome, Release)]
+                self._ingest.note_claimed(-sum(not outcome.held for outcome in back))
+            case _:
+                pass
+
+    def _make_watch(self, ingest: Ingest, store: Store, reader: Reader) -> Watch:
+        async def recount() -> None:
+            before = ingest.recorded
+            ingest.recount(await reader.waiting(self.clock()), before)
+
+        return Watch(
+            store,
+            reader,
+            observe=self.observe,
+            door=ingest,
+            recount=recount,
+        )
+
+    async def _put_back(self, store: Store, reader: Reader) -> None:
+        def handles(source: str, event_type: str) -> bool:
+            """Unless they are to be held, also those that no handler takes: they complete."""
+            holding = self.settings.unhandled == "hold"
+            return not holding or self.registry.find(source, event_type) is not None
+
+        await put_back_held(store, reader, handles, observe=self.observe)
+
+    def _make_retention(self, store: Store) -> Retention:
+        return Retention(
+            store,
+            RetentionPolicy(
+                keep=timedelta(days=self.settings.retention_days),
+                remember=timedelta(days=self.settings.dedupe_days),
+            ),
+            interval=timedelta(hours=self.settings.cleanup_interval_hours),
+            observe=self.observe,
+        )
 
     def _limits(self) -> Limits:
         return Limits(
@@ -138,12 +278,8 @@ class Runtime:
         )
 
 
-def _watch(ingest: Ingest, store: Store, reader: Reader, observe: Observer) -> Watch:
-    return Watch(
-        store,
-        reader,
-        observe=observe,
-        buffered=lambda: ingest.buffered,
-        failing=lambda: ingest.failing,
-        note_writable=ingest.note_writable,
-    )
+async def _cancel(*tasks: asyncio.Task[None] | None) -> None:
+    started = [task for task in tasks if task is not None]
+    for task in started:
+        task.cancel()
+    await asyncio.gather(*started, return_exceptions=True)

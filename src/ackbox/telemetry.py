@@ -4,11 +4,11 @@ Nothing here knows of logs or Prometheus. Facts about events come a batch at a t
 costs one call a commit, not one an event.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from ackbox.model import Envelope, Receipt, Stats
+from ackbox.model import Claim, Envelope, EventId, Outcome, Receipt, Stats
 
 
 class Started(Struct, frozen=True):
@@ -67,6 +67,60 @@ class StoreRecovered(Struct, frozen=True):
     """New events can be recorded again."""
 
 
+class Claimed(Struct, frozen=True):
+    """A worker took these runs, each so many seconds after it could first have been run."""
+
+    claims: Sequence[Claim]
+    waited: Sequence[float]
+
+
+class Settled(Struct, frozen=True):
+    """The ends of these runs, after so many seconds each; `written` is what was stored for those
+    whose claim still held."""
+
+    claims: Sequence[Claim]
+    seconds: Sequence[float]
+    written: Mapping[EventId, Outcome]
+
+
+class WorkerTrouble(Struct, frozen=True):
+    """A claim, renewal or settlement did not reach the store; it is tried again."""
+
+    doing: str
+    error: str
+
+
+class LoopBlocked(Struct, frozen=True):
+    """The event loop did not answer: `where` names what it was doing."""
+
+    where: str
+
+
+class Pruned(Struct, frozen=True):
+    """Retention: so many events got a tombstone, so many were deleted, so many tombstones went,
+    and so many pages were given back to the file system."""
+
+    buried: int
+    deleted: int
+    forgotten: int
+    pages: int
+    seconds: float
+
+
+class PruneFailed(Struct, frozen=True):
+    """Retention could not do its work; it is tried again."""
+
+    error: str
+
+
+class Replayed(Struct, frozen=True):
+    """An operator asked to replay so many events; `moved` of them got a new run."""
+
+    actor: str
+    events: int
+    moved: int
+
+
 class Measured(Struct, frozen=True):
     """A look at the gauges, about once a second."""
 
@@ -91,6 +145,13 @@ Fact = (
     | Checkpointed
     | StoreTrouble
     | StoreRecovered
+    | Claimed
+    | Settled
+    | WorkerTrouble
+    | LoopBlocked
+    | Pruned
+    | PruneFailed
+    | Replayed
     | Measured
     | Answered
 )

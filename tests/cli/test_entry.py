@@ -54,7 +54,7 @@ def test_every_command_and_option_says_what_it_is_for() -> None:
         for parameter in command.params
         if not parameter.help
     ]
-    assert len(list(commands())) == 10
+    assert len(list(commands())) == 13
     assert silent == []
 
 

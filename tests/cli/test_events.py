@@ -11,9 +11,10 @@ import apsw
 import pytest
 
 from ackbox.cli.moments import parse_moment, show_age
-from ackbox.stores.sqlite import reader
+from ackbox.stores.sqlite import pages
 from support.cli import COMMAND, Cli, Done, Ledger, environment, run
 from support.events import NOON, envelope, envelopes
+from support.seeding import States, seed
 from support.server import running
 
 TEN = [
@@ -132,7 +133,7 @@ def test_a_rare_type_is_found_behind_many_short_pages(
     cli: Cli, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger([envelope("rare", event_type="rare"), *envelopes(40)])
-    monkeypatch.setattr(reader, "_WINDOW", 5)
+    monkeypatch.setattr(pages, "WINDOW", 5)
     assert keys(cli("events", "list", "--json", "--type", "rare")) == ["rare"]
 
 
@@ -348,3 +349,32 @@ def test_an_argument_that_is_no_text_is_one_line(tmp_path: Path, ledger: Ledger)
     ledger([])
     done = run("events", "show", os.fsdecode(b"a\xff"), folder=tmp_path)
     assert "surrogate" in done.line
+
+
+# L11, L7
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        (["--outcome", "held"], ["held"]),
+        (["--error", "boom", "--status", "failed"], ["failed"]),
+        (["--lane", "customer-1", "--order", "oldest"], ["head", "behind"]),
+        (["--order", "source", "--source", "shop"], ["completed"]),
+        (["--order", "source", "--source", "webhooks", "--limit", "2"], ["pending", "retrying"]),
+    ],
+)
+def test_an_operators_filters_and_the_order_of_a_source(
+    cli: Cli, tmp_path: Path, options: list[str], found: list[str]
+) -> None:
+    seed(tmp_path / "ackbox.db", States().seed)
+    assert keys(cli("events", "list", "--json", *options)) == found
+
+
+# L7
+def test_the_order_of_a_source_goes_on_from_its_cursor(cli: Cli, tmp_path: Path) -> None:
+    seed(tmp_path / "ackbox.db", States().seed)
+    order = ["events", "list", "--json", "--order", "source", "--source", "webhooks"]
+    first = cli(*order, "--limit", "2")
+    rest = cli(*order, "--cursor", json.loads(first.out)["next"])
+    assert len(keys(first) + keys(rest)) == 7
+    assert cli(*order, "--cursor", "7,8").code == 2
+    assert cli("events", "list", "--order", "source").code == 2

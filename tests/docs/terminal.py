@@ -1,7 +1,11 @@
-"""A reader who types what a page says, in an empty folder: `make run` serves, all else is `sh`."""
+"""A reader who types what a page says, in an empty folder: `make run` and uvicorn serve until the
+next of them, or the end; all else is `sh`."""
 
 import json
 import os
+import re
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -14,6 +18,11 @@ from support.polling import eventually
 BIN = Path(sys.executable).parent
 STAND_IN = Path(__file__).with_name("curl.py")
 PRINTED_ADDRESS = "localhost:8000"
+SERVING = re.compile(
+    r"(?P<settings>([A-Z_]+=\S+ )*)"
+    r"(make run( ARGS=(?P<inbox>\S+))?|\.venv/bin/uvicorn (?P<app>\S+) --port 8000)"
+)
+_QUIET = {"PYTEST_ADDOPTS": "-p no:cacheprovider", "PYTHONDONTWRITEBYTECODE": "1"}
 _PASSED_ON = ("PATH", "HOME", "LANG", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG")
 
 
@@ -26,8 +35,8 @@ class Terminal:
 
     def type(self, block: str) -> str:
         """What it prints. A command that fails fails the test."""
-        if block.strip() == "make run":
-            self._serve()
+        if serving := SERVING.fullmatch(block.strip()):
+            self._serve(serving)
             return ""
         done = subprocess.run(
             ["sh", "-ec", self._with_address(block)],
@@ -55,18 +64,42 @@ class Terminal:
             return block
         return block.replace(PRINTED_ADDRESS, self._address)
 
-    def _serve(self) -> None:
-        """As `make run` does, on a port that is free."""
+    def _serve(self, said: re.Match[str]) -> None:
+        """On a port that is free, after Ctrl-C for the one before."""
+        self._interrupt()
+        settings = dict(pair.split("=", 1) for pair in said["settings"].split())
+        if said["app"] is None:
+            ours = [str(BIN / "ackbox"), "serve", *filter(None, [said["inbox"]])]
+            server = self._start(ours, {**settings, "PORT": "0"})
+            self._address = eventually(lambda: self._announced(server), within=20)
+        else:
+            port = free_port()
+            server = self._start([str(BIN / "uvicorn"), said["app"], "--port", port], settings)
+            eventually(lambda: self._answers(server, port), within=20)
+            self._address = f"localhost:{port}"
+
+    def _start(self, command: list[str], settings: dict[str, str]) -> "subprocess.Popen[bytes]":
         with (self._folder / "server.log").open("ab") as log:
             server = subprocess.Popen(
-                [str(BIN / "ackbox"), "serve"],
+                command,
                 cwd=self._folder,
-                env={**self._environment, "PORT": "0"},
+                env={**self._environment, **settings},
                 stdout=log,
                 stderr=log,
             )
         self._servers.append(server)
-        self._address = eventually(lambda: self._announced(server), within=20)
+        return server
+
+    def _interrupt(self) -> None:
+        for server in self._servers:
+            if server.poll() is None:
+                server.send_signal(signal.SIGINT)
+                assert server.wait(30) == 0, self._log()
+
+    def _answers(self, server: "subprocess.Popen[bytes]", port: str) -> bool:
+        assert server.poll() is None, self._log()
+        with socket.socket() as probe:
+            return probe.connect_ex(("localhost", int(port))) == 0
 
     def _announced(self, server: "subprocess.Popen[bytes]") -> str:
         assert server.poll() is None, self._log()
@@ -82,6 +115,12 @@ class Terminal:
         return log.read_text() if log.exists() else ""
 
 
+def free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        return str(probe.getsockname()[1])
+
+
 def _environment(folder: Path) -> Mapping[str, str]:
     """With `.venv` and `docs` where a checkout has them, no settings, and curl on every machine."""
     (folder / ".venv").symlink_to(BIN.parent)
@@ -89,7 +128,7 @@ def _environment(folder: Path) -> Mapping[str, str]:
     passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     if which("curl") is None:
         passed["PATH"] = f"{_install_stand_in(folder / '.bin')}:{passed['PATH']}"
-    return {**passed, "NO_PROXY": "*", "LOG_FORMAT": "json", "TMPDIR": str(folder)}
+    return {**passed, "NO_PROXY": "*", "LOG_FORMAT": "json", "TMPDIR": str(folder), **_QUIET}
 
 
 def _install_stand_in(folder: Path) -> Path:

@@ -1,6 +1,7 @@
 """What a page tells its reader to type does what the page says."""
 
 import re
+import time
 from collections.abc import Iterator
 from doctest import ELLIPSIS, NORMALIZE_WHITESPACE, OutputChecker
 from pathlib import Path
@@ -11,7 +12,8 @@ from docs.damage import EVENTS, make_damaged_ledger
 from docs.pages import PAGES, ROOT, Block, blocks, name_of
 from docs.terminal import Terminal
 
-RUNNABLE = [page for page in PAGES if any(block.info == "sh run" for block in blocks(page))]
+TYPED, UNTIL_SHOWN = "sh run", "sh run again"
+RUNNABLE = [page for page in PAGES if any(block.info == TYPED for block in blocks(page))]
 RECOVER = ROOT / "docs" / "how-to" / "recover.md"
 ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
@@ -31,8 +33,10 @@ def test_a_page_works_as_printed(page: Path, terminal: Terminal, tmp_path: Path)
     for block, expected in with_expected(page):
         if name := named_file(block):
             terminal.save(name, block.text)
-        elif block.info == "sh run":
+        elif block.info == TYPED:
             assert_shown(expected, terminal.type(block.text))
+        elif block.info == UNTIL_SHOWN:
+            type_until_shown(terminal, block, expected)
 
 
 # F16
@@ -68,12 +72,22 @@ def named_file(block: Block) -> str | None:
     return found[1] if found else None
 
 
-def assert_shown(expected: str | None, output: str) -> None:
-    if expected is None:
-        return
-    want, got = (neutral(text) for text in (expected, output))
+def type_until_shown(terminal: Terminal, block: Block, expected: str | None) -> None:
+    """For what happens by itself, soon: the reader looks until it has."""
+    end = time.monotonic() + 20
+    while not is_shown(expected, output := terminal.type(block.text)):
+        assert time.monotonic() < end, f"expected\n{expected}\ncame\n{output}"
+
+
+def is_shown(expected: str | None, output: str) -> bool:
     flags = ELLIPSIS | NORMALIZE_WHITESPACE
-    assert OutputChecker().check_output(want, got, flags), f"expected\n{want}\ncame\n{got}"
+    return expected is None or OutputChecker().check_output(
+        neutral(expected), neutral(output), flags
+    )
+
+
+def assert_shown(expected: str | None, output: str) -> None:
+    assert is_shown(expected, output), f"expected\n{expected}\ncame\n{output}"
 
 
 def neutral(text: str) -> str:

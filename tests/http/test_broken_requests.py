@@ -172,3 +172,12 @@ def test_connect_is_refused(server: Server) -> None:
 
 def fill(template: bytes) -> bytes:
     return template.replace(b"%(key)s", new_key().encode())
+
+
+def test_what_stands_behind_the_body_is_no_header(server: Server) -> None:  # F52
+    trailers = b"Idempotency-Key: other\r\nX-Request-ID: sneaked\r\nContent-Encoding: gzip\r\n"
+    data = chunks_as(b"42\r\n" + GOOD + b"\r\n0\r\n" + trailers + b"\r\n")
+
+    answer = exchange(server.port, fill(data))
+    assert answer.status in (200, 202)
+    assert answer.headers["x-request-id"] != "sneaked"

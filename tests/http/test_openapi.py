@@ -41,6 +41,13 @@ def test_the_document_names_every_route_and_nothing_else(server: Server) -> None
         ("/ready", "get"),
         ("/metrics", "get"),
         ("/api/backup", "post"),
+        ("/api/events", "get"),
+        ("/api/events/{event_id}", "get"),
+        ("/api/events/{event_id}/payload", "get"),
+        ("/api/events/{event_id}/replay", "post"),
+        ("/api/events/replay", "post"),
+        ("/api/stats", "get"),
+        ("/api/audit", "get"),
     }
     for path, methods in document["paths"].items():
         for method in methods:

@@ -153,6 +153,25 @@ def test_a_header_without_end_is_431(server: Server) -> None:
         assert_problem(wire.read(), 431, connection="close")
 
 
+@pytest.mark.parametrize("endless", [b"0\r\nX: ", b"0\r\nX", b"2;", b"0"])
+def test_what_is_no_body_between_and_behind_chunks_is_bounded_too(  # F40, F52
+    server: Server, endless: bytes
+) -> None:
+    head = b"POST /webhooks HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with Wire(server.port, timeout=5) as wire:
+        wire.send(head + b"2\r\n{}\r\n" + endless)
+        for _ in range(100):
+            wire.send_all_it_takes((b"0" if endless == b"0" else b"a") * 5000)
+        assert wire.read().status in (400, 431)
+
+
+def test_a_body_in_chunks_of_a_byte_is_taken(server: Server) -> None:
+    body = posted(payload="x" * 60_000)
+    data = chunked("POST", "/webhooks", [body[n : n + 1] for n in range(len(body))])
+
+    assert exchange(server.port, data).status == 202
+
+
 def test_20_mb_of_headers_are_431_and_not_kept(server: Server) -> None:
     server.forget_peak()
     before = server.peak_bytes()

@@ -20,9 +20,8 @@ PAGE = 4096
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
-    """Every file, save the lock, which is taken before anything is looked at, and the reserve."""
-    ours = {".lock", ".reserve"}
-    return {f.name: f.read_bytes() for f in folder.iterdir() if f.suffix not in ours}
+    """Every file, save the lock, which is taken before anything is looked at."""
+    return {f.name: f.read_bytes() for f in folder.iterdir() if f.suffix != ".lock"}
 
 
 async def fill(path: Path, count: int = 600) -> None:
@@ -228,7 +227,7 @@ async def test_a_draft_left_by_a_crash_is_replaced(path: Path) -> None:
     store = await open_sqlite(path)
     await store.record([envelope()])
     await store.close()
-    assert sorted(snapshot(path.parent)) == ["ledger.db"]
+    assert sorted(snapshot(path.parent)) == ["ledger.db", "ledger.db.reserve"]
 
 
 async def test_a_ledger_that_cannot_be_built_leaves_nothing(
@@ -259,9 +258,9 @@ async def test_the_check_at_start_has_a_budget(path: Path, monkeypatch: pytest.M
     assert len(keys(path)) == 3000
 
 
-async def test_a_clean_close_leaves_one_file_and_a_restart_needs_no_other(path: Path) -> None:
+async def test_a_clean_close_leaves_no_log_and_a_restart_needs_no_other(path: Path) -> None:
     await fill(path)  # W12
-    assert sorted(snapshot(path.parent)) == ["ledger.db"]
+    assert sorted(snapshot(path.parent)) == ["ledger.db", "ledger.db.reserve"]
     assert len(keys(path)) == 600
 
 
@@ -269,3 +268,11 @@ async def test_opening_and_closing_leaks_no_file_descriptor(path: Path) -> None:
     for _ in range(3):
         await fill(path, 10)
     assert open_files(path.parent) == []
+
+
+async def test_a_ledger_with_two_names_is_refused(path: Path) -> None:
+    """Each name has its own lock and its own log, so each would have a writer."""
+    await fill(path, 1)
+    path.with_name("other.db").hardlink_to(path)
+    with pytest.raises(StoreError, match="hard links"):
+        await open_sqlite(path)

@@ -11,7 +11,7 @@ from typing import Any
 import apsw
 import pytest
 
-from ackbox.model import EventFilter, EventId, Order, Status
+from ackbox.model import EventFilter, EventId, Order, RetentionPolicy, Status
 from ackbox.stores.sql import load_blocks
 from ackbox.stores.sqlite import reader as reader_module
 from ackbox.stores.sqlite.connections import open_reader
@@ -26,13 +26,14 @@ BLOCKS = load_blocks("ackbox.stores.sqlite")
 
 UNBOUNDED = {
     "recount": "counts every row: `ackbox doctor --deep` only",
+    "end_leases": "touches what was running when a process died: no more than its workers held",
 }
 SCANS = {  # the one scan each of these may do: it ends after the first row, or has four rows
     "newest_created": "SCAN events",
     "oldest_pending": "SCAN events USING INDEX events_pending",
     "tallies": "SCAN tallies",
 }
-TABLES = "events|checkpoints|tallies|heartbeat"
+TABLES = "events|checkpoints|tallies|heartbeat|tombstones|audit"
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +85,20 @@ def test_the_claim_and_clean_up_have_their_partial_indexes(schema: apsw.Connecti
     for status in (Status.PENDING, Status.PROCESSING, Status.FAILED):
         sql = f"SELECT ledger_id FROM events WHERE status = '{status}' ORDER BY ledger_id LIMIT 9"
         assert plan(schema, sql) == [f"SCAN events USING COVERING INDEX events_{status}"]
+
+
+# L7
+def test_a_place_in_the_order_of_a_source_is_found_by_its_index(schema: apsw.Connection) -> None:
+    lines = [line for line in plan(schema, BLOCKS["events_of_source"]) if "source_order" in line]
+    assert len(lines) == 3
+    assert all(line.startswith("SEARCH events USING INDEX events_source_order") for line in lines)
+    assert not any("TEMP B-TREE" in line for line in lines)
+
+
+def test_what_is_ripe_or_forgotten_is_found_by_its_age(schema: apsw.Connection) -> None:  # F36
+    (ripe,) = [line for line in plan(schema, BLOCKS["ripe"]) if "SEARCH tombstones" in line]
+    assert "tombstones_open" in ripe
+    assert any("tombstones_closed" in line for line in plan(schema, BLOCKS["forget"]))
 
 
 class Steps(Counter[str]):
@@ -165,6 +180,29 @@ def listing(where: EventFilter, order: Order) -> Callable[..., Awaitable[None]]:
     return read
 
 
+POLICY = RetentionPolicy(keep=timedelta(days=1), remember=timedelta(days=1))
+
+
+async def walk_retention(store: SqliteStore, reader: SqliteReader) -> None:
+    assert (await store.bury(POLICY, after=5000)).next is not None
+    await store.prune(POLICY)
+    await store.forget(POLICY)
+
+
+async def replay_some(store: SqliteStore, reader: SqliteReader) -> None:
+    await store.replay([EventId(f"{n:036}") for n in range(1, 50)], actor="tester")
+
+
+async def tell_a_story(store: SqliteStore, reader: SqliteReader) -> None:
+    assert await reader.story(EventId(f"{7:036}")) is not None
+    assert await reader.held_type(("", "")) is None
+    await reader.audit(limit=10)
+
+
+async def list_a_source(store: SqliteStore, reader: SqliteReader) -> None:
+    await reader.events_of_source(EventFilter(source="webhooks"), limit=50)
+
+
 LISTS = [
     listing(where, order)
     for order in Order
@@ -175,7 +213,10 @@ LISTS = [
         EventFilter(since=NOON + timedelta(days=9)),
     ]
 ]
-WORK = [record_one, record_many, record_known, look_up, stats, *LISTS]
+WORK = [
+    *[record_one, record_many, record_known, look_up, stats],
+    *[tell_a_story, list_a_source, *LISTS, walk_retention, replay_some],
+]
 
 
 async def test_no_work_takes_longer_on_a_grown_ledger(

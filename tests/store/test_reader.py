@@ -10,6 +10,7 @@ import pytest
 from ackbox.errors import LedgerCorrupt, Unavailable
 from ackbox.model import EventFilter, EventRecord, Order
 from ackbox.stores.sqlite import connections
+from ackbox.stores.sqlite import pages as pages_module
 from ackbox.stores.sqlite import reader as reader_module
 from ackbox.stores.sqlite.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore
@@ -35,12 +36,12 @@ async def test_an_event_pruned_while_its_page_is_read_ends_no_listing(
 ) -> None:
     """A page is two statements: which events, then what they are. Retention may come between."""
     await store.record(envelopes(20))
-    by_id = reader._by_id
+    records = pages_module.records
 
     def lose_the_last(run: Any, ids: list[str]) -> list[EventRecord]:
-        return by_id(run, ids[:-1])
+        return records(run, ids[:-1])
 
-    monkeypatch.setattr(reader, "_by_id", lose_the_last)
+    monkeypatch.setattr(pages_module, "records", lose_the_last)
     where = EventFilter(source="webhooks")
     first = await reader.events(where, order=order, limit=5)
     assert len(first.items) == 4
@@ -55,7 +56,7 @@ async def test_an_event_pruned_while_its_page_is_read_ends_no_listing(
 async def test_a_rare_filter_looks_at_few_rows_a_page_and_still_finds_all(
     store: SqliteStore, reader: SqliteReader, monkeypatch: pytest.MonkeyPatch, order: Order
 ) -> None:  # L13: short pages with a `next`, never a long read
-    monkeypatch.setattr(reader_module, "_WINDOW", 10)
+    monkeypatch.setattr(pages_module, "WINDOW", 10)
     rare = [envelope(f"rare-{n}", event_type="rare") for n in range(3)]
     for one in rare:
         await store.record([*envelopes(25, prefix=one.idempotency_key + "-usual"), one])

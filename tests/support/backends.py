@@ -13,6 +13,7 @@ from ackbox.ports import Reader, Store
 from ackbox.stores.sqlite.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore, open_store
 from ackbox.telemetry import Observer, to_nobody
+from support.clock import HandMoved
 from support.events import noon
 
 Row = dict[str, Any]
@@ -20,6 +21,8 @@ Row = dict[str, Any]
 
 class Backend(Protocol):
     """A ledger of its own for one test, and what no port offers yet but a test must see or do."""
+
+    clock: HandMoved
 
     @property
     def store(self) -> Store: ...
@@ -58,9 +61,10 @@ class SqliteBackend:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "ledger.db"
+        self.clock = HandMoved()
 
     async def open(self) -> None:
-        self.store = await open_sqlite(self.path)
+        self.store = await open_sqlite(self.path, clock=self.clock)
         self.reader = SqliteReader(self.path)
 
     async def close(self) -> None:
@@ -69,18 +73,13 @@ class SqliteBackend:
 
     async def move(self, event_id: EventId, status: Status) -> None:
         def operation(connection: apsw.Connection) -> None:
-            was = connection.execute("SELECT status FROM events WHERE id = ?", (event_id,)).get
             connection.execute("UPDATE events SET status = ? WHERE id = ?", (status, event_id))
-            _tally(connection, was, -1)
-            _tally(connection, status, +1)
 
         await self.store._writer.submit(operation)
 
     async def remove(self, event_id: EventId) -> None:
         def operation(connection: apsw.Connection) -> None:
-            was = connection.execute("SELECT status FROM events WHERE id = ?", (event_id,)).get
             connection.execute("DELETE FROM events WHERE id = ?", (event_id,))
-            _tally(connection, was, -1)
 
         await self.store._writer.submit(operation)
 
@@ -119,7 +118,3 @@ def all_rows(connection: apsw.Connection) -> list[Row]:
     columns = [name for (name,) in names]
     rows = connection.execute("SELECT * FROM events ORDER BY ledger_id")
     return [dict(zip(columns, row, strict=True)) for row in rows]
-
-
-def _tally(connection: apsw.Connection, status: object, change: int) -> None:
-    connection.execute("UPDATE tallies SET events = events + ? WHERE status = ?", (change, status))

@@ -17,7 +17,7 @@ from support.wire import Answer, exchange, request
 
 TESTS = Path(__file__).parents[1]
 _PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG")
-WATCHFUL = {"ackbox.upkeep:_SECONDS": 0.05}
+WATCHFUL = {"ackbox.upkeep.watch:_SECONDS": 0.05}
 """Gauges are read, and a store in trouble is looked at, more often than once a second."""
 _QUIET = {"PORT": "0", "LOG_FORMAT": "json", "WORKER_COUNT": "0"}
 

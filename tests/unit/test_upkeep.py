@@ -47,20 +47,27 @@ class Scene:
         self.store = ScriptedStore()
         self.facts = Facts()
         self.failing = False
+        self.recounted = 0
         self.slept: list[float] = []
         store: Any = self.store
         self.watch = Watch(
             store,
             store,
             observe=self.facts,
-            buffered=lambda: (5, 600),
-            failing=lambda: self.failing,
-            note_writable=self._note_writable,
+            door=self,
+            recount=self._recount,
             sleep=self._sleep,
         )
 
-    def _note_writable(self) -> None:
+    @property
+    def buffered(self) -> tuple[int, int]:
+        return 5, 600
+
+    def note_writable(self) -> None:
         self.failing = False
+
+    async def _recount(self) -> None:
+        self.recounted += 1
 
     async def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -73,6 +80,7 @@ async def test_a_look_measures_and_minds_the_disk() -> None:  # W15, F9
     await scene.watch.look()
     assert scene.facts == [Measured(STATS, 5, 600)]
     assert (scene.store.looks, scene.store.proofs) == (1, 0)
+    assert scene.recounted == 1  # W7
 
 
 async def test_a_failure_ends_when_a_write_is_proven_and_no_sooner() -> None:  # L9

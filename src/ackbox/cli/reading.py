@@ -1,14 +1,55 @@
 """Reading the ledger for a command: pages put together, and events found by what people type."""
 
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import datetime
+from typing import Any, TypeVar
 from uuid import UUID
 
+from msgspec.structs import asdict
+
+from ackbox.app import open_ledger_to_read
+from ackbox.config import load_from_process
 from ackbox.errors import CommandFailed
-from ackbox.model import EventFilter, EventId, EventRecord, Order, Page, check_name
+from ackbox.model import (
+    EventFilter,
+    EventId,
+    EventRecord,
+    EventStory,
+    Order,
+    Page,
+    SourcePage,
+    SourcePlace,
+    check_name,
+    to_text,
+)
 from ackbox.ports import Reader
+
+T = TypeVar("T")
 
 _PAGE = 500
 _SHOWN = 5
 _SHORTEST_PREFIX = 8
+
+
+def reading(work: Callable[[Reader], Coroutine[Any, Any, T]]) -> T:
+    """Read the ledger that the settings name, whether or not its server runs."""
+    reader = open_ledger_to_read(load_from_process())
+
+    async def run() -> T:
+        try:
+            return await work(reader)
+        finally:
+            await reader.close()
+
+    return asyncio.run(run())
+
+
+def as_builtins(event: EventRecord) -> dict[str, Any]:
+    return {
+        name: to_text(value) if isinstance(value, datetime) else value
+        for name, value in asdict(event).items()
+    }
 
 
 async def collect(
@@ -29,6 +70,20 @@ async def collect(
     return Page(items[:limit], items[limit - 1].ledger_id)
 
 
+async def collect_of_source(
+    reader: Reader, where: EventFilter, *, limit: int, cursor: SourcePlace | None
+) -> SourcePage:
+    """The same in the order of the source."""
+    items: list[EventRecord] = []
+    while True:
+        wanted = min(limit - len(items), _PAGE)
+        page = await reader.events_of_source(where, limit=wanted, cursor=cursor)
+        items += page.items
+        cursor = page.next
+        if cursor is None or len(items) == limit:
+            return SourcePage(items, cursor)
+
+
 async def find(reader: Reader, wanted: str, source: str) -> EventRecord:
     """By id, by key in this source, or by the beginning of an id."""
     check_name("ID_OR_KEY", wanted)
@@ -41,6 +96,26 @@ async def find(reader: Reader, wanted: str, source: str) -> EventRecord:
             f"No event has the id {wanted}, nor, in source {source}, the key {wanted}."
         )
     return event
+
+
+async def find_payload(reader: Reader, wanted: str, source: str) -> bytes:
+    event = await find(reader, wanted, source)
+    if (content := await reader.payload(event.id)) is None:
+        raise CommandFailed(f"The event {event.id} was removed just now.")
+    return content
+
+
+async def find_story(reader: Reader, wanted: str, source: str) -> EventStory:
+    event = await find(reader, wanted, source)
+    if (story := await reader.story(event.id)) is None:
+        raise CommandFailed(f"The event {event.id} was removed just now.")
+    return story
+
+
+async def find_ids(reader: Reader, wanted: list[str], source: str) -> list[EventId]:
+    """Each once, however often it is named."""
+    found = [(await find(reader, one, source)).id for one in wanted]
+    return list(dict.fromkeys(found))
 
 
 async def _find_by_prefix(reader: Reader, prefix: str) -> EventRecord | None:

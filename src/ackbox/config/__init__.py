@@ -3,7 +3,6 @@
 The only part of ackbox that reads the environment or a settings file. Whatever is wrong there is
 an `errors.SettingError` of one line that names the variable, the value and what is allowed.
 
-    quantities   durations and sizes, as text and back
     allowed      what a value may be
     settings     every setting, its default and its range
     files        the TOML file
@@ -15,8 +14,8 @@ an `errors.SettingError` of one line that names the variable, the value and what
 
 from ackbox.config.loading import load, load_from_process
 from ackbox.config.origins import SettingOrigin, explain, explain_process
-from ackbox.config.quantities import parse_duration, parse_size, show_duration, show_size
 from ackbox.config.settings import Settings, cautions, choose_log_format
+from ackbox.quantities import parse_duration, parse_size, show_duration, show_size
 
 __all__ = [
     "SettingOrigin",

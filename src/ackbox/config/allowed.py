@@ -14,7 +14,7 @@ from typing import TypeVar, get_args
 from pydantic import BeforeValidator, SecretStr
 
 from ackbox.config.addresses import is_address
-from ackbox.config.quantities import parse_duration, parse_size
+from ackbox.quantities import parse_duration, parse_size
 
 # A last label that is a number would be read as an address by the resolver: `0` is 0.0.0.0.
 _HOST_NAME = re.compile(r"(?:[A-Za-z0-9_-]+\.)*(?!(?:[0-9]+|0[xX][0-9A-Fa-f]*)$)[A-Za-z0-9_-]+")

@@ -6,8 +6,8 @@ from typing import get_args
 from pydantic import SecretStr
 
 from ackbox.config.addresses import show_address
-from ackbox.config.quantities import show_duration, show_size
 from ackbox.config.settings import Settings
+from ackbox.quantities import show_duration, show_size
 
 _LONGEST_SHOWN = 80
 

@@ -13,16 +13,33 @@ from typing import Any, TextIO
 import msgspec
 import structlog
 
-from ackbox.model import Envelope, Receipt, ReceiptKind, Status
+from ackbox.model import (
+    Again,
+    Buried,
+    Claim,
+    Done,
+    Envelope,
+    Outcome,
+    Receipt,
+    ReceiptKind,
+    Release,
+    Status,
+)
 from ackbox.telemetry import (
-    Answered,
     Checkpointed,
+    Claimed,
     Fact,
+    LoopBlocked,
+    Pruned,
+    PruneFailed,
     Recorded,
     RecordFailed,
+    Replayed,
+    Settled,
     Started,
     StoreRecovered,
     StoreTrouble,
+    WorkerTrouble,
 )
 
 Logger = structlog.typing.FilteringBoundLogger
@@ -52,6 +69,20 @@ def set_up_logging(level: str, log_format: str, stream: TextIO = sys.stderr) -> 
     return logger
 
 
+def guest_logger(level: str) -> Logger:
+    """For an inbox inside somebody else's app: lines go to the logger `ackbox` of the standard
+    library, and that app decides what becomes of them. Nothing of the process is set up."""
+    host = logging.getLogger("ackbox")
+    most = max(logging.getLevelNamesMapping()[level], host.getEffectiveLevel())
+    logger: Logger = structlog.wrap_logger(
+        host,
+        processors=[_for_the_host],
+        wrapper_class=structlog.make_filtering_bound_logger(most),
+        cache_logger_on_first_use=True,
+    )
+    return logger
+
+
 class LogObserver:
     """Says what happened; a failure that lasts is said once a minute, not once a batch (F9)."""
 
@@ -60,33 +91,94 @@ class LogObserver:
         self._clock = clock
         self._events_wanted = logger.is_enabled_for(logging.INFO)
         self._quiet_until = 0.0
+        self._lines: dict[type, Callable[[Any], None]] = {
+            Recorded: self._say_recorded,
+            RecordFailed: self._say_failed,
+            Started: self._say_started,
+            StoreTrouble: self._say_trouble,
+            StoreRecovered: self._say_recovered,
+            Checkpointed: self._say_log_size,
+            Claimed: self._say_claimed,
+            Settled: self._say_settled,
+            WorkerTrouble: self._say_worker_trouble,
+            LoopBlocked: self._say_blocked,
+            Pruned: self._say_pruned,
+            PruneFailed: self._say_prune_failed,
+            Replayed: self._say_replayed,
+        }
 
     def observe(self, fact: Fact) -> None:
-        if isinstance(fact, Answered):
-            return
-        match fact:
-            case Recorded():
-                if self._events_wanted:
-                    for envelope, receipt in zip(fact.envelopes, fact.receipts, strict=True):
-                        self._say_received(envelope, receipt)
-            case RecordFailed():
-                self._say_failed(fact)
-            case Started():
-                self._say_started(fact)
-            case _:
-                self._observe_store(fact)
+        if (say := self._lines.get(type(fact))) is not None:
+            say(fact)
 
-    def _observe_store(self, fact: Fact) -> None:
-        match fact:
-            case StoreTrouble(reason):
-                self._logger.error("store in trouble", reason=reason)
-            case StoreRecovered():
-                self._quiet_until = 0.0
-                self._logger.warning("store recovered")
-            case Checkpointed(_, pages, copied) if pages > _ALARMING_WAL_PAGES:
-                self._logger.warning("write-ahead log is large", pages=pages, copied=copied)
-            case _:
-                pass
+    def _say_recorded(self, fact: Recorded) -> None:
+        if self._events_wanted:
+            for envelope, receipt in zip(fact.envelopes, fact.receipts, strict=True):
+                self._say_received(envelope, receipt)
+
+    def _say_claimed(self, fact: Claimed) -> None:
+        if self._events_wanted:
+            for claim in fact.claims:
+                self._logger.info("event started", **_run(claim))
+
+    def _say_settled(self, fact: Settled) -> None:
+        for claim in fact.claims:
+            outcome = fact.written.get(claim.id)
+            if outcome is None:
+                self._logger.warning("event result fenced off", **_run(claim))
+            elif self._events_wanted or isinstance(outcome, Buried):
+                self._say_outcome(claim, outcome)
+
+    def _say_outcome(self, claim: Claim, outcome: Outcome) -> None:
+        about = _run(claim)
+        match outcome:
+            case Done(name):
+                self._logger.info("event completed", outcome=name, **about)
+            case Again(failure, delay):
+                seconds = round(delay.total_seconds(), 3)
+                self._logger.info(
+                    "event retry scheduled", error_code=failure.code, seconds=seconds, **about
+                )
+            case Buried(failure):
+                self._logger.error("event failed", error_code=failure.code, **about)
+            case Release():
+                self._logger.info("event handed back", **about)
+
+    def _say_trouble(self, fact: StoreTrouble) -> None:
+        self._logger.error("store in trouble", reason=fact.reason)
+
+    def _say_recovered(self, fact: StoreRecovered) -> None:
+        self._quiet_until = 0.0
+        self._logger.warning("store recovered")
+
+    def _say_log_size(self, fact: Checkpointed) -> None:
+        if fact.wal_pages > _ALARMING_WAL_PAGES:
+            self._logger.warning(
+                "write-ahead log is large", pages=fact.wal_pages, copied=fact.copied_pages
+            )
+
+    def _say_worker_trouble(self, fact: WorkerTrouble) -> None:
+        self._logger.warning("worker cannot reach the store", doing=fact.doing, error=fact.error)
+
+    def _say_blocked(self, fact: LoopBlocked) -> None:
+        self._logger.error("event loop is blocked", where=fact.where)
+
+    def _say_pruned(self, fact: Pruned) -> None:
+        if fact.buried or fact.deleted or fact.forgotten or fact.pages:
+            self._logger.info(
+                "ledger pruned",
+                buried=fact.buried,
+                deleted=fact.deleted,
+                forgotten=fact.forgotten,
+                pages=fact.pages,
+                seconds=round(fact.seconds, 3),
+            )
+
+    def _say_prune_failed(self, fact: PruneFailed) -> None:
+        self._logger.error("ledger not pruned", error=fact.error)
+
+    def _say_replayed(self, fact: Replayed) -> None:
+        self._logger.info("events replayed", actor=fact.actor, events=fact.events, moved=fact.moved)
 
     def _say_received(self, envelope: Envelope, receipt: Receipt) -> None:
         self._logger.info(
@@ -114,6 +206,18 @@ class LogObserver:
             sqlite=fact.sqlite_version,
             durability=fact.durability,
         )
+
+
+def _run(claim: Claim) -> dict[str, Any]:
+    """Which run of which event: on every line about it."""
+    return {
+        "event_id": claim.id,
+        "request_id": claim.request_id,
+        "source": claim.source,
+        "event_type": claim.event_type,
+        "attempt": claim.attempts,
+        "run": claim.run,
+    }
 
 
 class _Lines(structlog.WriteLogger):
@@ -148,6 +252,17 @@ def _processors(log_format: str, stream: TextIO) -> list[structlog.typing.Proces
     if log_format == "pretty":
         return [*shared, structlog.dev.ConsoleRenderer(colors=stream.isatty())]
     return [*shared, structlog.processors.format_exc_info, _as_json]
+
+
+def _for_the_host(
+    _logger: Any, _method: str, event: structlog.typing.EventDict
+) -> tuple[tuple[str], dict[str, Any]]:
+    """One line for people, and the fields under one name for whoever writes them elsewhere."""
+    exc_info = event.pop("exc_info", None)
+    fields = {name: value for name, value in event.items() if name != "event"}
+    words = [str(event["event"]), *(f"{name}={value}" for name, value in fields.items())]
+    line = " ".join(words).replace("%", "%%")
+    return (line,), {"extra": {"ackbox": fields}, "exc_info": exc_info}
 
 
 def _as_json(_logger: Any, _method: str, event: structlog.typing.EventDict) -> str:

@@ -14,16 +14,21 @@ from prometheus_client.core import (
     Metric,
 )
 
-from ackbox.model import Clock, Stats, Status
+from ackbox.model import Again, Buried, Clock, Done, Release, Stats, Status
 from ackbox.telemetry import (
     Answered,
     Checkpointed,
+    Claimed,
     Committed,
     Fact,
     Measured,
+    Pruned,
+    PruneFailed,
     Recorded,
     RecordFailed,
     Refused,
+    Replayed,
+    Settled,
     Started,
     StoreRecovered,
     StoreTrouble,
@@ -33,6 +38,19 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _EVENTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _OTHER = "other"
+_OUTCOMES: dict[type, str] = {
+    Done: "processed",
+    Again: "errored",
+    Buried: "dead_letter",
+    Release: "released",
+}
+_SETTLED = {
+    "processed": "Runs that completed their event.",
+    "errored": "Runs that failed and will be tried again.",
+    "dead_letter": "Runs that ended as a dead letter.",
+    "released": "Runs that were handed back.",
+    "fenced": "Runs whose claim was lost; nothing of theirs was applied.",
+}
 
 
 class PrometheusMetrics:
@@ -51,6 +69,13 @@ class PrometheusMetrics:
         self._batch_events = Histogram(_EVENTS)
         self._commit_seconds = Histogram(_SECONDS)
         self._checkpoint_seconds = Histogram(_SECONDS)
+        self._claimed = 0
+        self._settled: Counter[str] = Counter()
+        self._queue_seconds = Histogram(_SECONDS)
+        self._run_seconds = Histogram(_SECONDS)
+        self._pruned: Counter[str] = Counter()
+        self._prune_failures = 0
+        self._replayed = 0
         self._wal_pages = 0
         self._measured: Measured | None = None
         self._started: Started | None = None
@@ -64,6 +89,10 @@ class PrometheusMetrics:
             self._count_recorded(fact)
         elif isinstance(fact, Committed):
             self._commit_seconds.add(fact.seconds)
+        elif isinstance(fact, Claimed):
+            self._count_claimed(fact)
+        elif isinstance(fact, Settled):
+            self._count_settled(fact)
         else:
             self._observe_rare(fact)
 
@@ -73,6 +102,8 @@ class PrometheusMetrics:
     def collect(self) -> Iterator[Metric]:
         yield from self._ingest_metrics()
         yield from self._store_metrics()
+        yield from self._work_metrics()
+        yield from self._retention_metrics()
         if self._measured is not None:
             yield from self._queue_metrics(self._measured)
         if self._started is not None:
@@ -94,6 +125,12 @@ class PrometheusMetrics:
 
     def _observe_trouble(self, fact: Fact) -> None:
         match fact:
+            case Pruned(buried, deleted, forgotten, _, _):
+                self._pruned.update(buried=buried, deleted=deleted, forgotten=forgotten)
+            case PruneFailed():
+                self._prune_failures += 1
+            case Replayed(_, _, moved):
+                self._replayed += moved
             case RecordFailed():
                 self._record_failures += 1
             case StoreTrouble():
@@ -111,6 +148,31 @@ class PrometheusMetrics:
         for seconds in fact.seconds:
             self._accept_seconds.add(seconds)
         self._batch_events.add(len(fact.receipts))
+
+    def _count_claimed(self, fact: Claimed) -> None:
+        self._claimed += len(fact.claims)
+        for claim, waited in zip(fact.claims, fact.waited, strict=True):
+            if claim.run == 1:
+                self._queue_seconds.add(waited)
+
+    def _count_settled(self, fact: Settled) -> None:
+        for claim, seconds in zip(fact.claims, fact.seconds, strict=True):
+            outcome = fact.written.get(claim.id)
+            self._settled["fenced" if outcome is None else _OUTCOMES[type(outcome)]] += 1
+            self._run_seconds.add(seconds)
+
+    def _work_metrics(self) -> Iterator[Metric]:
+        yield CounterMetricFamily(
+            "ackbox_events_claimed", "Runs taken by workers.", value=self._claimed
+        )
+        for outcome, text in _SETTLED.items():
+            yield CounterMetricFamily(
+                f"ackbox_events_{outcome}", text, value=self._settled[outcome]
+            )
+        yield self._queue_seconds.metric(
+            "ackbox_queue_seconds", "From receipt to the first run of an event."
+        )
+        yield self._run_seconds.metric("ackbox_run_seconds", "One run of a handler.")
 
     def _ingest_metrics(self) -> Iterator[Metric]:
         received = CounterMetricFamily(
@@ -162,6 +224,31 @@ class PrometheusMetrics:
             "ackbox_wal_pages",
             "Pages in the write-ahead log at its last checkpoint.",
             value=self._wal_pages,
+        )
+
+    def _retention_metrics(self) -> Iterator[Metric]:
+        yield CounterMetricFamily(
+            "ackbox_events_replayed",
+            "Events that got a new run from an operator.",
+            value=self._replayed,
+        )
+        yield CounterMetricFamily(
+            "ackbox_events_pruned", "Old events deleted.", value=self._pruned["deleted"]
+        )
+        yield CounterMetricFamily(
+            "ackbox_tombstones_made",
+            "Keys of old events kept as tombstones.",
+            value=self._pruned["buried"],
+        )
+        yield CounterMetricFamily(
+            "ackbox_tombstones_forgotten",
+            "Tombstones deleted after DEDUPE_DAYS.",
+            value=self._pruned["forgotten"],
+        )
+        yield CounterMetricFamily(
+            "ackbox_prune_failures",
+            "Passes of retention that failed.",
+            value=self._prune_failures,
         )
 
     def _queue_metrics(self, measured: Measured) -> Iterator[Metric]:

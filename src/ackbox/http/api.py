@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 from uuid import UUID
 
 import msgspec
@@ -14,14 +14,19 @@ from starlette.exceptions import HTTPException
 
 from ackbox import __version__
 from ackbox.errors import AckboxError
-from ackbox.http.openapi import NO_CONTROL_CHARACTERS, add_ingest_routes
+from ackbox.http.events import add_event_routes
+from ackbox.http.openapi import NO_CONTROL_CHARACTERS, add_ingest_routes, problem_answers
 from ackbox.http.problems import HttpError, from_error, problem_body
 from ackbox.http.requests import local_path
 from ackbox.model import NAME_LIMIT, EventId, EventRecord, check_name, to_text
 from ackbox.runtime import Runtime
 
-_ALLOWED = {"/webhooks": b"GET, POST", "/webhooks/batch": b"POST"}
-"""Where FastAPI does not know of the fast path."""
+_ALLOWED = {
+    "/webhooks": b"GET, POST",
+    "/webhooks/batch": b"POST",
+    "/api/events/replay": b"POST",
+}
+"""Where FastAPI does not know of the fast path, or takes a name for an id."""
 _SHORT = Query(
     min_length=1,
     max_length=NAME_LIMIT,
@@ -60,11 +65,12 @@ def build_api(runtime: Runtime) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        responses=_problems(401),
+        responses=problem_answers(401),
     )
     _add_webhooks(api, runtime)
     _add_operations(api, runtime)
     _add_backup(api, runtime)
+    add_event_routes(api, runtime)
     _add_error_answers(api, runtime)
     add_ingest_routes(api, runtime.settings)
     return api
@@ -76,12 +82,12 @@ def _add_webhooks(api: FastAPI, runtime: Runtime) -> None:
         """Or `batch` would be taken for the id of an event."""
         raise HTTPException(405)
 
-    @api.get("/webhooks/{event_id}", responses=_problems(400, 404, 503), tags=["webhooks"])
+    @api.get("/webhooks/{event_id}", responses=problem_answers(400, 404, 503), tags=["webhooks"])
     async def event_by_id(event_id: UUID) -> EventStatus:
         """Where an event stands, by the id that its acknowledgement gave."""
         return _found(await runtime.reader.event(EventId(str(event_id))))
 
-    @api.get("/webhooks", responses=_problems(400, 404, 503), tags=["webhooks"])
+    @api.get("/webhooks", responses=problem_answers(400, 404, 503), tags=["webhooks"])
     async def event_by_key(
         idempotency_key: Annotated[str, _SHORT], source: Annotated[str, _SHORT] = "webhooks"
     ) -> EventStatus:
@@ -98,7 +104,7 @@ def _add_operations(api: FastAPI, runtime: Runtime) -> None:
         now = runtime.health()
         return HealthAnswer(status=now.status, durability=now.durability)
 
-    @api.get("/ready", responses=_problems(503), tags=["operations"])
+    @api.get("/ready", responses=problem_answers(503), tags=["operations"])
     async def ready() -> ReadyAnswer:
         """Events are welcome."""
         if (reason := runtime.why_not_ready()) is not None:
@@ -116,7 +122,7 @@ def _add_backup(api: FastAPI, runtime: Runtime) -> None:
     @api.post(
         "/api/backup",
         response_class=StreamingResponse,
-        responses=_problems(400, 503),
+        responses=problem_answers(400, 503),
         tags=["operations"],
     )
     async def backup(order: BackupOrder) -> StreamingResponse:
@@ -193,9 +199,3 @@ def _problem(status: int, detail: str, headers: dict[bytes, bytes] | None = None
     text = {name.decode(): value.decode() for name, value in (headers or {}).items()}
     body = problem_body(status, detail)
     return Response(body, status, headers=text, media_type="application/problem+json")
-
-
-def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    schema = {"$ref": "#/components/schemas/Problem"}
-    content = {"application/problem+json": {"schema": schema}}
-    return {status: {"description": "A problem", "content": content} for status in statuses}

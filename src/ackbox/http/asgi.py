@@ -2,11 +2,12 @@
 
 import random
 
+from ackbox.errors import Stopped
 from ackbox.http.answers import problem, send_answer
 from ackbox.http.api import build_api
 from ackbox.http.fast_path import FastPath
 from ackbox.http.guard import OPEN_PATHS, check_operator
-from ackbox.http.problems import HttpError
+from ackbox.http.problems import HttpError, from_error
 from ackbox.http.requests import (
     Asgi,
     Message,
@@ -19,20 +20,90 @@ from ackbox.http.requests import (
     local_path,
     request_id,
 )
-from ackbox.runtime import Runtime
+from ackbox.runtime import Phase, Runtime
 from ackbox.telemetry import Answered
 
-_ROUTES = frozenset({"/health", "/ready", "/metrics", "/webhooks", "/api/backup", "/openapi.json"})
+_NOT_STARTED = (
+    "The inbox was not started: pass inbox.lifespan to the app it is mounted in, as in "
+    "FastAPI(lifespan=inbox.lifespan)."
+)
+_TRY_AGAIN_LATER = 1013
+_ROUTES = frozenset(
+    (
+        *("/health", "/ready", "/metrics", "/webhooks", "/openapi.json"),
+        *("/api/backup", "/api/events", "/api/events/replay", "/api/stats", "/api/audit"),
+    )
+)
 
 
-def build_asgi(runtime: Runtime) -> Asgi:
-    return FastPath(runtime, Guarded(runtime, build_api(runtime)))
+def build_asgi(runtime: Runtime, *, mounted: bool = False) -> Asgi:
+    return FastPath(runtime, Guarded(runtime, build_api(runtime), mounted=mounted))
+
+
+class Mounted:
+    """The inbox as an ASGI app that may be mounted before it runs, under any prefix."""
+
+    def __init__(self) -> None:
+        self._runtime: Runtime | None = None
+        self._app: Asgi | None = None
+        self._announced = False
+
+    def put(self, runtime: Runtime) -> None:
+        self._runtime, self._app = runtime, build_asgi(runtime, mounted=True)
+        self._announced = False
+
+    @property
+    def runtime(self) -> Runtime:
+        if self._runtime is None:
+            raise Stopped(_NOT_STARTED)
+        return self._runtime
+
+    @property
+    def is_running(self) -> bool:
+        return self._runtime is not None and self._runtime.phase is not Phase.STOPPED
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": _TRY_AGAIN_LATER})
+        elif scope["type"] == "http" and self._app is not None:
+            self._announce(scope)
+            await self._app(_below_its_prefix(scope), receive, send)
+        elif scope["type"] == "http":
+            given = dict(scope["headers"]).get(b"x-request-id")
+            made_id = request_id(given, random.getrandbits)
+            answer = problem(from_error(Stopped(_NOT_STARTED, retry_after=5)), made_id)
+            await send_answer(scope, send, answer, made_id)
+
+    def _announce(self, scope: Scope) -> None:
+        """Only a request tells where the app around us answers; commands on this machine ask."""
+        host, port = scope.get("server") or ("", None)
+        if not self._announced and port is not None and self.runtime.phase is Phase.RUNNING:
+            self._announced = True
+            shown = f"[{host}]" if ":" in host else host
+            self.runtime.announce(f"http://{shown}:{port}{_own_prefix(scope)}")
+
+
+def _own_prefix(scope: Scope) -> str:
+    """Where we are mounted, without what a proxy before the whole app has taken away."""
+    root: str = scope.get("root_path", "")
+    return root.removeprefix(scope.get("app_root_path", ""))
+
+
+def _below_its_prefix(scope: Scope) -> Scope:
+    """ASGI has the path begin with the root path; behind a proxy that takes its prefix away, and
+    an app that is told of it, it does not."""
+    root: str = scope.get("root_path", "")
+    path: str = scope["path"]
+    if path.startswith(root):
+        return scope
+    return {**scope, "path": root + path.removeprefix(_own_prefix(scope))}
 
 
 class Guarded:
     """Lets in who may come in, and puts the request id on every answer."""
 
-    def __init__(self, runtime: Runtime, api: Asgi) -> None:
+    def __init__(self, runtime: Runtime, api: Asgi, *, mounted: bool) -> None:
+        self._mounted = mounted
         self._token = runtime.settings.api_token
         self._max_body = runtime.settings.max_body_bytes
         self._observe = runtime.observe
@@ -47,7 +118,7 @@ class Guarded:
         made_id = request_id(headers.get(b"x-request-id"), random.getrandbits)
         try:
             if path not in OPEN_PATHS:
-                check_operator(scope, self._token)
+                check_operator(scope, self._token, mounted=self._mounted)
             check_url(scope)
             check_length(headers, self._max_body)
         except HttpError as error:

@@ -14,6 +14,10 @@ OPEN_PATHS = frozenset({"/health", "/ready"})
 _FORWARDING = re.compile(rb"forwarded|via|x-forwarded.*|x-real-ip|(x|true)-client-ip|x-original-.*")
 _AUTHORITY = re.compile(rb"(\[(?P<v6>[\da-fA-F:.]+)\]|(?P<name>[\w.-]+))(:\d*)?", re.ASCII)
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
+_MOUNTED = (
+    "An inbox inside another app answers this only with a token: set API_TOKEN and send it as "
+    "`Authorization: Bearer ...`."
+)
 CHALLENGE = ((b"www-authenticate", b"Bearer"),)
 
 
@@ -26,12 +30,15 @@ def authorized(header: bytes | None, token: SecretStr | None) -> bool:
     return compare_digest(given.strip(), expected) and scheme.lower() == b"bearer"
 
 
-def check_operator(scope: Scope, token: SecretStr | None) -> None:
-    """Raises 401 unless this request may read and operate."""
+def check_operator(scope: Scope, token: SecretStr | None, *, mounted: bool = False) -> None:
+    """Raises 401 unless this request may read and operate. Whatever stands before a mounted inbox
+    decides who looks local, so there is no way in without a token."""
     headers = _headers_once(scope)
     if token is not None:
         if not authorized(headers.get(b"authorization"), token):
             raise HttpError(401, "Send API_TOKEN as `Authorization: Bearer ...`.", CHALLENGE)
+    elif mounted:
+        raise HttpError(401, _MOUNTED, CHALLENGE)
     elif not _is_local(scope, headers):
         raise HttpError(
             401,

@@ -168,3 +168,10 @@ def _problem_responses() -> dict[str, Any]:
         status: {"description": text, "content": _PROBLEM_CONTENT}
         for status, text in _PROBLEMS.items()
     }
+
+
+def problem_answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """For the `responses` of a FastAPI route."""
+    return {
+        status: {"description": "A problem", "content": _PROBLEM_CONTENT} for status in statuses
+    }

@@ -30,6 +30,9 @@ LINGER_SECONDS = 2.0
 HEADER_BYTES = 64 * 1024
 URL_BYTES = 8 * 1024
 PIPELINED_REQUESTS = 128
+_FRAMING = 16
+"""What is fed and becomes no body is headers, chunk sizes, trailers: bounded; but a body may well
+come in chunks of a byte."""
 _HEADER_MARKS = len(": \r\n")
 _VERSIONS = frozenset({"1.0", "1.1"})
 
@@ -62,15 +65,14 @@ class HardenedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.deaf:
             return
-        if self.in_headers:
-            self.fed_bytes += len(data)
+        self.fed_bytes += len(data)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self._go_on_without_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError as error:
             self._refuse_broken(error)
-        if self.in_headers and self.fed_bytes > HEADER_BYTES:
+        if self.receiving and self.fed_bytes > HEADER_BYTES:
             self._refuse(431, f"The headers are larger than {HEADER_BYTES} bytes.")
 
     def on_message_begin(self) -> None:
@@ -85,7 +87,10 @@ class HardenedProtocol(HttpToolsProtocol):
             raise Refusal(414, f"The URL is longer than {URL_BYTES} bytes.")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """As uvicorn's, and counted."""
+        """As uvicorn's, and counted. What stands behind the body is no header: a proxy in front
+        has not seen it there."""
+        if not self.in_headers:
+            return
         name = name.lower()
         self.headers.append((name, value))
         if name == b"expect" and value.lower() == b"100-continue":
@@ -109,6 +114,7 @@ class HardenedProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """As uvicorn's, without a look for upgrades; what comes buys time."""
+        self.fed_bytes -= _FRAMING * len(body)
         cycle = self.cycle
         if cycle.response_complete:
             return

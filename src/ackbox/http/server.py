@@ -130,7 +130,13 @@ async def serve(runtime: Runtime, host: str, port: int) -> int:
     listener = listen(host, port)
     server = make_server(build_asgi(runtime), runtime.observe)
     stopping = asyncio.Event()
-    on_stop_signal(stopping.set)
+
+    def stop() -> None:
+        if stopping.is_set():
+            runtime.hurry()  # a second signal: whoever sends it will not wait (F26)
+        stopping.set()
+
+    on_stop_signal(stop)
     serving = asyncio.create_task(server.serve([listener]))
     try:
         await runtime.start()

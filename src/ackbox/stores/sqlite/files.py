@@ -29,12 +29,22 @@ def open_ledger(path: Path, *, durability: str, vfs: str | None = None) -> apsw.
         if not path.exists():
             create_ledger(path)
         assert_ledger_file(path)
+        _assert_one_name(path)
         _look_over(path, vfs)
         return _open_migrated(path, durability, vfs)
     except apsw.Error as error:
         raise translate(error, str(path)) from error
     except OSError as error:
         raise StoreError(f"Cannot open the ledger {path}: {error.strerror}.") from error
+
+
+def _assert_one_name(path: Path) -> None:
+    """Each name of a file has a lock and a log of its own: under two, it would have two writers."""
+    if (names := path.stat().st_nlink) > 1:
+        raise StoreError(
+            f"The ledger {path} has {names} names (hard links): a server under each would write "
+            "over the other's events. Keep one name; `ackbox backup` makes a copy."
+        )
 
 
 def create_ledger(path: Path) -> None:

@@ -1,22 +1,26 @@
 """The reading side: read-only connections, one statement at a time, never for long (L13)."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
 from threading import local
 from typing import Any, TypeVar
 
 import apsw
-import msgspec
 
 from ackbox.errors import InvalidEvent, Stopped
 from ackbox.model import (
+    AuditPage,
     EventFilter,
     EventId,
     EventRecord,
+    EventStory,
     Order,
     Page,
+    SourcePage,
+    SourcePlace,
     Stats,
     Status,
     from_text,
@@ -24,14 +28,14 @@ from ackbox.model import (
 )
 from ackbox.stores.sql import load_blocks
 from ackbox.stores.sqlite.connections import open_reader, translate, with_deadline
+from ackbox.stores.sqlite.pages import Run, read_page, read_source_page, records
+from ackbox.stores.sqlite.questions import ask
+from ackbox.stores.sqlite.stories import read_audit, read_story
 
 T = TypeVar("T")
 
 _THREADS = 2
 _SECONDS = 5.0
-_WINDOW = 10_000
-_INDEXED = frozenset({Status.PENDING, Status.PROCESSING, Status.FAILED})
-_BEYOND = 1 << 62
 
 
 class SqliteReader:
@@ -45,12 +49,12 @@ class SqliteReader:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="ackbox-reader")
 
     async def event(self, event_id: EventId) -> EventRecord | None:
-        return await self._read(lambda run: _first(self._by_id(run, [event_id])))
+        return await self._read(lambda run: _first(records(run, [event_id])))
 
     async def event_by_key(self, source: str, idempotency_key: str) -> EventRecord | None:
         def read(run: Run) -> EventRecord | None:
             key = {"source": source, "idempotency_key": idempotency_key}
-            return _first(self._by_id(run, [row[0] for row in run("id_by_key", key)]))
+            return _first(records(run, [row[0] for row in run("id_by_key", key)]))
 
         return await self._read(read)
 
@@ -66,8 +70,15 @@ class SqliteReader:
     async def events(
         self, where: EventFilter, *, order: Order, limit: int, cursor: int | None = None
     ) -> Page:
-        question = _question(where, order, limit, cursor)
-        return await self._read(lambda run: self._page(run, f"events_{order}", question))
+        return await self._read(lambda run: read_page(run, where, order, limit, cursor))
+
+    async def events_of_source(
+        self, where: EventFilter, *, limit: int, cursor: SourcePlace | None = None
+    ) -> SourcePage:
+        return await self._read(lambda run: read_source_page(run, where, limit, cursor))
+
+    async def story(self, event_id: EventId) -> EventStory | None:
+        return await self._read(lambda run: read_story(run, event_id))
 
     async def stats(self) -> Stats:
         def read(run: Run) -> Stats:
@@ -77,6 +88,29 @@ class SqliteReader:
 
         return await self._read(read)
 
+    async def waiting(self, now: datetime) -> int:
+        """All that is pending, less what is due later; whose lease is running is due later too."""
+
+        def read(run: Run) -> int:
+            counts: dict[str, int] = dict(run("tallies", {}))
+            later = run("later", {"now": to_text(now)})[0][0] - counts[Status.PROCESSING]
+            return int(counts[Status.PENDING]) - max(int(later), 0)
+
+        return await self._read(read)
+
+    async def audit(
+        self, *, event_id: EventId | None = None, limit: int, cursor: int | None = None
+    ) -> AuditPage:
+        return await self._read(lambda run: read_audit(run, event_id, limit, cursor))
+
+    async def held_type(self, after: tuple[str, str]) -> tuple[str, str] | None:
+        asked = {"source": after[0], "event_type": after[1]}
+        rows = await self._read(lambda run: run("held_type", asked))
+        return (rows[0][0], rows[0][1]) if rows else None
+
+    async def query(self, sql: str, params: Mapping[str, object]) -> list[dict[str, Any]]:
+        return await self._on_thread(lambda connection: ask(connection, sql, params))
+
     async def close(self) -> None:
         """What runs is finished, what is queued is told so."""
         self._closed = True
@@ -84,30 +118,22 @@ class SqliteReader:
         for connection in self._opened:
             connection.close(True)
 
-    def _page(self, run: "Run", block: str, question: dict[str, Any]) -> Page:
-        rows = run(block, question)
-        seen, edge, last, _ = rows[-1]
-        found = [row[3] for row in rows if row[3] is not None]
-        items = self._by_id(run, found)  # fewer, if some were pruned in between
-        items.sort(key=lambda event: event.ledger_id, reverse=block == "events_newest")
-        if len(found) == question["limit"]:
-            return Page(items, last)
-        return Page(items, edge if seen == question["window"] else None)
+    async def _read(self, work: Callable[[Run], T]) -> T:
+        def with_blocks(connection: apsw.Connection) -> T:
+            return work(lambda name, values: connection.execute(self._sql[name], values).fetchall())
 
-    def _by_id(self, run: "Run", ids: list[str]) -> list[EventRecord]:
-        rows = run("events_by_id", {"ids": msgspec.json.encode(ids).decode()})
-        return [_event(row) for row in rows]
+        return await self._on_thread(with_blocks)
 
-    async def _read(self, work: Callable[["Run"], T]) -> T:
+    async def _on_thread(self, work: Callable[[apsw.Connection], T]) -> T:
         self._assert_open()
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._work, work)
 
-    def _work(self, work: Callable[["Run"], T]) -> T:
+    def _work(self, work: Callable[[apsw.Connection], T]) -> T:
         self._assert_open()
         try:
             connection = self._connection()
             with_deadline(connection, _SECONDS)
-            return work(lambda name, values: connection.execute(self._sql[name], values).fetchall())
+            return work(connection)
         except apsw.Error as error:
             raise translate(error, str(self._path)) from error
         except (OverflowError, UnicodeError) as error:
@@ -123,38 +149,6 @@ class SqliteReader:
             self._opened.append(self._own.connection)
         connection: apsw.Connection = self._own.connection
         return connection
-
-
-Run = Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]
-
-
-def _question(where: EventFilter, order: Order, limit: int, cursor: int | None) -> dict[str, Any]:
-    """A filter that an index serves needs to look at no more rows than it returns."""
-    scan = where.status if where.status in _INDEXED else "all"
-    exact = where == EventFilter(status=where.status) and where.status in {None, *_INDEXED}
-    start = _BEYOND if order is Order.NEWEST else 0
-    return {
-        "scan": scan,
-        "cursor": start if cursor is None else cursor,
-        "window": limit if exact else max(_WINDOW, limit),
-        "limit": limit,
-        "status": where.status,
-        "retrying": where.retrying,
-        "source": where.source,
-        "event_type": where.event_type,
-        "since": to_text(where.since) if where.since else None,
-        "until": to_text(where.until) if where.until else None,
-    }
-
-
-def _event(row: tuple[Any, ...]) -> EventRecord:
-    fields = dict(zip(EventRecord.__struct_fields__, row, strict=True))
-    fields["status"] = Status(fields["status"])
-    for name in ("created_at", "updated_at", "last_seen_at"):
-        fields[name] = from_text(fields[name])
-    for name in ("retry_after", "lease_until", "source_emitted_at", "processed_at"):
-        fields[name] = fields[name] and from_text(fields[name])
-    return EventRecord(**fields)
 
 
 def _first(events: list[EventRecord]) -> EventRecord | None:

@@ -37,11 +37,11 @@ Row = tuple[Any, ...]
 
 
 class Kept(Struct, frozen=True, array_like=True):
-    """The row that stands for a key."""
+    """What stands for a key: its row, or the tombstone of one, which has no `ledger_id`."""
 
     source: str
     idempotency_key: str
-    ledger_id: int
+    ledger_id: int | None
     id: EventId
     status: Status
     created_at: str
@@ -75,7 +75,7 @@ class RecordOperations:
             except _NO_SQL_VALUE as error:
                 raise InvalidEvent(f"The event cannot be stored: {error}") from error
             if new:
-                connection.execute(self._sql["tally"], {"status": Status.PENDING, "change": new})
+                self._promote_lanes(connection, envelopes)
             if new == len(rows):
                 return [_new(envelope) for envelope in envelopes]
             return self._note_repeats(connection, envelopes)
@@ -92,18 +92,27 @@ class RecordOperations:
             new += connection.changes()
         return new
 
+    def _promote_lanes(self, connection: apsw.Connection, envelopes: Sequence[Envelope]) -> None:
+        """In a lane only its head can be claimed; a new event is that only if nobody is before."""
+        lanes = {(e.source, e.lane) for e in envelopes if e.lane is not None}
+        if lanes:
+            connection.execute(self._sql["promote"], {"lanes": _json(sorted(lanes))})
+
     def _note_repeats(
         self, connection: apsw.Connection, envelopes: Sequence[Envelope]
     ) -> list[Receipt]:
         keys = _json([(envelope.source, envelope.idempotency_key) for envelope in envelopes])
-        found = connection.execute(self._sql["kept"], {"keys": keys}).get
-        kept = {
-            (row.source, row.idempotency_key): row
-            for row in msgspec.json.decode(found, type=list[Kept])
-        }
+        kept = self._find(connection, "kept", keys)
+        if any((e.source, e.idempotency_key) not in kept for e in envelopes):
+            kept = self._find(connection, "kept_buried", keys) | kept
         repeats = _json(_repeats(envelopes, kept))
         connection.execute(self._sql["count_repeats"], {"repeats": repeats})
         return [_receipt(envelope, kept) for envelope in envelopes]
+
+    def _find(self, connection: apsw.Connection, block: str, keys: str) -> ByKey:
+        found = connection.execute(self._sql[block], {"keys": keys}).get
+        rows = msgspec.json.decode(found, type=list[Kept])
+        return {(row.source, row.idempotency_key): row for row in rows}
 
 
 def _widen(sql: str, rows: int) -> str:
@@ -132,6 +141,7 @@ def _row(envelope: Envelope) -> Row:
         now,
         now,
         now,
+        now if envelope.lane is None else None,
     )
 
 
@@ -143,7 +153,7 @@ def _repeats(envelopes: Sequence[Envelope], kept: ByKey) -> list[tuple[int, int,
     last: dict[int, str] = {}
     for envelope in envelopes:
         row = kept[envelope.source, envelope.idempotency_key]
-        if row.id != envelope.id:
+        if row.ledger_id is not None and row.id != envelope.id:
             times[row.ledger_id] += 1
             conflicts[row.ledger_id] += _is_conflict(envelope, row)
             seen = to_text(envelope.received_at)

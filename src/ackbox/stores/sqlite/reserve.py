@@ -30,6 +30,12 @@ class Reserve:
             self._judge(self._free_bytes(self._path.parent))
         return self.full
 
+    def give_up_if_needed(self) -> None:
+        """Before the ledger is open: nothing is made yet beside what may be refused."""
+        with suppress(OSError):
+            if self._free_bytes(self._path.parent) < LOW_BYTES:
+                self.give_up()
+
     def give_up(self) -> None:
         self.full = True
         with suppress(OSError):

@@ -1,20 +1,37 @@
 """The writing side of the ledger in one SQLite file. Everything goes through the writer thread."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import apsw
 
 from ackbox.errors import AckboxError, StorageFull, Unavailable
-from ackbox.model import Checkpoint, Clock, Envelope, Receipt, to_text
+from ackbox.model import (
+    Checkpoint,
+    Clock,
+    Envelope,
+    EventId,
+    Receipt,
+    Removed,
+    ReplayKind,
+    RetentionPolicy,
+    Walk,
+    to_text,
+)
 from ackbox.stores.sql import load_blocks
+from ackbox.stores.sqlite import replaying, retention
 from ackbox.stores.sqlite.backup import Backup
 from ackbox.stores.sqlite.connections import open_writer
+from ackbox.stores.sqlite.effects import Effects
 from ackbox.stores.sqlite.files import open_ledger
 from ackbox.stores.sqlite.lock import LedgerLock
+from ackbox.stores.sqlite.queue import SqliteQueue
 from ackbox.stores.sqlite.record import RecordOperations
 from ackbox.stores.sqlite.reserve import Reserve, free_bytes
+from ackbox.stores.sqlite.schema import apply_schema
+from ackbox.stores.sqlite.statements import Statements
 from ackbox.stores.sqlite.writer import Writer
 from ackbox.telemetry import Observer, StoreRecovered, StoreTrouble
 
@@ -40,17 +57,16 @@ async def open_store(
     path = lock.ledger
     reserve = Reserve(path, free_bytes)
     try:
-        reserve.check()  # on a full disk it is given up before opening needs room
+        reserve.give_up_if_needed()  # opening may need the room
         connection = await _open_in_thread(path, durability, vfs)
     except BaseException:
         lock.release()
         raise
 
-    def reconnect() -> apsw.Connection:
-        return open_writer(path, durability=durability, vfs=vfs)
-
+    reconnect = partial(open_writer, path, durability=durability, vfs=vfs)
     writer = Writer(connection, reconnect, observe=observe, on_fatal=on_fatal)
-    store = SqliteStore(lock, writer, reserve, clock=clock, observe=observe)
+    queue = SqliteQueue(writer, Effects(), clock)
+    store = SqliteStore(lock, writer, reserve, queue, clock=clock, observe=observe)
     store.check_room()
     return store
 
@@ -73,8 +89,16 @@ class SqliteStore:
     """Implements `Ledger` and `Upkeep`; holds the lock of the file until `close`."""
 
     def __init__(
-        self, lock: LedgerLock, writer: Writer, reserve: Reserve, *, clock: Clock, observe: Observer
+        self,
+        lock: LedgerLock,
+        writer: Writer,
+        reserve: Reserve,
+        queue: SqliteQueue,
+        *,
+        clock: Clock,
+        observe: Observer,
     ) -> None:
+        self.queue = queue
         self._lock = lock
         self._writer = writer
         self._reserve = reserve
@@ -110,6 +134,7 @@ class SqliteStore:
         if self._unexplained:
             self._unexplained = False
             self._tell(full=False)
+        self.queue.ring()
         return receipts
 
     async def checkpoint(self, source: str) -> str | None:
@@ -122,6 +147,40 @@ class SqliteStore:
         block = self._sql["heartbeat"]
         now = to_text(self._clock())
         await self._writer.submit(lambda connection: connection.execute(block, {"now": now}).get)
+
+    async def recover(self) -> None:
+        """We hold the lock, so whoever held a lease is gone: all of them end now (W4)."""
+        await self._writer.submit(
+            lambda connection: (
+                Statements(connection).run("end_leases", now=to_text(self._clock())).get
+            )
+        )
+
+    async def apply_schema(self, ddl: Sequence[str]) -> None:
+        """The users' own tables."""
+        await self._writer.submit(apply_schema(ddl))
+
+    async def replay(self, ids: Sequence[EventId], *, actor: str) -> Mapping[EventId, ReplayKind]:
+        done = await self._writer.submit(replaying.replay(ids, actor, self._clock()))
+        self.queue.ring()
+        return done
+
+    async def put_back(self, source: str, event_type: str) -> int:
+        rows = await self._writer.submit(replaying.put_back(source, event_type, self._clock()))
+        self.queue.ring()
+        return rows
+
+    async def bury(self, policy: RetentionPolicy, *, after: int) -> Walk:
+        return await self._writer.submit(retention.bury(policy, after, self._clock()))
+
+    async def prune(self, policy: RetentionPolicy) -> Removed:
+        return await self._writer.submit(retention.prune(policy, self._clock()))
+
+    async def forget(self, policy: RetentionPolicy) -> int:
+        return await self._writer.submit(retention.forget(policy, self._clock()))
+
+    async def give_back(self) -> int:
+        return await self._writer.submit(retention.give_back)
 
     def check_room(self) -> None:
         """Called every second or so: notices a full disk before SQLite does, and its end; and a

@@ -1,8 +1,8 @@
 """The one thread that writes.
 
 Operations queue up while a commit syncs; the thread then takes all of them into the next
-transaction: group commit without a timer. Each operation runs under its own savepoint, so that a
-failing one leaves its neighbours alone, and is answered only after COMMIT has returned.
+transaction: group commit without a timer. One that runs users' statements has a savepoint of its
+own; should any other fail, each is redone alone (ADR 20). All are answered only after COMMIT.
 """
 
 import asyncio
@@ -30,12 +30,15 @@ _SECOND_FAILURE_SECONDS = 60.0
 class Job(Generic[T]):
     """An operation and who waits for it. `alone` runs between transactions, outside any."""
 
-    __slots__ = ("alone", "answered", "error", "operation", "result", "waiter")
+    __slots__ = ("alone", "answered", "error", "guarded", "operation", "result", "waiter")
 
-    def __init__(self, operation: Operation[T], waiter: asyncio.Future[T], *, alone: bool) -> None:
+    def __init__(
+        self, operation: Operation[T], waiter: asyncio.Future[T], *, alone: bool, guarded: bool
+    ) -> None:
         self.operation = operation
         self.waiter = waiter
         self.alone = alone
+        self.guarded = guarded
         self.answered = False
         self.result: T | None = None
         self.error: BaseException | None = None
@@ -76,12 +79,14 @@ class Writer:
         self._thread = Thread(target=self._main, name="ackbox-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, operation: Operation[T], *, alone: bool = False) -> asyncio.Future[T]:
+    def submit(
+        self, operation: Operation[T], *, alone: bool = False, guarded: bool = False
+    ) -> asyncio.Future[T]:
         """Run the operation in the next transaction. Cancelling the future does not stop it."""
         if self._dead is not None:
             raise self._dead
-        waiter: asyncio.Future[T] = self._loop.create_future()
-        self._jobs.put(Job(operation, waiter, alone=alone))
+        waiter: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._jobs.put(Job(operation, waiter, alone=alone, guarded=guarded))
         return waiter
 
     async def stop(self) -> None:
@@ -247,9 +252,19 @@ class Writer:
         for job in jobs:
             job.answered = True
             corrupt = job.error if isinstance(job.error, LedgerCorrupt) else corrupt
-        self._loop.call_soon_threadsafe(_resolve, jobs)
+        self._tell(jobs)
         if corrupt is not None:
             raise corrupt
+
+    def _tell(self, jobs: Sequence[Job[Any]]) -> None:
+        """Nearly all wait on the loop of the process; the heartbeat has one of its own."""
+        others = [job for job in jobs if job.waiter.get_loop() is not self._loop]
+        if not others:
+            self._loop.call_soon_threadsafe(_resolve, jobs)
+            return
+        for job in jobs:
+            with suppress(RuntimeError):  # that loop is closed: nobody waits there
+                job.waiter.get_loop().call_soon_threadsafe(_resolve, [job])
 
     def _die(self, error: AckboxError) -> None:
         """Nobody may wait for a thread that is gone (F29). The loop sees to that: here `submit`
@@ -264,28 +279,27 @@ class Writer:
             if (job := self._jobs.get()) is not None:
                 waiting.append(job)
         _mark(waiting, reason)
-        _resolve(waiting)
+        self._tell(waiting)
         self._on_fatal(error)
 
 
 def _run_each(connection: apsw.Connection, jobs: Sequence[Job[Any]]) -> None:
-    """A job with the transaction to itself needs no savepoint, and pays for none."""
-    if len(jobs) == 1:
-        try:
-            jobs[0].result = jobs[0].operation(connection)
-        except Exception as error:
-            raise TransactionLost(_ours(error, connection.filename)) from error
-        return
+    """Our own operations do not fail, so they pay for no savepoint; should one, the transaction is
+    lost and each is redone alone. A users' statement may well fail: it gets one."""
     try:
         for job in jobs:
-            connection.execute("SAVEPOINT job")
-            _run_guarded(connection, job)
-            connection.execute("RELEASE job")
-    except apsw.Error as error:  # there is no such savepoint: the transaction ended unseen
-        raise TransactionLost(translate(error, connection.filename)) from error
+            if job.guarded and len(jobs) > 1:
+                _run_guarded(connection, job)
+            else:
+                job.result = job.operation(connection)
+    except TransactionLost:
+        raise
+    except Exception as error:
+        raise TransactionLost(_ours(error, connection.filename)) from error
 
 
 def _run_guarded(connection: apsw.Connection, job: Job[Any]) -> None:
+    connection.execute("SAVEPOINT job")
     try:
         job.result = job.operation(connection)
     except Exception as error:
@@ -293,6 +307,7 @@ def _run_guarded(connection: apsw.Connection, job: Job[Any]) -> None:
         if not connection.in_transaction:
             raise TransactionLost(job.error) from error
         connection.execute("ROLLBACK TO job")
+    connection.execute("RELEASE job")
 
 
 def _mark(jobs: Sequence[Job[Any]], error: BaseException) -> None:

@@ -18,6 +18,7 @@ CREATE TABLE events (
     retry_after         TEXT,
     processor_id        TEXT,
     lease_until         TEXT,
+    claimable_at        TEXT,
     ingest_count        INTEGER NOT NULL DEFAULT 1,
     conflict_count      INTEGER NOT NULL DEFAULT 0,
     source_sequence     INTEGER,
@@ -44,6 +45,22 @@ CREATE TABLE events (
 CREATE UNIQUE INDEX events_key ON events (source, idempotency_key);
 CREATE UNIQUE INDEX events_id ON events (id);
 
+-- What can be claimed, and when: due, or its lease over. Finished, held and behind in a lane: NULL.
+CREATE INDEX events_claimable ON events (source, claimable_at, ledger_id)
+WHERE claimable_at IS NOT NULL;
+CREATE INDEX events_suspect ON events (claimable_at)
+WHERE unsettled + (status = 'processing') >= 2;
+CREATE INDEX events_lane ON events (source, lane, ledger_id)
+WHERE lane IS NOT NULL AND status IN ('pending', 'processing');
+
+CREATE INDEX events_held ON events (source, event_type, ledger_id)
+WHERE outcome = 'held' AND status = 'pending';
+
+-- Only of those that came with a number or a time of their source's: others pay nothing (L7).
+CREATE INDEX events_source_order ON events (
+    source, coalesce(source_sequence, 9223372036854775807), coalesce(source_emitted_at, '~'), ledger_id)
+WHERE source_sequence IS NOT NULL OR source_emitted_at IS NOT NULL;
+
 -- Partial: finished rows, nearly all of a grown ledger, cost these indexes nothing.
 CREATE INDEX events_pending ON events (ledger_id) WHERE status = 'pending';
 CREATE INDEX events_processing ON events (ledger_id) WHERE status = 'processing';
@@ -57,6 +74,16 @@ CREATE TABLE tallies (
 ) STRICT, WITHOUT ROWID;
 INSERT INTO tallies (status, events)
 VALUES ('pending', 0), ('processing', 0), ('completed', 0), ('failed', 0);
+CREATE TRIGGER events_counted AFTER INSERT ON events BEGIN
+    UPDATE tallies SET events = events + 1 WHERE status = NEW.status;
+END;
+CREATE TRIGGER events_moved AFTER UPDATE OF status ON events WHEN OLD.status <> NEW.status BEGIN
+    UPDATE tallies SET events = events - 1 WHERE status = OLD.status;
+    UPDATE tallies SET events = events + 1 WHERE status = NEW.status;
+END;
+CREATE TRIGGER events_removed AFTER DELETE ON events BEGIN
+    UPDATE tallies SET events = events - 1 WHERE status = OLD.status;
+END;
 
 -- How far each source has been read, saved with the events read up to there.
 CREATE TABLE checkpoints (
@@ -64,6 +91,33 @@ CREATE TABLE checkpoints (
     cursor     TEXT NOT NULL,
     updated_at TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+-- What outlives a pruned event: enough to know its key again, and to answer its sender. While
+-- `ledger_id` is set the event is still there.
+CREATE TABLE tombstones (
+    source          TEXT NOT NULL,
+    idempotency_key TEXT NOT NULL,
+    id              TEXT NOT NULL,
+    status          TEXT NOT NULL,
+    created_at      TEXT NOT NULL,
+    payload_sha256  BLOB NOT NULL,
+    buried_at       TEXT NOT NULL,
+    ledger_id       INTEGER,
+    PRIMARY KEY (source, idempotency_key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX tombstones_open ON tombstones (buried_at) WHERE ledger_id IS NOT NULL;
+CREATE INDEX tombstones_closed ON tombstones (buried_at) WHERE ledger_id IS NULL;
+
+-- What operators did.
+CREATE TABLE audit (
+    audit_id INTEGER PRIMARY KEY,
+    at       TEXT NOT NULL,
+    actor    TEXT NOT NULL,
+    action   TEXT NOT NULL,
+    event_id TEXT,
+    detail   TEXT NOT NULL
+) STRICT;
+CREATE INDEX audit_event ON audit (event_id, audit_id) WHERE event_id IS NOT NULL;
 
 -- One row that the writer touches to prove that writing works.
 CREATE TABLE heartbeat (

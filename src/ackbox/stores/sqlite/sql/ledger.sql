@@ -2,9 +2,11 @@
 INSERT INTO events (
     id, source, idempotency_key, event_type, content_type, headers, payload, payload_sha256,
     source_sequence, source_emitted_at, lane, transport, verified_by, request_id,
-    created_at, updated_at, last_seen_at
+    created_at, updated_at, last_seen_at, claimable_at
 )
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+SELECT * FROM (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)) AS fresh
+WHERE NOT EXISTS (
+    SELECT 1 FROM tombstones WHERE source = fresh.column2 AND idempotency_key = fresh.column3)
 ON CONFLICT (source, idempotency_key) DO NOTHING
 
 -- name: kept
@@ -13,6 +15,12 @@ SELECT json_group_array(json_array(
 FROM json_each(:keys) AS asked
 JOIN events ON source = asked.value ->> 0 AND idempotency_key = asked.value ->> 1
 
+-- name: kept_buried
+SELECT json_group_array(json_array(
+    source, idempotency_key, NULL, tombstones.id, status, created_at, hex(payload_sha256)))
+FROM json_each(:keys) AS asked
+JOIN tombstones ON source = asked.value ->> 0 AND idempotency_key = asked.value ->> 1
+
 -- name: count_repeats
 UPDATE events SET
     ingest_count = ingest_count + (repeat.value ->> 1),
@@ -20,9 +28,6 @@ UPDATE events SET
     last_seen_at = max(last_seen_at, repeat.value ->> 3)
 FROM json_each(:repeats) AS repeat
 WHERE ledger_id = repeat.value ->> 0
-
--- name: tally
-UPDATE tallies SET events = events + :change WHERE status = :status
 
 -- name: save_checkpoint
 INSERT INTO checkpoints (source, cursor, updated_at) VALUES (:source, :cursor, :now)

@@ -44,6 +44,9 @@ LEFT JOIN (
       AND (:event_type IS NULL OR event_type = :event_type)
       AND (:since IS NULL OR created_at >= :since)
       AND (:until IS NULL OR created_at < :until)
+      AND (:outcome IS NULL OR outcome = :outcome)
+      AND (:error_code IS NULL OR error_code = :error_code)
+      AND (:lane IS NULL OR lane = :lane)
     ORDER BY ledger_id DESC LIMIT :limit
 ) AS page
 ORDER BY page.ledger_id DESC
@@ -77,12 +80,102 @@ LEFT JOIN (
       AND (:event_type IS NULL OR event_type = :event_type)
       AND (:since IS NULL OR created_at >= :since)
       AND (:until IS NULL OR created_at < :until)
+      AND (:outcome IS NULL OR outcome = :outcome)
+      AND (:error_code IS NULL OR error_code = :error_code)
+      AND (:lane IS NULL OR lane = :lane)
+      AND (NOT :unordered OR (source_sequence IS NULL AND source_emitted_at IS NULL))
     ORDER BY ledger_id LIMIT :limit
 ) AS page
 ORDER BY page.ledger_id
+
+-- name: events_of_source
+WITH candidates AS MATERIALIZED (
+    SELECT * FROM (
+        SELECT coalesce(source_sequence, 9223372036854775807) AS sequence,
+               coalesce(source_emitted_at, '~') AS emitted, ledger_id
+        FROM events
+        WHERE (source_sequence IS NOT NULL OR source_emitted_at IS NOT NULL) AND source = :source
+          AND coalesce(source_sequence, 9223372036854775807) = :sequence
+          AND coalesce(source_emitted_at, '~') = :emitted_at AND ledger_id > :ledger_id
+        ORDER BY coalesce(source_sequence, 9223372036854775807),
+                 coalesce(source_emitted_at, '~'), ledger_id LIMIT :window)
+    UNION ALL SELECT * FROM (
+        SELECT coalesce(source_sequence, 9223372036854775807) AS sequence,
+               coalesce(source_emitted_at, '~') AS emitted, ledger_id
+        FROM events
+        WHERE (source_sequence IS NOT NULL OR source_emitted_at IS NOT NULL) AND source = :source
+          AND coalesce(source_sequence, 9223372036854775807) = :sequence
+          AND coalesce(source_emitted_at, '~') > :emitted_at
+        ORDER BY coalesce(source_sequence, 9223372036854775807),
+                 coalesce(source_emitted_at, '~'), ledger_id LIMIT :window)
+    UNION ALL SELECT * FROM (
+        SELECT coalesce(source_sequence, 9223372036854775807) AS sequence,
+               coalesce(source_emitted_at, '~') AS emitted, ledger_id
+        FROM events
+        WHERE (source_sequence IS NOT NULL OR source_emitted_at IS NOT NULL) AND source = :source
+          AND coalesce(source_sequence, 9223372036854775807) > :sequence
+        ORDER BY coalesce(source_sequence, 9223372036854775807),
+                 coalesce(source_emitted_at, '~'), ledger_id LIMIT :window)
+    LIMIT :window
+)
+SELECT sequence, emitted, ledger_id, id,
+       (:status IS NULL OR status = :status)
+       AND (NOT :retrying OR attempts > 0)
+       AND (:event_type IS NULL OR event_type = :event_type)
+       AND (:since IS NULL OR created_at >= :since)
+       AND (:until IS NULL OR created_at < :until)
+       AND (:outcome IS NULL OR outcome IS :outcome)
+       AND (:error_code IS NULL OR error_code IS :error_code)
+       AND (:lane IS NULL OR lane IS :lane)
+FROM candidates CROSS JOIN events USING (ledger_id)
+ORDER BY sequence, emitted, ledger_id
+
+-- name: story
+SELECT unsettled, claimable_at, headers, errors,
+       (SELECT buried_at FROM tombstones
+        WHERE tombstones.source = events.source
+          AND tombstones.idempotency_key = events.idempotency_key
+          AND tombstones.ledger_id = events.ledger_id)
+FROM events WHERE id = :id
+
+-- name: older_in_lane
+SELECT id FROM events
+WHERE source = :source AND lane = :lane AND status IN ('pending', 'processing')
+  AND outcome IS NOT 'held' AND ledger_id < :ledger_id
+ORDER BY ledger_id LIMIT 1
+
+-- name: running_in_lane
+SELECT id FROM events INDEXED BY events_processing
+WHERE status = 'processing' AND ledger_id > 0 AND source = :source AND lane = :lane LIMIT 1
 
 -- name: tallies
 SELECT status, events FROM tallies
 
 -- name: oldest_pending
 SELECT created_at FROM events WHERE status = 'pending' ORDER BY ledger_id LIMIT 1
+
+-- name: later
+WITH RECURSIVE found (source) AS (
+    SELECT min(source) FROM events WHERE claimable_at IS NOT NULL
+    UNION ALL
+    SELECT (
+        SELECT min(source) FROM events
+        WHERE claimable_at IS NOT NULL AND source > found.source
+    ) FROM found WHERE found.source IS NOT NULL
+)
+SELECT coalesce(sum((
+    SELECT count(*) FROM events WHERE events.source = found.source AND claimable_at > :now
+)), 0) FROM found WHERE source IS NOT NULL
+
+-- name: audit
+SELECT audit_id, at, actor, action, event_id, detail FROM audit
+WHERE audit_id < :cursor ORDER BY audit_id DESC LIMIT :limit
+
+-- name: audit_of_event
+SELECT audit_id, at, actor, action, event_id, detail FROM audit
+WHERE event_id = :event_id AND audit_id < :cursor ORDER BY audit_id DESC LIMIT :limit
+
+-- name: held_type
+SELECT source, event_type FROM events
+WHERE outcome = 'held' AND status = 'pending' AND (source, event_type) > (:source, :event_type)
+ORDER BY source, event_type LIMIT 1

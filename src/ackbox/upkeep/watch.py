@@ -4,6 +4,7 @@ and a store that refused writes is asked whether it takes them again."""
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Protocol
 
 from ackbox.errors import AckboxError
 from ackbox.model import Stats
@@ -13,12 +14,23 @@ from ackbox.telemetry import Measured, Observer
 _SECONDS = 1.0
 
 Sleep = Callable[[float], Awaitable[None]]
-Buffered = Callable[[], tuple[int, int]]
+
+
+class Door(Protocol):
+    """Of ingest, what is looked at here."""
+
+    @property
+    def buffered(self) -> tuple[int, int]: ...
+
+    @property
+    def failing(self) -> bool: ...
+
+    def note_writable(self) -> None: ...
 
 
 class Watch:
-    """`failing` and `note_writable` are ingest's: it knows when writes fail, we find out when they
-    work again, also when no sender comes to try."""
+    """The door knows when writes fail, we find out when they work again, also when no sender comes
+    to try. `recount` puts its backlog right (W7)."""
 
     def __init__(
         self,
@@ -26,17 +38,15 @@ class Watch:
         reader: Reader,
         *,
         observe: Observer,
-        buffered: Buffered,
-        failing: Callable[[], bool],
-        note_writable: Callable[[], None],
+        door: Door,
+        recount: Callable[[], Awaitable[None]],
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._store = store
         self._reader = reader
         self._observe = observe
-        self._buffered = buffered
-        self._failing = failing
-        self._note_writable = note_writable
+        self._door = door
+        self._recount = recount
         self._sleep = sleep
 
     async def run(self) -> None:
@@ -47,11 +57,12 @@ class Watch:
 
     async def look(self) -> None:
         await asyncio.to_thread(self._store.check_room)
+        await self._recount()
         self.measure(await self._reader.stats())
-        if self._failing() and self._store.trouble is None:  # on a full disk, small writes work
+        if self._door.failing and self._store.trouble is None:  # on a full disk, small writes work
             await self._store.prove_writable()
-            self._note_writable()
+            self._door.note_writable()
 
     def measure(self, stats: Stats) -> None:
-        events, size = self._buffered()
+        events, size = self._door.buffered
         self._observe(Measured(stats, events, size))

@@ -1,0 +1,159 @@
+"""`ackbox events explain`: why an event is where it is, on one screen."""
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ackbox.cli.moments import show_age
+from ackbox.cli.output import print_table
+
+if TYPE_CHECKING:
+    from ackbox.model import AuditEntry, EventRecord, EventStory
+
+_ERRORS_SHOWN = 3
+_OPERATORS_SHOWN = 3
+Line = tuple[str, str]
+
+
+def explain(
+    wanted: Annotated[
+        str,
+        typer.Argument(metavar="ID_OR_KEY", help="An id, its beginning, or an idempotency key."),
+    ],
+    source: Annotated[str, typer.Option("--source", help="Where to look for a key.")] = "webhooks",
+) -> None:
+    """Say why an event is where it is: what it waits for, who holds it, what failed."""
+    from ackbox.app import utc_now
+    from ackbox.cli.reading import find_story, reading
+
+    story = reading(lambda reader: find_story(reader, wanted, source))
+    print_table(("about", "what is known"), lines(story, utc_now()))
+
+
+def lines(story: "EventStory", now: datetime) -> list[Line]:
+    event = story.event
+    return [
+        ("event", f"{event.id}, {event.event_type} of source {event.source}"),
+        ("received", f"{_moment(event.created_at, now)} by {event.transport}"),
+        ("verified", _verified(event)),
+        ("key", f"{event.idempotency_key}: {_repeats(event, now)}"),
+        ("now", _state(story, now)),
+        *_next_run(story, now),
+        ("runs", f"{event.run}; attempts spent since the last start: {event.attempts}"),
+        *_lane(story),
+        *_errors(story, now),
+        *_operators(story, now),
+    ]
+
+
+def _verified(event: "EventRecord") -> str:
+    if event.verified_by is None:
+        return "no: its source is set up without a signature"
+    return f"yes, by {event.verified_by}"
+
+
+def _repeats(event: "EventRecord", now: datetime) -> str:
+    absorbed = event.ingest_count - 1
+    if not absorbed:
+        return "sent once"
+    other = f", {event.conflict_count} of them with another payload" if event.conflict_count else ""
+    seen = _moment(event.last_seen_at, now)
+    return f"sent {event.ingest_count} times; {absorbed} duplicates absorbed{other}, last {seen}"
+
+
+def _state(story: "EventStory", now: datetime) -> str:
+    from ackbox.model import Status
+
+    event = story.event
+    match event.status:
+        case Status.COMPLETED:
+            return f"completed {_ended(event, now)}: {_COMPLETED.get(str(event.outcome), 'done')}"
+        case Status.FAILED:
+            return f"failed {_ended(event, now)}: a dead letter, kept until an operator replays it"
+        case Status.PROCESSING:
+            return _held_by(event, now)
+        case Status.PENDING:
+            return _waiting(story, now)
+
+
+_COMPLETED = {
+    "handled": "its handler did its work",
+    "ignored": "no handler takes this type",
+}
+
+
+def _ended(event: "EventRecord", now: datetime) -> str:
+    return "" if event.processed_at is None else _moment(event.processed_at, now)
+
+
+def _held_by(event: "EventRecord", now: datetime) -> str:
+    if event.lease_until is None or event.lease_until <= now:
+        return f"processing, but the lease of {event.processor_id} is over: it is taken over next"
+    until = _moment(event.lease_until, now)
+    return f"processing: worker {event.processor_id} holds it until {until}"
+
+
+def _waiting(story: "EventStory", now: datetime) -> str:
+    event = story.event
+    if event.outcome == "held":
+        return "pending, held: no handler takes this type; a start with one puts it back"
+    if story.behind is not None:
+        return "pending, behind another event of its lane"
+    if event.outcome == "retry" and story.claimable_at is not None and story.claimable_at > now:
+        return "pending, waits for another run after one that failed"
+    if event.outcome == "replayed":
+        return "pending: an operator replayed it, and a worker takes it next"
+    return "pending: due, a worker takes it next"
+
+
+def _next_run(story: "EventStory", now: datetime) -> list[Line]:
+    from ackbox.model import Status
+
+    event, due = story.event, story.claimable_at
+    if event.status is not Status.PENDING:
+        return [("next run", "none")] if event.status is not Status.PROCESSING else []
+    if story.behind is not None:
+        return [("next run", f"when {story.behind.id} is done or given up")]
+    if due is None:
+        return [("next run", "none, unless it is put back or replayed")]
+    if due <= now:
+        return [("next run", "now, when a worker is free")]
+    return [("next run", f"{_moment(due, now)}, after {event.attempts} failed attempts")]
+
+
+def _lane(story: "EventStory") -> list[Line]:
+    if story.event.lane is None:
+        return []
+    if story.behind is None:
+        return [("lane", f"{story.event.lane}: nothing is before it")]
+    before = story.behind
+    return [("lane", f"{story.event.lane}: waits for {before.id}, which is {before.status}")]
+
+
+def _errors(story: "EventStory", now: datetime) -> list[Line]:
+    shown = list(story.errors)[-_ERRORS_SHOWN:]
+    return [
+        ("error", f"run {run.run}, {_moment(run.at, now)}, {run.code}: {run.error}")
+        for run in reversed(shown)
+    ]
+
+
+def _operators(story: "EventStory", now: datetime) -> list[Line]:
+    return [
+        ("operator", f"{entry.actor}, {_moment(entry.at, now)}: {_did(entry)}")
+        for entry in story.audit[:_OPERATORS_SHOWN]
+    ]
+
+
+def _did(entry: "AuditEntry") -> str:
+    said = (f"{name} {value}" for name, value in entry.detail.items())
+    return ", ".join([entry.action, *said])
+
+
+def _moment(moment: datetime, now: datetime) -> str:
+    from ackbox.model import to_text
+
+    away = moment - now
+    shown = f"in {show_age(away)}" if away > timedelta(0) else f"{show_age(-away)} ago"
+    return f"{to_text(moment)[:19]}Z ({shown})"

@@ -1,0 +1,144 @@
+"""What commands do to events: in the ledger itself if nobody holds it, else by its server."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from getpass import getuser
+from typing import Any, TypeVar
+
+import httpx2
+import msgspec
+
+from ackbox.app import open_ledger_to_read, open_ledger_to_write, running_server, utc_now
+from ackbox.cli.client import explain, open_client, problem_of, reachable
+from ackbox.config import Settings, load_from_process
+from ackbox.errors import CommandFailed, LedgerInUse
+from ackbox.model import EventFilter, EventId, to_text
+from ackbox.telemetry import to_nobody
+from ackbox.upkeep import Replays
+
+T = TypeVar("T")
+Report = Callable[[int, int], None]
+Done = tuple[int, int]
+
+_STEP_SECONDS = 60.0
+_BATCH = 500
+
+
+def replay_ids(ids: list[EventId]) -> Mapping[str, str]:
+    """What was done to each that is there."""
+    settings = load_from_process()
+    try:
+        return _here(settings, lambda replays: _replay_all(replays, ids))
+    except LedgerInUse as in_use:
+        return _by_server(settings, in_use, lambda client, url: _post_each(client, url, ids))
+
+
+def replay_found(where: EventFilter, rate: float, report: Report) -> Done:
+    """How many were found, and how many of them got a new run."""
+    settings = load_from_process()
+    try:
+        return _here(settings, lambda replays: _follow_here(replays, where, rate, report))
+    except LedgerInUse as in_use:
+        order = {**_terms(where), "rate": rate}
+        return _by_server(settings, in_use, lambda client, url: _follow(client, url, order, report))
+
+
+def _here(settings: Settings, work: Callable[[Replays], Coroutine[Any, Any, T]]) -> T:
+    async def run() -> T:
+        store = await open_ledger_to_write(settings)
+        reader = open_ledger_to_read(settings)
+        try:
+            return await work(Replays(store, reader, clock=utc_now, observe=to_nobody))
+        finally:
+            await reader.close()
+            await store.close()
+
+    return asyncio.run(run())
+
+
+async def _replay_all(replays: Replays, ids: list[EventId]) -> dict[str, str]:
+    done: dict[str, str] = {}
+    for start in range(0, len(ids), _BATCH):
+        batch = await replays.these(ids[start : start + _BATCH], actor=actor())
+        done.update({event_id: str(kind) for event_id, kind in batch.items()})
+    return done
+
+
+async def _follow_here(replays: Replays, where: EventFilter, rate: float, report: Report) -> Done:
+    seen = moved = 0
+    async for progress in replays.by_filter(where, actor=actor(), rate=rate):
+        seen, moved = progress.seen, progress.moved
+        report(seen, moved)
+    return seen, moved
+
+
+def _by_server(
+    settings: Settings, in_use: LedgerInUse, work: Callable[[httpx2.Client, str], T]
+) -> T:
+    holder = running_server(settings)
+    if holder is None or holder.url is None:
+        raise in_use
+    url = reachable(holder.url)
+    try:
+        with open_client(settings.api_token, timeout=_STEP_SECONDS) as client:
+            client.headers["ackbox-actor"] = actor()
+            return work(client, url)
+    except httpx2.RequestError as error:
+        raise explain(error, url) from None
+
+
+def _post_each(client: httpx2.Client, url: str, ids: list[EventId]) -> dict[str, str]:
+    done: dict[str, str] = {}
+    for event_id in ids:
+        response = client.post(f"{url}/api/events/{event_id}/replay")
+        if response.status_code == 409:
+            done[event_id] = "running"
+        elif response.status_code != 404:
+            done[event_id] = _answered(response)["did"]
+    return done
+
+
+def _follow(client: httpx2.Client, url: str, order: dict[str, Any], report: Report) -> Done:
+    """The server's own account; only its last line makes a replay complete."""
+    with client.stream("POST", f"{url}/api/events/replay", json=order) as response:
+        if not response.is_success:
+            response.read()
+            raise CommandFailed(problem_of(response))
+        for line in response.iter_lines():
+            said = msgspec.json.decode(line)
+            if "error" in said:
+                raise CommandFailed(f"{url} stopped the replay: {said['error']}")
+            report(said["seen"], said["moved"])
+            if "done" in said:
+                return said["seen"], said["moved"]
+    raise CommandFailed(f"{url} stopped before the replay was complete. Start it again.")
+
+
+def _answered(response: httpx2.Response) -> dict[str, Any]:
+    if not response.is_success:
+        raise CommandFailed(problem_of(response))
+    answer: dict[str, Any] = response.json()
+    return answer
+
+
+def _terms(where: EventFilter) -> dict[str, Any]:
+    status = "error" if where.retrying else where.status
+    terms = {
+        "status": status,
+        "outcome": where.outcome,
+        "source": where.source,
+        "type": where.event_type,
+        "error": where.error_code,
+        "lane": where.lane,
+        "since": where.since and to_text(where.since),
+        "until": where.until and to_text(where.until),
+    }
+    return {name: value for name, value in terms.items() if value is not None}
+
+
+def actor() -> str:
+    """As the audit names whoever runs a command."""
+    try:
+        return f"cli {getuser()}"
+    except (OSError, KeyError):  # a user id without a name, as containers have
+        return "cli"

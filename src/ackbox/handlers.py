@@ -1,0 +1,210 @@
+"""What users write: handlers, bound to events by pattern, and what a handler is given.
+
+A handler is `async`, or plain and then run in a thread. Its arguments are bound by name: `event`,
+and `tx` if it wants one.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from ackbox.errors import InvalidEvent, SettingError
+from ackbox.model import EventId, Statement, check_name
+from ackbox.quantities import parse_duration
+
+Handler = Callable[..., Awaitable[None] | None]
+_ARGUMENTS = frozenset({"event", "tx"})
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class Retry(Exception):
+    """Raise it to run the event again after a while; it spends an attempt."""
+
+    def __init__(self, reason: str = "", *, after: str | timedelta | None = None) -> None:
+        super().__init__(reason or "the handler asked to run it again")
+        self.after = parse_duration(after) if isinstance(after, str) else after
+
+
+class Dead(Exception):
+    """Raise it to give the event up: a dead letter, kept until an operator replays it."""
+
+
+class Logger(Protocol):
+    """What `event.logger` offers; each line carries the event's id."""
+
+    def debug(self, event: str, **values: Any) -> Any: ...
+    def info(self, event: str, **values: Any) -> Any: ...
+    def warning(self, event: str, **values: Any) -> Any: ...
+    def error(self, event: str, **values: Any) -> Any: ...
+
+
+class Event(Struct, frozen=True):
+    """One run of an event, as its handler sees it. `run` is its fencing token: never goes down."""
+
+    id: EventId
+    source: str
+    idempotency_key: str
+    event_type: str
+    body: bytes
+    headers: Mapping[str, str]
+    attempts: int
+    run: int
+    lane: str | None
+    source_sequence: int | None
+    source_emitted_at: datetime | None
+    created_at: datetime
+    logger: Logger
+
+    def text(self) -> str:
+        return self.body.decode()
+
+    def json(self) -> Any:
+        return msgspec.json.decode(self.body)
+
+
+class Tx:
+    """Collects statements on your own tables; they run in the commit that completes the event."""
+
+    def __init__(self) -> None:
+        self.statements: list[Statement] = []
+
+    def execute(self, sql: str, /, **params: object) -> None:
+        self.statements.append(Statement(sql, params))
+
+
+class Registration(Struct, frozen=True):
+    """A handler and the rules it runs under; None means: as the settings say."""
+
+    pattern: str
+    source: str | None
+    handler: Handler
+    wants_tx: bool
+    is_async: bool
+    max_attempts: int | None = None
+    timeout: timedelta | None = None
+    concurrency: int | None = None
+
+    @property
+    def name(self) -> str:
+        return name_of(self.handler)
+
+
+class Registry:
+    """Pattern -> handler. An exact type beats a longer literal prefix, which beats a shorter; then
+    with a source beats without; a tie is an error at the start."""
+
+    def __init__(self) -> None:
+        self._registrations: list[Registration] = []
+        self._found: dict[tuple[str, str], Registration | None] = {}
+
+    def add(self, registration: Registration) -> None:
+        for other in self._registrations:
+            if (other.pattern, other.source) == (registration.pattern, registration.source):
+                raise SettingError(
+                    f"{registration.name} and {other.name} both handle {other.pattern!r}"
+                    f" of source {other.source or 'any'}: one event has one handler."
+                )
+        self._registrations.append(registration)
+        self._found.clear()
+
+    def find(self, source: str, event_type: str) -> Registration | None:
+        key = (source, event_type)
+        if key not in self._found:
+            if len(self._found) > _REMEMBERED:
+                self._found.clear()  # types come from senders: what is remembered stays bounded
+            self._found[key] = self._search(source, event_type)
+        return self._found[key]
+
+    def __len__(self) -> int:
+        return len(self._registrations)
+
+    @property
+    def sources(self) -> frozenset[str]:
+        """Those that a handler names."""
+        return frozenset(r.source for r in self._registrations if r.source is not None)
+
+    def _search(self, source: str, event_type: str) -> Registration | None:
+        matching = [r for r in self._registrations if _matches(r, source, event_type)]
+        return max(matching, key=_rank, default=None)
+
+
+_REMEMBERED = 10_000
+
+
+def _matches(registration: Registration, source: str, event_type: str) -> bool:
+    if registration.source not in (None, source):
+        return False
+    prefix, star, _ = registration.pattern.partition("*")
+    return event_type.startswith(prefix) if star else event_type == registration.pattern
+
+
+def _rank(registration: Registration) -> tuple[bool, int, bool]:
+    prefix, star, _ = registration.pattern.partition("*")
+    return (not star, len(prefix), registration.source is not None)
+
+
+def describe(
+    handler: Handler,
+    pattern: str,
+    source: str | None,
+    *,
+    max_attempts: int | None,
+    timeout: str | timedelta | None,
+    concurrency: int | None,
+) -> Registration:
+    """Check what a decorator was given: what is wrong is said before the first event comes."""
+    try:
+        check_name("the pattern", pattern)
+        if source is not None:
+            check_name("the source", source)
+        allowed = parse_duration(timeout) if isinstance(timeout, str) else timeout
+    except (InvalidEvent, ValueError) as error:
+        raise SettingError(f"{name_of(handler)}: {error}.") from None
+    if "*" in pattern[:-1]:
+        raise SettingError(f"The pattern {pattern!r} may have one `*`, at its end.")
+    _check_positive(handler, max_attempts=max_attempts, concurrency=concurrency, timeout=allowed)
+    return Registration(
+        pattern,
+        source,
+        handler,
+        wants_tx="tx" in _arguments(handler),
+        is_async=_is_async(handler),
+        max_attempts=max_attempts,
+        timeout=allowed,
+        concurrency=concurrency,
+    )
+
+
+def name_of(handler: Handler) -> str:
+    """Also of a `functools.partial` and of an object that can be called."""
+    inner = getattr(handler, "func", handler)
+    named = inner if hasattr(inner, "__qualname__") else type(inner)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def _check_positive(handler: Handler, **given: int | timedelta | None) -> None:
+    for name, value in given.items():
+        number = value.total_seconds() if isinstance(value, timedelta) else value
+        if number is not None and number <= 0:
+            raise SettingError(f"{name_of(handler)}: {name} must be more than 0, not {value}.")
+
+
+def _arguments(handler: Handler) -> set[str]:
+    parameters = inspect.signature(handler).parameters.values()
+    names = {parameter.name for parameter in parameters}
+    by_name = all(parameter.kind in _BY_NAME for parameter in parameters)
+    if "event" not in names or not names <= _ARGUMENTS or not by_name:
+        raise SettingError(
+            f"{name_of(handler)} must take `event`, and `tx` if it wants one, by name; it takes "
+            f"{', '.join(map(str, parameters)) or 'nothing'}."
+        )
+    return names
+
+
+def _is_async(handler: Handler) -> bool:
+    call = getattr(handler, "__call__", None)  # noqa: B004 - of an object with an async `__call__`
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)

@@ -1,0 +1,190 @@
+"""The operator's routes: look at events, replay them, see what was done (L11)."""
+
+from collections.abc import AsyncIterator
+from enum import Enum
+from typing import Annotated
+from uuid import UUID
+
+import msgspec
+from fastapi import FastAPI, Header, Query
+from fastapi.responses import Response, StreamingResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from ackbox.errors import AckboxError
+from ackbox.http.event_answers import (
+    AuditAnswer,
+    EventDetail,
+    EventList,
+    PreviewAnswer,
+    ReplayAnswer,
+    StatsAnswer,
+)
+from ackbox.http.event_questions import AuditQuery, ListQuery, ReplayOrder
+from ackbox.http.openapi import problem_answers
+from ackbox.http.problems import HttpError
+from ackbox.model import NAME_LIMIT, EventId, Order, ReplayKind
+from ackbox.runtime import Runtime
+from ackbox.upkeep import ReplayProgress, preview
+
+_TAGS: list[str | Enum] = ["events"]
+_NO_SUCH = "No such event."
+_NDJSON = "application/x-ndjson"
+Actor = Annotated[
+    str | None,
+    Header(
+        alias="Ackbox-Actor",
+        min_length=1,
+        max_length=NAME_LIMIT,
+        pattern=r"^[!-~]([ -~]*[!-~])?$",
+        description="Who does this, as the audit is to name them.",
+    ),
+]
+
+
+def add_event_routes(api: FastAPI, runtime: Runtime) -> None:
+    _add_lists(api, runtime)
+    _add_one(api, runtime)
+    _add_replays(api, runtime)
+    _add_overviews(api, runtime)
+
+
+def _add_lists(api: FastAPI, runtime: Runtime) -> None:
+    @api.get("/api/events", responses=problem_answers(400, 503), tags=_TAGS)
+    async def list_events(asked: Annotated[ListQuery, Query()]) -> EventList:
+        """Events by filter, in pages. A page may hold fewer than `limit`, even none, and still
+        have a `next`: a rare filter is looked for a bounded number of rows at a time."""
+        where = asked.where()
+        if asked.order == "source":
+            source_page = await runtime.reader.events_of_source(
+                where, limit=asked.limit, cursor=asked.place()
+            )
+            return EventList.of_source(source_page)
+        page = await runtime.reader.events(
+            where, order=Order(asked.order), limit=asked.limit, cursor=asked.position()
+        )
+        return EventList.of(page)
+
+
+def _add_one(api: FastAPI, runtime: Runtime) -> None:
+    @api.get("/api/events/replay", include_in_schema=False)
+    async def no_replay_to_get() -> None:
+        """Or `replay` would be taken for the id of an event."""
+        raise HTTPException(405)
+
+    @api.get("/api/events/{event_id}", responses=problem_answers(400, 404, 503), tags=_TAGS)
+    async def show_event(event_id: UUID) -> EventDetail:
+        """All of one event but its payload: its runs and errors, who holds it, what it waits for,
+        what operators did to it."""
+        story = await runtime.reader.story(EventId(str(event_id)))
+        if story is None:
+            raise HttpError(404, _NO_SUCH)
+        return EventDetail.of(story)
+
+    @api.get(
+        "/api/events/{event_id}/payload",
+        response_class=Response,
+        responses={
+            200: {
+                "description": "The exact bytes, as a file.",
+                "content": {"text/plain": {}, "application/octet-stream": {}},
+            },
+            **problem_answers(400, 404, 503),
+        },
+        tags=_TAGS,
+    )
+    async def show_payload(event_id: UUID) -> Response:
+        """The exact bytes, to be saved and never to be shown as a page."""
+        payload = await runtime.reader.payload(EventId(str(event_id)))
+        if payload is None:
+            raise HttpError(404, _NO_SUCH)
+        return _as_file(str(event_id), payload)
+
+
+def _add_replays(api: FastAPI, runtime: Runtime) -> None:
+    @api.post(
+        "/api/events/replay",
+        response_model=None,
+        responses={
+            200: {
+                "description": "With `dry_run` a count; else NDJSON that says how far it is.",
+                "model": PreviewAnswer,
+                "content": {_NDJSON: {"schema": {"type": "string"}}},
+            },
+            **problem_answers(400, 503),
+        },
+        tags=_TAGS,
+    )
+    async def replay_events(order: ReplayOrder, request: Request, actor: Actor = None) -> Response:
+        """Replay what a filter finds, oldest first, `rate` a second; `dry_run` only counts. The
+        answer is NDJSON, and its last line has `done` or `error`. Who breaks off stops it."""
+        where, who = order.where(), _actor(request, actor)
+        if order.dry_run:
+            counted = PreviewAnswer.of(await preview(runtime.reader, where, runtime.clock()))
+            return Response(counted.model_dump_json(), media_type="application/json")
+        steps = runtime.replays.by_filter(where, actor=who, rate=order.rate)
+        return StreamingResponse(_lines(steps), media_type=_NDJSON)
+
+    @api.post(
+        "/api/events/{event_id}/replay",
+        responses=problem_answers(400, 404, 409, 503),
+        tags=_TAGS,
+    )
+    async def replay_event(event_id: UUID, request: Request, actor: Actor = None) -> ReplayAnswer:
+        """Give one event a new run: a finished one starts anew, one that waits for a retry or is
+        held becomes due. One that runs is left alone: 409."""
+        wanted = EventId(str(event_id))
+        done = await runtime.replays.these([wanted], actor=_actor(request, actor))
+        if wanted not in done:
+            raise HttpError(404, _NO_SUCH)
+        if done[wanted] is ReplayKind.RUNNING:
+            raise HttpError(409, "The event is being processed; replay it when that has ended.")
+        return ReplayAnswer(id=event_id, did=done[wanted])
+
+
+def _add_overviews(api: FastAPI, runtime: Runtime) -> None:
+    @api.get("/api/stats", responses=problem_answers(503), tags=_TAGS)
+    async def stats() -> StatsAnswer:
+        """How many events stand in each status, and how long the oldest pending one has waited."""
+        return StatsAnswer.of(await runtime.reader.stats(), runtime.clock())
+
+    @api.get("/api/audit", responses=problem_answers(400, 503), tags=_TAGS)
+    async def audit(asked: Annotated[AuditQuery, Query()]) -> AuditAnswer:
+        """What operators did, newest first."""
+        event_id = EventId(str(asked.event_id)) if asked.event_id else None
+        page = await runtime.reader.audit(
+            event_id=event_id, limit=asked.limit, cursor=asked.position()
+        )
+        return AuditAnswer.of(page)
+
+
+async def _lines(steps: AsyncIterator[ReplayProgress]) -> AsyncIterator[bytes]:
+    progress = ReplayProgress(0, 0)
+    try:
+        async for progress in steps:
+            yield msgspec.json.encode(progress) + b"\n"
+    except AckboxError as error:
+        yield msgspec.json.encode({"error": str(error)}) + b"\n"
+    else:
+        last = {"seen": progress.seen, "moved": progress.moved, "done": True}
+        yield msgspec.json.encode(last) + b"\n"
+
+
+def _as_file(name: str, payload: bytes) -> Response:
+    """A browser saves it: whatever a sender wrote, it is never a page of ours (F49)."""
+    try:
+        payload.decode()
+        ending, kind = "txt", "text/plain; charset=utf-8"
+    except UnicodeDecodeError:
+        ending, kind = "bin", "application/octet-stream"
+    headers = {
+        "content-disposition": f'attachment; filename="{name}.{ending}"',
+        "content-security-policy": "default-src 'none'; sandbox",
+    }
+    return Response(payload, headers=headers, media_type=kind)
+
+
+def _actor(request: Request, given: str | None) -> str:
+    if given is not None:
+        return given
+    return f"http {request.client.host}" if request.client else "http"

@@ -1,0 +1,122 @@
+"""What a handler wrote through `tx`, run in the commit that completes the event.
+
+Only INSERT, UPDATE and DELETE on the user's own tables. The rule is held by SQLite's authorizer, at
+the moment a statement is prepared. From the first one on it stays installed: changing it makes
+SQLite prepare every statement of ours anew.
+"""
+
+import re
+from datetime import datetime
+from time import monotonic
+
+import apsw
+
+from ackbox.errors import InvalidStatement
+from ackbox.model import Done, Settlement, Statement
+from ackbox.stores.sqlite.settling import Settling
+from ackbox.stores.sqlite.statements import Statements
+from ackbox.stores.sqlite.writer import Operation
+
+OWN_TABLES = frozenset(
+    (
+        "audit",
+        "checkpoints",
+        "events",
+        "heartbeat",
+        "schema_migrations",
+        "sqlite_master",
+        "sqlite_schema",
+        "sqlite_sequence",
+        "tallies",
+        "tombstones",
+    )
+)
+_SECONDS = 1.0
+_STEPS = 1000
+_WRITES = frozenset((apsw.SQLITE_INSERT, apsw.SQLITE_UPDATE, apsw.SQLITE_DELETE))
+_HARMLESS = frozenset((apsw.SQLITE_SELECT, apsw.SQLITE_FUNCTION, apsw.SQLITE_RECURSIVE))
+_THEIR_FAULT = (
+    apsw.AuthError,
+    apsw.BindingsError,
+    apsw.ConstraintError,
+    apsw.ExecutionCompleteError,
+    apsw.InterruptError,
+    apsw.MismatchError,
+    apsw.RangeError,
+    apsw.SQLError,
+    apsw.TooBigError,
+    KeyError,  # a parameter that was not given
+    OverflowError,
+    TypeError,
+    UnicodeError,
+    ValueError,
+)
+_OPAQUE = re.compile(
+    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|--[^\n]*|/\*.*?(?:\*/|\Z)""",
+    re.DOTALL,
+)
+_OR_ROLLBACK = re.compile(r"\bOR\s+ROLLBACK\b", re.IGNORECASE)
+
+
+class Effects:
+    """Knows whose statement is being prepared, and so whom the authorizer has to do with."""
+
+    def __init__(self) -> None:
+        self._guarding = False
+
+    def settle(self, settlement: Settlement, now: datetime) -> Operation[set[int]]:
+        """Raises what a statement raises; the writer then undoes all of this operation."""
+
+        def operation(connection: apsw.Connection) -> set[int]:
+            claim, outcome = settlement.claim, settlement.outcome
+            held = Statements(connection).fetch("held", claims=[(claim.ledger_id, claim.run)])
+            if held and isinstance(outcome, Done):  # else another run owns it: nothing is applied
+                for statement in outcome.effects:
+                    self._execute(connection, statement)
+            return Settling(now).settle([settlement])(connection)
+
+        return operation
+
+    def _execute(self, connection: apsw.Connection, statement: Statement) -> None:
+        if _OR_ROLLBACK.search(_OPAQUE.sub(" ", statement.sql)):  # it would undo the neighbours too
+            raise InvalidStatement("tx: OR ROLLBACK is not allowed; use OR ABORT.")
+        end = monotonic() + _SECONDS
+        connection.set_progress_handler(lambda: monotonic() > end, _STEPS)
+        if connection.authorizer is None:
+            connection.authorizer = self._authorize
+        self._guarding = True
+        try:
+            # Not from the cache: a cached statement was prepared under another eye.
+            rows = connection.execute(statement.sql, dict(statement.params), can_cache=False)
+            rows.fetchall()
+        except _THEIR_FAULT as error:
+            raise InvalidStatement(_reason(error)) from error
+        finally:
+            self._guarding = False
+            connection.set_progress_handler(None)
+
+    def _authorize(
+        self, action: int, first: str | None, second: str | None, _db: str | None, _via: str | None
+    ) -> int:
+        """Whatever it is reached through: SQLite names a CTE the way it names a view."""
+        if not self._guarding:
+            return apsw.SQLITE_OK
+        if action in _WRITES or action == apsw.SQLITE_READ:
+            return apsw.SQLITE_DENY if _is_ours((first or "").lower()) else apsw.SQLITE_OK
+        return apsw.SQLITE_OK if action in _HARMLESS else apsw.SQLITE_DENY
+
+
+def _is_ours(table: str) -> bool:
+    return table in OWN_TABLES or table.startswith("sqlite_")
+
+
+def _reason(error: BaseException) -> str:
+    match error:
+        case apsw.InterruptError():
+            return f"tx: a statement took longer than {_SECONDS:g} s and was stopped."
+        case apsw.AuthError():
+            return "tx: only INSERT, UPDATE and DELETE on tables of your own are allowed."
+        case KeyError():
+            return f"tx: the parameter {error} was not given."
+        case _:
+            return f"tx: {' '.join(str(error).split()) or type(error).__name__}."

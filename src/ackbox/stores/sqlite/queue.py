@@ -1,0 +1,131 @@
+"""`EventQueue` on SQLite: claim, renew and settle as operations of the writer.
+
+A row can be claimed when its `claimable_at` has come. That one column says it all: a pending row
+has the time it is due, a processing row the end of its lease; a row that is finished, held, or
+behind another in its lane has none, and costs a claim nothing.
+"""
+
+import asyncio
+from collections import ChainMap
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+import apsw
+
+from ackbox.errors import AckboxError, Unavailable
+from ackbox.model import Caps, Claim, Clock, Done, EventId, Outcome, Settlement, WorkerId, to_text
+from ackbox.stores.sqlite.effects import Effects
+from ackbox.stores.sqlite.picks import Picks, read_claims
+from ackbox.stores.sqlite.settling import Settling, otherwise
+from ackbox.stores.sqlite.statements import Statements
+from ackbox.stores.sqlite.writer import Operation, Writer
+
+Written = dict[EventId, Outcome]
+
+
+class SqliteQueue:
+    """Wake-ups are hints: whoever makes a row claimable rings the bell."""
+
+    def __init__(self, writer: Writer, effects: Effects, clock: Clock) -> None:
+        self._writer = writer
+        self._effects = effects
+        self._clock = clock
+        self._bell = asyncio.Event()
+        self._next_due: datetime | None = None
+
+    async def claim(
+        self,
+        worker: WorkerId,
+        *,
+        limit: int,
+        lease: timedelta,
+        caps: Caps,
+        ids: Sequence[EventId] | None = None,
+    ) -> list[Claim]:
+        self._bell.clear()
+        operation = _claim(worker, self._clock(), lease, limit, caps, ids)
+        claims, next_due = await self._writer.submit(operation)
+        if ids is None:
+            self._next_due = next_due
+        return claims
+
+    async def renew(self, claims: Sequence[Claim], *, lease: timedelta) -> AbstractSet[EventId]:
+        until = to_text(self._clock() + lease)
+        pairs = [(claim.ledger_id, claim.run) for claim in claims]
+
+        def operation(connection: apsw.Connection) -> set[int]:
+            sql = Statements(connection)
+            held = set(sql.fetch("held", claims=pairs))
+            sql.run("renew", claims=pairs, lease_until=until)
+            return held
+
+        held = await self._writer.submit(operation)
+        return {claim.id for claim in claims if claim.ledger_id in held}
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Mapping[EventId, Outcome]:
+        """Plain outcomes share one operation; one with effects is an operation of its own, so that
+        a statement that fails, or loses the transaction, harms no neighbour."""
+        now = self._clock()
+        plain = [s for s in settlements if not _has_effects(s)]
+        jobs = [self._settle_with_effects(s, now) for s in settlements if _has_effects(s)]
+        if plain:
+            jobs.append(self._settle_plain(plain, now))
+        ends = await asyncio.gather(*jobs, return_exceptions=True)
+        self.ring()  # a lane may have been freed, a retry may be due before anything else
+        failed = [end for end in ends if isinstance(end, BaseException)]
+        if failed:  # the caller settles all of them again: what is written stays as it is
+            raise failed[0]
+        return ChainMap(*(end for end in ends if not isinstance(end, BaseException)))
+
+    async def _settle_plain(self, settlements: Sequence[Settlement], now: datetime) -> Written:
+        held = await self._writer.submit(Settling(now).settle(settlements))
+        return {s.claim.id: s.outcome for s in settlements if s.claim.ledger_id in held}
+
+    async def _settle_with_effects(self, settlement: Settlement, now: datetime) -> Written:
+        try:
+            held = await self._writer.submit(self._effects.settle(settlement, now), guarded=True)
+        except Unavailable:
+            raise
+        except AckboxError as error:
+            failed = Settlement(settlement.claim, otherwise(settlement.outcome, str(error)))
+            return await self._settle_plain([failed], now)
+        return {settlement.claim.id: settlement.outcome} if held else {}
+
+    async def wait(self, timeout: timedelta) -> None:
+        seconds = timeout.total_seconds()
+        if self._next_due is not None:
+            until_due = (self._next_due - self._clock()).total_seconds()
+            seconds = min(seconds, max(until_due, 0.0))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._bell.wait(), seconds)
+
+    def ring(self) -> None:
+        self._bell.set()
+
+
+def _claim(
+    worker: WorkerId,
+    now: datetime,
+    lease: timedelta,
+    limit: int,
+    caps: Caps,
+    ids: Sequence[EventId] | None,
+) -> Operation[tuple[list[Claim], datetime | None]]:
+    grant = {"worker": worker, "now": to_text(now), "lease_until": to_text(now + lease)}
+
+    def operation(connection: apsw.Connection) -> tuple[list[Claim], datetime | None]:
+        sql = Statements(connection)
+        picks = Picks(sql, grant["now"])
+        picked = picks.take(limit, caps) if ids is None else picks.take_among(ids, limit, caps)
+        if not picked:
+            return [], picks.next_due
+        sql.run("claim", picked=picked, **grant)
+        return read_claims(sql, picked), picks.next_due
+
+    return operation
+
+
+def _has_effects(settlement: Settlement) -> bool:
+    return isinstance(settlement.outcome, Done) and bool(settlement.outcome.effects)

@@ -1,0 +1,115 @@
+"""Retention as operations of the writer: a tombstone first, the row a while later (W11).
+
+In one step, an insert that waits for the writer would find neither row nor tombstone, and a purged
+key would run again. Each operation is short, whatever there is to do, for acknowledgements wait
+behind it (F36).
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from time import monotonic
+from typing import Any
+
+import apsw
+
+from ackbox.model import Removed, RetentionPolicy, Walk, to_text
+from ackbox.stores.sqlite.statements import Statements
+from ackbox.stores.sqlite.writer import Operation
+
+_ROWS = 1000
+_BUDGET_SECONDS = 0.01
+# What is done between two looks at the time. SQLite walks the pages of a large payload to free
+# them, so bytes count as well as rows.
+_CHUNK_ROWS = 50
+_CHUNK_BYTES = 1 << 20
+_PAGES = 128
+_SPARE_PAGES = 1024
+"""Free pages that stay in the file: new events take them, and giving them back would be in vain."""
+
+Ripe = tuple[str, str, int, int]
+"""Source, key, row and bytes of an event whose time has come."""
+
+
+def bury(policy: RetentionPolicy, after: int, now: datetime) -> Operation[Walk]:
+    """Arrival is nearly the order of time, so the walk ends with the first batch that has nothing
+    old in it; what a wrong clock dated into the future does not end it."""
+    limits = {
+        "created_before": _ago(now, policy.keep),
+        "finished_before": _ago(now, policy.rest),
+        "now": to_text(now),
+    }
+
+    def operation(connection: apsw.Connection) -> Walk:
+        end = monotonic() + _BUDGET_SECONDS
+        sql = Statements(connection)
+        last, anything_old, rows = sql.fetch("walk_old", after=after, limit=_ROWS, **limits)
+        buried = 0
+        for start in range(0, len(rows), _CHUNK_ROWS):
+            chunk = rows[start : start + _CHUNK_ROWS]
+            sql.run("bury", rows=chunk, now=limits["now"])
+            buried += connection.changes()
+            if monotonic() > end:
+                return Walk(buried, chunk[-1])
+        return Walk(buried, last if anything_old else None)
+
+    return operation
+
+
+def prune(policy: RetentionPolicy, now: datetime) -> Operation[Removed]:
+    def operation(connection: apsw.Connection) -> Removed:
+        end = monotonic() + _BUDGET_SECONDS
+        sql = Statements(connection)
+        ripe = sql.fetch("ripe", buried_before=_ago(now, policy.wait), limit=_ROWS)
+        rows = 0
+        for chunk in _chunks(ripe):
+            rows += _prune_chunk(sql, chunk, to_text(now))
+            if monotonic() > end:
+                break
+        return Removed(rows, more=bool(ripe), waiting=bool(sql.fetch("tombstones_open")))
+
+    return operation
+
+
+def forget(policy: RetentionPolicy, now: datetime) -> Operation[int]:
+    def operation(connection: apsw.Connection) -> int:
+        Statements(connection).run("forget", buried_before=_ago(now, policy.remember), limit=_ROWS)
+        return connection.changes()
+
+    return operation
+
+
+def give_back(connection: apsw.Connection) -> int:
+    """A few free pages, to the file system; returns how many."""
+    free = int(connection.pragma("freelist_count"))
+    pages = min(free - _SPARE_PAGES, _PAGES)
+    if pages <= 0:
+        return 0
+    connection.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()  # a step is a page
+    return free - int(connection.pragma("freelist_count"))
+
+
+def _prune_chunk(sql: Statements, chunk: Sequence[Ripe], now: str) -> int:
+    """What was touched since it was buried stays, and its tombstone goes."""
+    sql.run("prune", ripe=chunk)
+    rows = sql.connection.changes()
+    sql.run("close_tombstones", ripe=chunk, now=now)
+    if sql.connection.changes() < len(chunk):
+        sql.run("drop_tombstones", keys=chunk)
+    return rows
+
+
+def _chunks(ripe: Sequence[Any]) -> Iterator[list[Ripe]]:
+    chunk: list[Ripe] = []
+    size = 0
+    for row in ripe:
+        if chunk and (len(chunk) == _CHUNK_ROWS or size + row[3] > _CHUNK_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(row)
+        size += row[3]
+    if chunk:
+        yield chunk
+
+
+def _ago(now: datetime, span: timedelta) -> str:
+    return to_text(now - span)

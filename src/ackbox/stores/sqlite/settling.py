@@ -1,0 +1,97 @@
+"""`EventQueue.settle`: each outcome applies only where `(id, run)` still match."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import apsw
+import msgspec
+
+from ackbox.model import (
+    Again,
+    Buried,
+    Done,
+    Failure,
+    Outcome,
+    Release,
+    Settlement,
+    make_failure,
+    to_text,
+)
+from ackbox.stores.sqlite.statements import Statements
+from ackbox.stores.sqlite.writer import Operation
+
+Row = tuple[Any, ...]
+
+_LONGEST_DELAY = timedelta(days=3650)
+
+
+class Settling:
+    def __init__(self, now: datetime) -> None:
+        self._now = now
+
+    def settle(self, settlements: Sequence[Settlement]) -> Operation[set[int]]:
+        """Returns those that stand as settled by their run, be it by an earlier call whose answer
+        was lost: only the holder of a run can have settled it."""
+
+        def operation(connection: apsw.Connection) -> set[int]:
+            sql = Statements(connection)
+            if self._apply(sql, settlements) == len(settlements):
+                return {s.claim.ledger_id for s in settlements}
+            pairs = [(s.claim.ledger_id, s.claim.run) for s in settlements]
+            return set(sql.fetch("settled", claims=pairs))
+
+        return operation
+
+    def _apply(self, sql: Statements, settlements: Sequence[Settlement]) -> int:
+        """Returns how many applied: one whose claim is lost changes nothing."""
+        by_block: dict[str, list[Row]] = defaultdict(list)
+        for settlement in settlements:
+            block, values = self._row(settlement)
+            claim = settlement.claim
+            by_block[block].append((claim.ledger_id, claim.run, *values))
+        applied = 0
+        for block, rows in by_block.items():
+            sql.run(block, settled=rows, now=to_text(self._now))
+            applied += sql.connection.changes()
+        lanes = [[s.claim.source, s.claim.lane] for s in settlements if s.claim.lane is not None]
+        if lanes:
+            sql.run("promote", lanes=lanes)
+        return applied
+
+    def _row(self, settlement: Settlement) -> tuple[str, Row]:
+        match settlement.outcome:
+            case Done(outcome):
+                return "settle_done", (outcome,)
+            case Release(held, delay):
+                due = self._due(delay) if delay else None
+                return "settle_release", ("held" if held else None, due)
+            case Again(failure, delay):
+                return "settle_retry", (self._due(delay), *self._failure(settlement, failure))
+            case Buried(failure):
+                return "settle_dead", (None, *self._failure(settlement, failure))
+
+    def _due(self, delay: timedelta) -> str:
+        return to_text(self._now + min(max(delay, timedelta(0)), _LONGEST_DELAY))
+
+    def _failure(self, settlement: Settlement, failure: Failure) -> Row:
+        entry = {
+            "at": to_text(self._now),
+            "attempt": settlement.claim.attempts,
+            "run": settlement.claim.run,
+            "code": failure.code,
+            "error": failure.error,
+        }
+        return failure.error, failure.code, msgspec.json.encode(entry).decode()
+
+
+def otherwise(outcome: Outcome, error: str) -> Outcome:
+    """What a run comes to whose effects could not be applied."""
+    match outcome:
+        case Done(_, _, Again(failure, delay)):
+            return Again(make_failure(error, failure.code), delay)
+        case Done(_, _, Buried(failure)):
+            return Buried(make_failure(error, failure.code))
+        case _:
+            return outcome

@@ -1,0 +1,137 @@
+-- name: claimable
+WITH RECURSIVE found (source) AS (
+    SELECT min(source) FROM events WHERE claimable_at IS NOT NULL
+    UNION ALL
+    SELECT (
+        SELECT min(source) FROM events
+        WHERE claimable_at IS NOT NULL AND source > found.source
+    ) FROM found WHERE found.source IS NOT NULL
+)
+SELECT json_array(
+    json((
+        SELECT json_group_array(json_array(
+            source,
+            (SELECT min(claimable_at) FROM events
+             WHERE events.source = found.source AND claimable_at IS NOT NULL),
+            json((SELECT json_group_array(ledger_id) FROM (
+                SELECT ledger_id FROM events
+                WHERE events.source = found.source AND claimable_at <= :now
+                ORDER BY claimable_at, ledger_id LIMIT :limit)))))
+        FROM found WHERE source IS NOT NULL)),
+    (SELECT ledger_id FROM events
+     WHERE unsettled + (status = 'processing') >= 2 AND claimable_at <= :now
+     ORDER BY claimable_at LIMIT 1))
+
+-- name: pick_among
+SELECT json_group_array(json_array(ledger_id, unsettled + (status = 'processing') >= 2)) FROM (
+    SELECT ledger_id, unsettled, status FROM json_each(:ids) AS asked
+    JOIN events ON events.id = asked.value
+    WHERE claimable_at <= :now
+    ORDER BY claimable_at, ledger_id)
+
+-- name: claim
+UPDATE events SET
+    status = 'processing',
+    run = run + 1,
+    attempts = attempts + 1,
+    unsettled = unsettled + (status = 'processing'),
+    processor_id = :worker,
+    lease_until = :lease_until,
+    claimable_at = :lease_until,
+    updated_at = :now
+WHERE ledger_id IN (SELECT value FROM json_each(:picked))
+
+-- name: claimed
+SELECT json_group_array(json_array(
+    ledger_id, events.id, run, source, idempotency_key, event_type, content_type, headers,
+    attempts, unsettled, lane, source_sequence, source_emitted_at, created_at, request_id,
+    CASE WHEN length(payload) <= :inline THEN hex(payload) END))
+FROM json_each(:picked) AS picked JOIN events ON ledger_id = picked.value
+
+-- name: large_payload
+SELECT payload FROM events WHERE ledger_id = :ledger_id
+
+-- name: renew
+UPDATE events SET lease_until = :lease_until, claimable_at = :lease_until
+FROM json_each(:claims) AS held
+WHERE ledger_id = held.value ->> 0 AND run = held.value ->> 1 AND status = 'processing'
+
+-- name: held
+SELECT json_group_array(ledger_id) FROM json_each(:claims) AS held
+JOIN events ON ledger_id = held.value ->> 0
+WHERE run = held.value ->> 1 AND status = 'processing'
+
+-- name: settled
+SELECT json_group_array(ledger_id) FROM json_each(:claims) AS asked
+JOIN events ON ledger_id = asked.value ->> 0
+WHERE run = asked.value ->> 1 AND status <> 'processing'
+
+-- name: settle_done
+UPDATE events SET
+    status = 'completed', outcome = settled.value ->> 2, unsettled = 0, retry_after = NULL,
+    processor_id = NULL, lease_until = NULL, claimable_at = NULL,
+    processed_at = :now, updated_at = :now
+FROM json_each(:settled) AS settled
+WHERE ledger_id = settled.value ->> 0 AND run = settled.value ->> 1 AND status = 'processing'
+
+-- name: settle_retry
+UPDATE events SET
+    status = 'pending', outcome = 'retry', unsettled = 0, retry_after = settled.value ->> 2,
+    claimable_at = CASE WHEN lane IS NULL OR NOT EXISTS (
+        SELECT 1 FROM events AS older
+        WHERE older.source = events.source AND older.lane = events.lane
+          AND older.status IN ('pending', 'processing') AND older.outcome IS NOT 'held'
+          AND older.ledger_id < events.ledger_id) THEN settled.value ->> 2 END,
+    processor_id = NULL, lease_until = NULL,
+    last_error = settled.value ->> 3, error_code = settled.value ->> 4,
+    errors = json_insert(
+        CASE WHEN json_array_length(coalesce(errors, '[]')) < 10 THEN coalesce(errors, '[]')
+             ELSE json_remove(errors, '$[0]') END,
+        '$[#]', json(settled.value ->> 5)),
+    updated_at = :now
+FROM json_each(:settled) AS settled
+WHERE ledger_id = settled.value ->> 0 AND run = settled.value ->> 1 AND status = 'processing'
+
+-- name: settle_dead
+UPDATE events SET
+    status = 'failed', outcome = 'dead', unsettled = 0, retry_after = NULL,
+    claimable_at = NULL, processor_id = NULL, lease_until = NULL,
+    last_error = settled.value ->> 3, error_code = settled.value ->> 4,
+    errors = json_insert(
+        CASE WHEN json_array_length(coalesce(errors, '[]')) < 10 THEN coalesce(errors, '[]')
+             ELSE json_remove(errors, '$[0]') END,
+        '$[#]', json(settled.value ->> 5)),
+    processed_at = :now, updated_at = :now
+FROM json_each(:settled) AS settled
+WHERE ledger_id = settled.value ->> 0 AND run = settled.value ->> 1 AND status = 'processing'
+
+-- name: settle_release
+UPDATE events SET
+    status = 'pending', outcome = settled.value ->> 2, unsettled = 0, attempts = attempts - 1,
+    claimable_at = CASE WHEN settled.value ->> 2 IS NOT 'held' AND (lane IS NULL OR NOT EXISTS (
+        SELECT 1 FROM events AS older
+        WHERE older.source = events.source AND older.lane = events.lane
+          AND older.status IN ('pending', 'processing') AND older.outcome IS NOT 'held'
+          AND older.ledger_id < events.ledger_id))
+        THEN coalesce(settled.value ->> 3, retry_after, created_at) END,
+    processor_id = NULL, lease_until = NULL, updated_at = :now
+FROM json_each(:settled) AS settled
+WHERE ledger_id = settled.value ->> 0 AND run = settled.value ->> 1 AND status = 'processing'
+
+-- name: promote
+UPDATE events SET claimable_at = coalesce(retry_after, created_at)
+WHERE status = 'pending' AND claimable_at IS NULL AND ledger_id IN (
+    SELECT (
+        SELECT head.ledger_id FROM events AS head
+        WHERE head.source = freed.value ->> 0 AND head.lane = freed.value ->> 1
+          AND head.status IN ('pending', 'processing') AND head.outcome IS NOT 'held'
+        ORDER BY head.ledger_id LIMIT 1
+    ) FROM json_each(:lanes) AS freed
+    WHERE NOT EXISTS (
+        SELECT 1 FROM events AS running
+        WHERE running.status = 'processing'
+          AND running.source = freed.value ->> 0 AND running.lane = freed.value ->> 1)
+)
+
+-- name: end_leases
+UPDATE events SET lease_until = :now, claimable_at = :now WHERE status = 'processing'

@@ -1,0 +1,45 @@
+-- name: replayable
+SELECT json_group_array(json_array(
+    ledger_id, events.id, source, idempotency_key, lane, status, outcome, retry_after))
+FROM json_each(:ids) AS asked JOIN events ON events.id = asked.value
+
+-- name: replayable_held
+SELECT json_group_array(json_array(
+    ledger_id, id, source, idempotency_key, lane, status, outcome, retry_after))
+FROM (
+    SELECT ledger_id, id, source, idempotency_key, lane, status, outcome, retry_after FROM events
+    WHERE outcome = 'held' AND status = 'pending'
+      AND source = :source AND event_type = :event_type
+    ORDER BY ledger_id LIMIT :limit)
+
+-- name: replay_replayed
+UPDATE events SET
+    status = 'pending', outcome = 'replayed', attempts = 0, unsettled = 0, retry_after = :now,
+    claimable_at = CASE WHEN lane IS NULL THEN :now END, processed_at = NULL, updated_at = :now
+WHERE ledger_id IN (SELECT value FROM json_each(:rows))
+
+-- name: replay_hurried
+UPDATE events SET
+    retry_after = :now, claimable_at = CASE WHEN lane IS NULL THEN :now END, updated_at = :now
+WHERE ledger_id IN (SELECT value FROM json_each(:rows))
+
+-- name: replay_put_back
+UPDATE events SET
+    outcome = NULL, claimable_at = CASE WHEN lane IS NULL THEN coalesce(retry_after, created_at) END,
+    updated_at = :now
+WHERE ledger_id IN (SELECT value FROM json_each(:rows))
+
+-- name: demote
+UPDATE events SET claimable_at = NULL
+WHERE status = 'pending' AND ledger_id IN (
+    SELECT (
+        SELECT head.ledger_id FROM events AS head
+        WHERE head.source = entered.value ->> 0 AND head.lane = entered.value ->> 1
+          AND head.status IN ('pending', 'processing') AND head.outcome IS NOT 'held'
+        ORDER BY head.ledger_id LIMIT 1
+    ) FROM json_each(:lanes) AS entered)
+
+-- name: note_audit
+INSERT INTO audit (at, actor, action, event_id, detail)
+SELECT :now, :actor, :action, entry.value ->> 0, entry.value ->> 1
+FROM json_each(:entries) AS entry

@@ -1,0 +1,54 @@
+-- name: walk_old
+SELECT json_array(
+    max(ledger_id),
+    max(created_at < :created_before OR created_at > :now),
+    json_group_array(ledger_id) FILTER (
+        WHERE created_at < :created_before AND status IN ('completed', 'failed')
+          AND processed_at < :finished_before))
+FROM (
+    SELECT ledger_id, status, created_at, processed_at FROM events
+    WHERE ledger_id > :after ORDER BY ledger_id LIMIT :limit)
+
+-- name: bury
+INSERT INTO tombstones (
+    source, idempotency_key, id, status, created_at, payload_sha256, buried_at, ledger_id)
+SELECT source, idempotency_key, events.id, status, created_at, payload_sha256, :now, ledger_id
+FROM json_each(:rows) AS old JOIN events ON ledger_id = old.value
+WHERE true
+ON CONFLICT (source, idempotency_key) DO NOTHING
+
+-- name: ripe
+SELECT json_group_array(json_array(source, idempotency_key, ledger_id, bytes)) FROM (
+    SELECT tombstones.source, tombstones.idempotency_key, tombstones.ledger_id,
+           coalesce(length(events.payload), 0) AS bytes
+    FROM tombstones LEFT JOIN events ON events.ledger_id = tombstones.ledger_id
+    WHERE tombstones.ledger_id IS NOT NULL AND tombstones.buried_at <= :buried_before
+    ORDER BY tombstones.buried_at LIMIT :limit)
+
+-- name: prune
+DELETE FROM events
+WHERE ledger_id IN (SELECT ripe.value ->> 2 FROM json_each(:ripe) AS ripe)
+  AND status IN ('completed', 'failed')
+  AND EXISTS (
+    SELECT 1 FROM tombstones
+    WHERE tombstones.source = events.source
+      AND tombstones.idempotency_key = events.idempotency_key
+      AND tombstones.ledger_id = events.ledger_id AND tombstones.buried_at >= events.updated_at)
+
+-- name: close_tombstones
+UPDATE tombstones SET ledger_id = NULL, buried_at = :now
+FROM json_each(:ripe) AS ripe
+WHERE source = ripe.value ->> 0 AND idempotency_key = ripe.value ->> 1
+  AND NOT EXISTS (SELECT 1 FROM events WHERE events.ledger_id = tombstones.ledger_id)
+
+-- name: drop_tombstones
+DELETE FROM tombstones WHERE ledger_id IS NOT NULL AND (source, idempotency_key) IN (
+    SELECT asked.value ->> 0, asked.value ->> 1 FROM json_each(:keys) AS asked)
+
+-- name: tombstones_open
+SELECT 1 FROM tombstones WHERE ledger_id IS NOT NULL AND buried_at > '' LIMIT 1
+
+-- name: forget
+DELETE FROM tombstones WHERE (source, idempotency_key) IN (
+    SELECT source, idempotency_key FROM tombstones
+    WHERE ledger_id IS NULL AND buried_at < :buried_before ORDER BY buried_at LIMIT :limit)

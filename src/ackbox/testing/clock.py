@@ -1,0 +1,27 @@
+"""A clock that moves when it is told to."""
+
+from datetime import UTC, datetime, timedelta
+
+from ackbox.quantities import parse_duration
+
+START = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+class MovableClock:
+    """Stands still at `now` until it is moved."""
+
+    def __init__(self, start: datetime = START) -> None:
+        self.now = start.astimezone(UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def advance(self, by: str | timedelta) -> datetime:
+        """By `"10m"`, `"1h30m"` or a timedelta."""
+        self.now += parse_duration(by) if isinstance(by, str) else by
+        return self.now
+
+    def move_to(self, moment: datetime) -> datetime:
+        """On to this moment; not back."""
+        self.now = max(self.now, moment.astimezone(UTC))
+        return self.now

@@ -1,0 +1,48 @@
+"""What a sender sends, before the inbox has it."""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from ackbox.model import (
+    Envelope,
+    RandomBits,
+    check_moment,
+    check_name,
+    check_sequence,
+    fingerprint,
+    new_event_id,
+)
+
+
+class Delivery(Struct, frozen=True, kw_only=True):
+    """Bytes are the payload as they are; anything else is written as JSON."""
+
+    event_type: str
+    payload: Any
+    key: str
+    source: str = "webhooks"
+    lane: str | None = None
+    source_sequence: int | None = None
+    source_emitted_at: datetime | None = None
+
+
+def seal(delivery: Delivery, now: datetime, random_bits: RandomBits) -> Envelope:
+    """As the HTTP door would: what it refuses is an `InvalidEvent` here."""
+    given = delivery.payload
+    payload = given if isinstance(given, bytes) else msgspec.json.encode(given)
+    return Envelope(
+        id=new_event_id(now, random_bits),
+        source=check_name("source", delivery.source),
+        idempotency_key=check_name("idempotency_key", delivery.key),
+        event_type=check_name("event_type", delivery.event_type),
+        payload=payload,
+        payload_sha256=fingerprint(payload),
+        received_at=now,
+        lane=None if delivery.lane is None else check_name("lane", delivery.lane),
+        source_sequence=check_sequence(delivery.source_sequence),
+        source_emitted_at=check_moment(delivery.source_emitted_at),
+        transport="test",
+    )

@@ -1,0 +1,237 @@
+"""An inbox on a temporary file: post, run, crash, look."""
+
+import random
+import tempfile
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from ackbox.app import App
+from ackbox.config import Settings
+from ackbox.errors import Stopped
+from ackbox.inbox import Inbox
+from ackbox.model import (
+    Claim,
+    EventFilter,
+    EventId,
+    EventRecord,
+    Order,
+    Receipt,
+    Status,
+)
+from ackbox.runtime import Runtime
+from ackbox.testing.clock import MovableClock
+from ackbox.testing.delivery import Delivery, seal
+from ackbox.testing.stepping import Stepper
+
+_AT_ONCE = 1000
+_PAGE = 200
+_MOST_RUNS = 10_000
+_UNBOUNDED = 1_000_000_000
+_FOR_EVER = 36_500.0
+
+
+class InboxHarness:
+    """`async with InboxHarness(inbox) as box`: your inbox with its handlers and tables, nothing in
+    the background. Handlers run when you say so, one at a time, by `box.clock`."""
+
+    def __init__(self, inbox: Inbox, *, start: datetime | None = None) -> None:
+        self.clock = MovableClock() if start is None else MovableClock(start)
+        self._inbox = inbox
+        self._chance = random.Random(0)
+        self._keys = 0
+        self._folder = AsyncExitStack()
+        self._process = AsyncExitStack()
+        self._settings = inbox.settings
+        self._runtime: Runtime | None = None
+
+    async def __aenter__(self) -> Self:
+        folder = self._folder.enter_context(tempfile.TemporaryDirectory(prefix="ackbox-"))
+        self._settings = _for_a_test(self._inbox.settings, Path(folder))
+        try:
+            await self._start()
+        except BaseException:
+            await self._folder.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        await self._stop()
+        await self._folder.aclose()
+
+    async def post(
+        self,
+        event_type: str,
+        payload: Any = None,
+        *,
+        key: str | None = None,
+        lane: str | None = None,
+        source: str = "webhooks",
+        source_sequence: int | None = None,
+        source_emitted_at: datetime | None = None,
+    ) -> Receipt:
+        """Durable when it returns. The same `key` again is a duplicate, as `receipt.kind` says."""
+        delivery = Delivery(
+            event_type=event_type,
+            payload=payload,
+            key=self._next_key() if key is None else key,
+            lane=lane,
+            source=source,
+            source_sequence=source_sequence,
+            source_emitted_at=source_emitted_at,
+        )
+        (receipt,) = await self.deliver([delivery])
+        return receipt
+
+    async def deliver(
+        self, deliveries: Sequence[Delivery], *, times: int = 1, shuffle: int | None = None
+    ) -> list[Receipt]:
+        """Post each so many times; with `shuffle`, in an order drawn from that seed. Returns what
+        each was answered first, in the order given."""
+        order = [place for place in range(len(deliveries)) for _ in range(times)]
+        if shuffle is not None:
+            random.Random(shuffle).shuffle(order)
+        first: dict[int, Receipt] = {}
+        for place in order:
+            envelope = seal(deliveries[place], self.clock(), self._chance.getrandbits)
+            first.setdefault(place, await self.runtime.ingest.accept(envelope))
+        return [first[place] for place in range(len(deliveries))]
+
+    async def run_one(self) -> EventRecord | None:
+        """One run of what has been due longest; None when nothing is due."""
+        claims = await self._stepper.claim(1)
+        await self._stepper.finish(claims)
+        return await self.event(claims[0].id) if claims else None
+
+    async def run_until_idle(self, *, shuffle: int | None = None) -> int:
+        """Run what is due until nothing is, and return how many runs that took; a retry that is due
+        later waits for the clock. With `shuffle`, what could run at the same time runs in an order
+        drawn from that seed; the order inside a lane stays."""
+        chance = None if shuffle is None else random.Random(shuffle)
+        runs = 0
+        while claims := await self._stepper.claim(1 if chance is None else _AT_ONCE):
+            if chance is not None:
+                chance.shuffle(claims)
+            await self._stepper.finish(claims)
+            runs += len(claims)
+            if runs > _MOST_RUNS:
+                raise RuntimeError(f"After {_MOST_RUNS} runs there is still something due.")
+        return runs
+
+    async def run_until_settled(self, *, shuffle: int | None = None) -> int:
+        """As `run_until_idle`, and move the clock on to each retry, until every event is completed,
+        a dead letter, or held."""
+        runs = await self.run_until_idle(shuffle=shuffle)
+        while (due := await self._next_retry()) is not None:
+            self.clock.move_to(due)
+            runs += await self.run_until_idle(shuffle=shuffle)
+        return runs
+
+    async def restart(self) -> None:
+        """An orderly stop and a start on the same file."""
+        await self._stop()
+        await self._start()
+
+    async def crash_after_claim(self) -> EventRecord:
+        """The process is lost after it took what has been due longest, before its handler ran.
+        Then it starts again; the event, as it stands now, is due at once."""
+        claim = await self._claim_for_a_crash()
+        return await self._lose_the_process(claim)
+
+    async def crash_before_settle(self) -> EventRecord:
+        """The process is lost after the handler ran, before anything of that is stored: what went
+        through `tx` is gone, what went elsewhere has happened. Then it starts again."""
+        claim = await self._claim_for_a_crash()
+        await self._stepper.run(claim)
+        return await self._lose_the_process(claim)
+
+    async def replay(self, event: str | Receipt) -> EventRecord:
+        """As an operator would: a finished event starts anew, one that waits is due now."""
+        found = await self.event(event)
+        await self.runtime.replays.these([found.id], actor="test")
+        return await self.event(found.id)
+
+    async def event(self, event: str | Receipt) -> EventRecord:
+        """How it stands now, by its id or by what `post` returned."""
+        event_id = event.id if isinstance(event, Receipt) else EventId(event)
+        found = await self.runtime.reader.event(event_id)
+        if found is None:
+            raise LookupError(f"There is no event {event_id}.")
+        return found
+
+    async def events(self, status: str | None = None) -> list[EventRecord]:
+        """All of them, or those in one status, in the order they came."""
+        where = EventFilter(status=None if status is None else Status(status))
+        found: list[EventRecord] = []
+        cursor: int | None = None
+        while True:
+            page = await self.runtime.reader.events(
+                where, order=Order.OLDEST, limit=_PAGE, cursor=cursor
+            )
+            found += page.items
+            if (cursor := page.next) is None:
+                return found
+
+    async def read(self, sql: str, /, **params: object) -> list[dict[str, Any]]:
+        """Your own tables, as `inbox.read` does."""
+        return await self.runtime.read(sql, params)
+
+    @property
+    def runtime(self) -> Runtime:
+        if self._runtime is None:
+            raise Stopped("The harness runs inside `async with InboxHarness(inbox) as box:` only.")
+        return self._runtime
+
+    async def _start(self) -> None:
+        app = App(self._settings, clock=self.clock, guest=True)
+        self._runtime = await self._process.enter_async_context(self._inbox.running(app))
+        self._stepper = Stepper(self._runtime)
+
+    async def _stop(self) -> None:
+        self._runtime = None
+        await self._process.aclose()
+
+    async def _claim_for_a_crash(self) -> Claim:
+        for claim in await self._stepper.claim(1):
+            return claim
+        raise LookupError(
+            "Nothing is due, so nothing can be lost: post an event, or move the clock."
+        )
+
+    async def _lose_the_process(self, claim: Claim) -> EventRecord:
+        """What is stored is stored, and nothing else is: closing the file adds nothing to it."""
+        await self.restart()
+        return await self.event(claim.id)
+
+    async def _next_retry(self) -> datetime | None:
+        pending = await self.events(Status.PENDING)
+        later = [event.retry_after for event in pending if event.retry_after is not None]
+        return min((moment for moment in later if moment > self.clock()), default=None)
+
+    def _next_key(self) -> str:
+        self._keys += 1
+        return f"key-{self._keys}"
+
+
+def _for_a_test(settings: Settings, folder: Path) -> Settings:
+    """Yours, but on a file that goes away, and with nothing that happens by itself or by chance."""
+    return settings.model_copy(
+        update={
+            "db_path": folder / "inbox.db",
+            "database_url": None,
+            "queue_url": None,
+            "durability": "normal",
+            "queue_maxsize": _UNBOUNDED,
+            "retention_days": _FOR_EVER,
+            "retry_jitter": "none",
+            "worker_count": 0,
+        }
+    )

@@ -1,0 +1,18 @@
+"""What keeps a running inbox well, and what its operators do to it."""
+
+from ackbox.upkeep.holding import put_back_held
+from ackbox.upkeep.replaying import Preview, ReplayProgress, Replays, pages, preview, up_to
+from ackbox.upkeep.retention import Retention
+from ackbox.upkeep.watch import Watch
+
+__all__ = [
+    "Preview",
+    "ReplayProgress",
+    "Replays",
+    "Retention",
+    "Watch",
+    "pages",
+    "preview",
+    "put_back_held",
+    "up_to",
+]

@@ -1,0 +1,113 @@
+"""Old events go, a batch at a time, and the file shrinks (W11, F36)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from time import monotonic
+
+from ackbox.errors import Unavailable
+from ackbox.model import RetentionPolicy
+from ackbox.ports import Upkeep
+from ackbox.telemetry import Observer, Pruned, PruneFailed
+
+_LOOK_SECONDS = 60.0
+_PAUSE = 4
+"""So many times as long as a step took: its pages also have to be copied back from the log."""
+
+Sleep = Callable[[float], Awaitable[None]]
+Monotonic = Callable[[], float]
+
+
+class Retention:
+    """A pass every `interval`; once a minute, meanwhile, what is buried and ripe goes."""
+
+    def __init__(
+        self,
+        store: Upkeep,
+        policy: RetentionPolicy,
+        *,
+        interval: timedelta,
+        observe: Observer,
+        sleep: Sleep = asyncio.sleep,
+        monotonic: Monotonic = monotonic,
+    ) -> None:
+        self._store = store
+        self._policy = policy
+        self._interval = interval.total_seconds()
+        self._observe = observe
+        self._sleep = sleep
+        self._monotonic = monotonic
+        self._until_pass = 0.0
+        self._rows_wait = True  # whoever held the ledger before may have left some
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self.look()
+            except Unavailable:
+                pass  # the store tells of its own troubles
+            except Exception as error:  # noqa: BLE001 - a supervised loop: recorded, tried again
+                self._observe(PruneFailed(str(error)))
+            seconds = min(_LOOK_SECONDS, self._interval)
+            await self._sleep(seconds)
+            self._until_pass -= seconds
+
+    async def look(self) -> None:
+        """Do what is due now."""
+        if self._until_pass <= 0:
+            await self.prune()
+            self._until_pass = self._interval
+        elif self._rows_wait:
+            await self.sweep()
+
+    async def prune(self) -> None:
+        """One whole pass: bury what is old, remove what is ripe, forget what was known long
+        enough, give free space back."""
+        started = self._monotonic()
+        buried = await self._bury()
+        deleted = await self._delete()
+        forgotten = await self._all(lambda: self._store.forget(self._policy))
+        pages = await self._all(self._store.give_back)
+        self._observe(Pruned(buried, deleted, forgotten, pages, self._monotonic() - started))
+
+    async def sweep(self) -> None:
+        """Between two passes, what has become ripe."""
+        started = self._monotonic()
+        if deleted := await self._delete():
+            pages = await self._all(self._store.give_back)
+            self._observe(Pruned(0, deleted, 0, pages, self._monotonic() - started))
+
+    async def _bury(self) -> int:
+        place: int | None = 0
+        buried = 0
+        while place is not None:
+            after, started = place, self._monotonic()
+            walk = await self._store.bury(self._policy, after=after)
+            buried += walk.rows
+            place = walk.next
+            await self._yield(started)
+        self._rows_wait = self._rows_wait or buried > 0
+        return buried
+
+    async def _delete(self) -> int:
+        deleted, more = 0, True
+        while more:
+            started = self._monotonic()
+            removed = await self._store.prune(self._policy)
+            deleted += removed.rows
+            more, self._rows_wait = removed.more, removed.waiting
+            await self._yield(started)
+        return deleted
+
+    async def _all(self, step: Callable[[], Awaitable[int]]) -> int:
+        total, count = 0, 1
+        while count:
+            started = self._monotonic()
+            count = await step()
+            total += count
+            await self._yield(started)
+        return total
+
+    async def _yield(self, started: float) -> None:
+        """Most of the writer's time is left to others, however much there is to do."""
+        await self._sleep((self._monotonic() - started) * _PAUSE)

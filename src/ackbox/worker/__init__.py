@@ -1,0 +1,14 @@
+"""From a claim to a settled outcome: claim -> handle -> settle.
+
+scheduling   claims what is due, keeps the slots full, hands outcomes to the settler, drains
+execution    one run of one handler, and what its end means; `threads` has the plain ones
+slots        what is held: waiting for a slot, or running
+settling     ends of runs on their way to the store
+heartbeat    renews leases from a thread of its own, and names what blocks the event loop
+"""
+
+from ackbox.worker.execution import Executor
+from ackbox.worker.heartbeat import Heartbeat
+from ackbox.worker.scheduling import Rules, Worker
+
+__all__ = ["Executor", "Heartbeat", "Rules", "Worker"]

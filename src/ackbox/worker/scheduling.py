@@ -1,0 +1,221 @@
+"""One scheduler: it claims what is due, keeps the slots full, and sleeps until there is more."""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from datetime import timedelta
+from time import monotonic
+from typing import Any
+
+from msgspec import Struct
+
+from ackbox.handlers import Registration, Registry
+from ackbox.model import Caps, Claim, Clock, Done, EventId, Outcome, Release, WorkerId
+from ackbox.ports import EventQueue
+from ackbox.telemetry import Claimed, Observer, WorkerTrouble
+from ackbox.worker.execution import Executor
+from ackbox.worker.settling import Settler
+from ackbox.worker.slots import Slots
+
+_IDLE = timedelta(seconds=1)
+_BUSY_HANDLER = timedelta(seconds=1)
+_RETRY_SECONDS = 0.5
+_TURNS = 3
+_CANCEL_SECONDS = 1.0
+_FLUSH_SECONDS = 5.0
+
+
+class Rules(Struct, frozen=True):
+    """How this worker works, from the settings."""
+
+    count: int
+    batch: int
+    lease: timedelta
+    hold_unhandled: bool
+
+
+class Worker:
+    """Runs on the event loop from `start` to `stop`."""
+
+    def __init__(
+        self,
+        queue: EventQueue,
+        registry: Registry,
+        executor: Executor,
+        rules: Rules,
+        *,
+        worker_id: WorkerId,
+        clock: Clock,
+        observe: Observer,
+    ) -> None:
+        self._queue = queue
+        self._registry = registry
+        self._executor = executor
+        self._rules = rules
+        self._id = worker_id
+        self._clock = clock
+        self._observe = observe
+        self._slots = Slots(rules.count, self._handle, self._go_on)
+        self._settler = Settler(queue, observe=observe, let_go=self._let_go)
+        self._sources = set(registry.sources)
+        self._room = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._hurried = asyncio.Event()
+        self._loops: list[asyncio.Task[None]] = []
+
+    @property
+    def held(self) -> dict[EventId, Claim]:
+        """Every claim of ours that is not settled yet; the heartbeat reads it from its thread."""
+        return self._slots.held
+
+    def start(self) -> None:
+        self._loops = [
+            asyncio.create_task(self._claim_forever()),
+            asyncio.create_task(self._settler.run()),
+        ]
+
+    async def stop(self, grace: float) -> None:
+        """Let running handlers finish for a while, hand the rest back, settle everything."""
+        self._stopping.set()
+        self._room.set()
+        self._hand_back(self._slots.empty_waiting())
+        await self._running_end(grace)
+        for task in self._slots.tasks.values():
+            task.cancel()
+        if self._slots.tasks:
+            await asyncio.wait(self._slots.tasks.values(), timeout=_CANCEL_SECONDS)
+        await self._end_claiming()
+        await self._settler.flush(_FLUSH_SECONDS)
+        left = [claim for claim in self.held.values() if not self._settler.has(claim)]
+        self._hand_back(left)  # whose handler would not even be cancelled
+        await self._settler.flush(_FLUSH_SECONDS)
+        await _end(self._loops)
+
+    def hurry(self) -> None:
+        """Who waits in `stop` for running handlers waits no longer."""
+        self._hurried.set()
+
+    def lose(self, claims: Sequence[Claim]) -> None:
+        """These are no longer ours: stop their runs; their results would be fenced off."""
+        for claim in claims:
+            self._slots.lose(claim)
+        self._go_on()
+
+    async def _claim_forever(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                claims = await self._claim()
+                for claim in claims:
+                    self._take(claim)
+                self._slots.fill()
+                if not claims:
+                    await self._unless_stopping(self._queue.wait(_IDLE))
+            except Exception as error:  # noqa: BLE001 - a supervised loop: recorded, and it goes on
+                self._observe(WorkerTrouble("claim", str(error) or type(error).__name__))
+                await self._unless_stopping(asyncio.sleep(_RETRY_SECONDS))
+
+    async def _claim(self) -> list[Claim]:
+        room = await self._find_room()
+        if self._stopping.is_set():
+            return []
+        limit = min(room, self._rules.batch)
+        lease, caps = self._rules.lease, self._caps()
+        claims = await self._queue.claim(self._id, limit=limit, lease=lease, caps=caps)
+        if claims:
+            now = self._clock()
+            waited = [max((now - claim.created_at).total_seconds(), 0.0) for claim in claims]
+            self._observe(Claimed(claims, waited))
+        return claims
+
+    async def _find_room(self) -> int:
+        """Waits for some. Quick handlers end within a few turns of the loop: then one claim for all
+        of them instead of one for each (measured: claims of 8 before, of 40 after)."""
+        room = 0
+        while not self._stopping.is_set() and (self._slots.room <= 0 or self._slots.room > room):
+            room = self._slots.room
+            if room <= 0:
+                self._room.clear()
+                await self._room.wait()
+            else:
+                await _turn_the_loop()
+        return self._slots.room
+
+    def _caps(self) -> Caps:
+        """Once other sources are known, one that is alone leaves them a slot to come to (F24)."""
+        count = self._rules.count
+        alone = count - 1 if count > 1 and len(self._sources) > 1 else None
+        return Caps(share=max(count // 2, 1), held=self._slots.by_source(), alone=alone)
+
+    def _take(self, claim: Claim) -> None:
+        self.held[claim.id] = claim
+        self._sources.add(claim.source)
+        registration = self._registry.find(claim.source, claim.event_type)
+        if self._stopping.is_set():
+            self._settler.add(claim, Release())
+        elif registration is None:
+            held = self._rules.hold_unhandled
+            self._settler.add(claim, Release(held=True) if held else Done("ignored"))
+        elif self._slots.takes(registration):
+            self._slots.put(claim, registration)
+        else:
+            self._settler.add(claim, Release(delay=_BUSY_HANDLER))
+
+    async def _handle(self, claim: Claim, registration: Registration) -> None:
+        started = monotonic()
+        outcome: Outcome
+        try:
+            outcome = await self._executor.run(claim, registration)
+        except asyncio.CancelledError:
+            if not self._stopping.is_set():
+                return  # the claim was lost, and so is its result
+            outcome = Release()
+        self._settler.add(claim, outcome, monotonic() - started)
+
+    def _go_on(self) -> None:
+        if not self._stopping.is_set():
+            self._slots.fill()
+        self._room.set()
+
+    def _let_go(self, claims: Sequence[Claim]) -> None:
+        for claim in claims:
+            self._slots.let_go(claim)
+        self._room.set()
+
+    def _hand_back(self, claims: Sequence[Claim]) -> None:
+        for claim in claims:
+            self._settler.add(claim, Release())
+
+    async def _running_end(self, grace: float) -> None:
+        running = list(self._slots.tasks.values())
+        if running and not self._hurried.is_set():
+            hurried = asyncio.create_task(self._hurried.wait())
+            ended = asyncio.create_task(asyncio.wait(running, timeout=grace))
+            await asyncio.wait([ended, hurried], return_when=asyncio.FIRST_COMPLETED)
+            ended.cancel()
+            hurried.cancel()
+
+    async def _end_claiming(self) -> None:
+        """A claim under way is waited for, not cancelled: what it takes must be handed back."""
+        claiming = self._loops[:1]
+        if claiming:
+            await asyncio.wait(claiming, timeout=_FLUSH_SECONDS)
+
+    async def _unless_stopping(self, waiting: Coroutine[Any, Any, None]) -> None:
+        stopping = asyncio.create_task(self._stopping.wait())
+        waiter = asyncio.create_task(waiting)
+        await asyncio.wait([stopping, waiter], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not waiter.done():
+            await _end([waiter])
+        elif (error := waiter.exception()) is not None:
+            raise error
+
+
+async def _turn_the_loop() -> None:
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
+
+
+async def _end(tasks: Sequence["asyncio.Future[None]"]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,101 @@
+"""Ends of runs on their way to the store: while one batch is being committed the next gathers."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+from ackbox.errors import AckboxError, Unavailable
+from ackbox.model import Claim, Outcome, Settlement
+from ackbox.ports import EventQueue
+from ackbox.telemetry import Observer, Settled, WorkerTrouble
+
+_RETRY_SECONDS = 0.5
+_BATCH = 200
+_TURNS = 3
+
+Sleep = Callable[[float], Awaitable[None]]
+
+
+class Settler:
+    """`let_go` is told of claims that are settled, or that nobody can settle."""
+
+    def __init__(
+        self,
+        queue: EventQueue,
+        *,
+        observe: Observer,
+        let_go: Callable[[Sequence[Claim]], None],
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self._queue = queue
+        self._observe = observe
+        self._let_go = let_go
+        self._sleep = sleep
+        self._outbox: list[tuple[Settlement, float]] = []
+        self._bell = asyncio.Event()
+        self._busy = asyncio.Lock()
+
+    def add(self, claim: Claim, outcome: Outcome, seconds: float = 0.0) -> None:
+        self._outbox.append((Settlement(claim, outcome), seconds))
+        self._bell.set()
+
+    def has(self, claim: Claim) -> bool:
+        return any(settlement.claim is claim for settlement, _ in self._outbox)
+
+    async def run(self) -> None:
+        while True:
+            await self._bell.wait()
+            await self._gather()
+            await self._settle_gathered()
+
+    async def _gather(self) -> None:
+        """While quick handlers end one after the other, a few turns of the loop cost less than a
+        commit of their own; and the claim that follows them may then share it."""
+        size = 0
+        while size < len(self._outbox) < _BATCH:
+            size = len(self._outbox)
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
+
+    async def flush(self, within: float) -> None:
+        """Settle all there is; a store that does not answer is not waited for for ever."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                while self._outbox or self._busy.locked():
+                    await self._settle_gathered()
+
+    async def _settle_gathered(self) -> None:
+        async with self._busy:
+            self._bell.clear()
+            batch, self._outbox = self._outbox, []
+            if batch:
+                await self._settle(batch)
+
+    async def _settle(self, batch: list[tuple[Settlement, float]]) -> None:
+        settlements = [settlement for settlement, _ in batch]
+        try:
+            written = await self._queue.settle(settlements)
+        except Unavailable as error:
+            await self._keep(batch, error)
+        except Exception as error:  # noqa: BLE001 - a supervised loop: recorded, and it goes on
+            await self._isolate(batch, error)
+        else:
+            claims = [settlement.claim for settlement in settlements]
+            self._let_go(claims)
+            self._observe(Settled(claims, [seconds for _, seconds in batch], written))
+
+    async def _keep(self, batch: list[tuple[Settlement, float]], error: AckboxError) -> None:
+        """The store will be back: nothing that a handler did is thrown away."""
+        self._outbox = batch + self._outbox
+        self._bell.set()
+        self._observe(WorkerTrouble("settle", str(error)))
+        await self._sleep(_RETRY_SECONDS)
+
+    async def _isolate(self, batch: list[tuple[Settlement, float]], error: Exception) -> None:
+        """A bad one fails alone: its lease ends, and its attempts with it."""
+        if len(batch) > 1:
+            for one in batch:
+                await self._settle([one])
+            return
+        self._observe(WorkerTrouble("settle", str(error)))
+        self._let_go([settlement.claim for settlement, _ in batch])

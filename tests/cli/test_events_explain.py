@@ -1,0 +1,119 @@
+"""`ackbox events explain`: one screen that says why an event is where it is (L11)."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from support.backends import open_sqlite
+from support.cli import Cli
+from support.events import envelope
+from support.seeding import States, seed
+
+
+@pytest.fixture(scope="module")
+def states() -> States:
+    return States()
+
+
+@pytest.fixture(scope="module")
+def path(states: States, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return seed(tmp_path_factory.mktemp("told") / "events.db", states.seed)
+
+
+def told(cli: Cli, path: Path, wanted: str, *more: str) -> str:
+    done = cli("events", "explain", wanted, *more, DB_PATH=str(path))
+    assert done.code == 0, done
+    return done.out
+
+
+# L11
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ("pending", ["pending: due, a worker takes it next", "now, when a worker is free"]),
+        ("retrying", ["waits for another run", "after 1 failed", "boom: it broke", "(in "]),
+        ("held", ["held: no handler takes this type"]),
+        ("running", ["the lease of a-worker is over"]),
+        ("failed", ["a dead letter", "run 1, ", "boom: it broke"]),
+        ("behind", ["behind another event of its lane", "customer-1: waits for"]),
+        ("head", ["customer-1: nothing is before it"]),
+    ],
+)
+def test_it_says_why_an_event_is_where_it_is(
+    cli: Cli, path: Path, wanted: str, said: list[str]
+) -> None:
+    text = told(cli, path, wanted)
+    assert [part for part in said if part not in text] == [], text
+
+
+# L11
+def test_it_names_the_event_that_a_lane_waits_for(cli: Cli, path: Path, states: States) -> None:
+    assert told(cli, path, "behind").count(states.head.id) == 2  # the next run, and the lane
+
+
+# L11
+def test_it_says_how_it_was_verified_and_what_was_absorbed(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "ackbox.db"
+
+    async def fill() -> None:
+        store = await open_sqlite(path)
+        await store.record([envelope("k", b"1", verified_by="stripe")])
+        await store.record([envelope("k", b"1"), envelope("k", b"2")])
+        await store.close()
+
+    asyncio.run(fill())
+    text = told(cli, path, "k")
+    assert "yes, by stripe" in text
+    assert "sent 3 times; 2 duplicates absorbed, 1 of them with another payload" in text
+
+
+# L11
+def test_it_says_what_operators_did(cli: Cli, tmp_path: Path) -> None:
+    path = seed(tmp_path / "events.db", States().seed)
+    assert cli("events", "replay", "failed", DB_PATH=str(path)).code == 0
+    text = told(cli, path, "failed")
+    assert "an operator replayed it" in text
+    assert "replay, did replayed, was failed" in text
+
+
+def test_it_fits_on_a_screen(cli: Cli, path: Path, states: States) -> None:
+    for one in states.all:
+        assert len(told(cli, path, one.id).splitlines()) <= 24
+
+
+# F49
+def test_text_from_senders_does_not_steer_the_terminal(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "ackbox.db"
+    strange = "[red]\u202e"
+
+    async def fill() -> None:
+        store = await open_sqlite(path)
+        await store.record([envelope(strange, lane=strange, event_type=strange)])
+        await store.close()
+
+    asyncio.run(fill())
+    out = told(cli, path, strange)
+    assert all(line.isprintable() for line in out.splitlines())
+
+
+def test_an_unknown_event_is_one_line(cli: Cli, path: Path) -> None:
+    done = cli("events", "explain", "nobody", DB_PATH=str(path))
+    assert "No event has the id nobody" in done.line
+
+
+def test_the_lease_of_a_living_worker_has_an_end(cli: Cli, tmp_path: Path) -> None:
+    from ackbox.app import utc_now
+    from support.working import WORKER, claim
+
+    path = tmp_path / "ackbox.db"
+
+    async def fill() -> None:
+        store = await open_sqlite(path, clock=utc_now)
+        await store.record([envelope("k", at=utc_now() - timedelta(minutes=1))])
+        await claim(store)
+        await store.close()
+
+    asyncio.run(fill())
+    assert f"worker {WORKER} holds it until" in told(cli, path, "k")

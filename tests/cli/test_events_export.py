@@ -1,0 +1,80 @@
+"""`ackbox events export` (L11, L13)."""
+
+import json
+from base64 import b64decode
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.cli import Cli, Ledger
+from support.events import envelope, envelopes
+from support.seeding import States, seed
+from support.server import running
+
+
+def exported(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_every_event_is_a_line_oldest_first(cli: Cli, ledger: Ledger) -> None:
+    sent = [envelope(f"{n}", b'{"n": %d}' % n) for n in range(1200)]
+    ledger(sent)
+    done = cli("events", "export")
+    lines = exported(done.out)
+    assert [line["id"] for line in lines] == [one.id for one in sent]
+    assert [line["payload"] for line in lines] == [one.payload.decode() for one in sent]
+    assert done.err == "1200 events exported\n"
+
+
+def test_a_payload_that_is_no_text_is_exact_too(cli: Cli, ledger: Ledger) -> None:
+    ledger([envelope("k", b"\xff\x00\x1b")])
+    (line,) = exported(cli("events", "export").out)
+    assert b64decode(line["payload_base64"]) == b"\xff\x00\x1b"
+    assert "payload" not in line
+
+
+def test_filters_choose(cli: Cli, tmp_path: Path) -> None:
+    path = seed(tmp_path / "s.db", States().seed)
+    found = exported(cli("events", "export", "--status", "failed", DB_PATH=str(path)).out)
+    assert [line["idempotency_key"] for line in found] == ["failed"]
+    assert found[0]["error_code"] == "boom"
+
+
+def test_a_file_appears_whole_and_for_its_owner_alone(
+    cli: Cli, ledger: Ledger, tmp_path: Path
+) -> None:
+    ledger(envelopes(3))
+    done = cli("events", "export", "--file", "out.jsonl")
+    assert (done.code, done.out) == (0, "")
+    assert len(exported((tmp_path / "out.jsonl").read_text("utf-8"))) == 3
+    assert (tmp_path / "out.jsonl").stat().st_mode & 0o777 == 0o600
+    assert not (tmp_path / "out.jsonl.part").exists()
+
+
+def test_nothing_is_overwritten(cli: Cli, ledger: Ledger, tmp_path: Path) -> None:
+    ledger(envelopes(3))
+    (tmp_path / "out.jsonl").write_text("precious")
+    assert "exists already" in cli("events", "export", "--file", "out.jsonl").line
+    assert (tmp_path / "out.jsonl").read_text() == "precious"
+
+
+def test_a_broken_export_leaves_nothing(
+    cli: Cli, ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger(envelopes(3))
+
+    def fail(*_: object) -> bytes:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("ackbox.cli.exporting._line", fail)
+    assert "out.jsonl: No space left" in cli("events", "export", "--file", "out.jsonl").line
+    assert not list(tmp_path.glob("out.jsonl*"))
+
+
+# L13
+def test_a_server_may_run(cli: Cli, tmp_path: Path) -> None:
+    with running(tmp_path / "server") as server:
+        server.post({"idempotency_key": "one", "payload": 1})
+        (line,) = exported(cli("events", "export", DB_PATH=str(server.ledger)).out)
+    assert line["idempotency_key"] == "one"

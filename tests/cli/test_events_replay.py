@@ -1,0 +1,137 @@
+"""`ackbox events replay`, with a server and without one (L11, F31)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.cli import Cli
+from support.seeding import States, seed
+from support.server import read_ledger, running
+
+Where = tuple[States, Path]
+
+
+@pytest.fixture(params=["alone", "served"])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Where]:
+    """A ledger with an event in each state, that a server holds or nobody."""
+    states = States()
+    path = seed(tmp_path / "there" / "events.db", states.seed)
+    if request.param == "alone":
+        yield states, path
+        return
+    with running(path.parent):
+        yield states, path
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Where:
+    states = States()
+    return states, seed(tmp_path / "there" / "events.db", states.seed)
+
+
+def status(path: Path, key: str) -> str:
+    sql = "SELECT status FROM events WHERE idempotency_key = ?"
+    return str(read_ledger(path, sql, key)[0][0])
+
+
+def actors(path: Path) -> list[str]:
+    return [str(row[0]) for row in read_ledger(path, "SELECT actor FROM audit")]
+
+
+# L11, F31
+def test_named_events_are_replayed(cli: Cli, where: Where) -> None:
+    states, path = where
+    done = cli("events", "replay", states.failed.id, "retrying", "held", DB_PATH=str(path))
+    assert done.code == 0, done
+    assert [line.split("  ")[1].partition(" ")[0] for line in done.out.splitlines()] == [
+        "replayed:",
+        "due",
+        "put",
+    ]
+    assert status(path, "failed") == "pending"
+    assert len(actors(path)) == 3
+    assert all(actor.startswith("cli ") for actor in actors(path))
+
+
+# F31
+def test_an_event_that_runs_is_refused_and_the_others_are_not(cli: Cli, where: Where) -> None:
+    _, path = where
+    done = cli("events", "replay", "running", "failed", DB_PATH=str(path))
+    assert done.code == 1
+    assert "refused: it is being processed" in done.out
+    assert status(path, "failed") == "pending"
+    assert status(path, "running") == "processing"
+
+
+# L11
+def test_what_a_filter_finds_is_replayed(cli: Cli, where: Where) -> None:
+    _, path = where
+    done = cli("events", "replay", "--error", "boom", "--yes", DB_PATH=str(path))
+    assert done.out.splitlines()[-1] == "2 of 2 events replayed"
+    assert status(path, "failed") == "pending"
+    assert status(path, "completed") == "completed"
+
+
+# L11
+def test_a_status_has_its_name_in_messaging_here_too(cli: Cli, where: Where) -> None:
+    _, path = where
+    done = cli("events", "replay", "--status", "error", "--yes", DB_PATH=str(path))
+    assert done.out.splitlines()[-1] == "1 of 1 events replayed"
+    assert status(path, "failed") == "failed"
+
+
+# L11
+def test_a_dry_run_counts_and_moves_nothing(cli: Cli, alone: Where) -> None:
+    _, path = alone
+    done = cli("events", "replay", "--error", "boom", "--dry-run", DB_PATH=str(path))
+    assert [line.split() for line in done.out.splitlines()] == [
+        ["events", "type", "error"],
+        ["1", "webhook", "boom"],
+        ["1", "order.paid", "boom"],
+    ]
+    assert status(path, "failed") == "failed"
+    assert actors(path) == []
+
+
+# L11
+def test_nothing_moves_where_nobody_can_be_asked(cli: Cli, alone: Where) -> None:
+    _, path = alone
+    done = cli("events", "replay", "--status", "failed", DB_PATH=str(path))
+    assert "add --yes" in done.line
+    assert status(path, "failed") == "failed"
+
+
+def test_nothing_found_is_said_and_no_error(cli: Cli, alone: Where) -> None:
+    _, path = alone
+    done = cli("events", "replay", "--type", "nobody", "--yes", DB_PATH=str(path))
+    assert (done.code, done.err) == (0, "no events\n")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--yes"],
+        ["failed", "--status", "failed"],
+        ["failed", "--dry-run"],
+        ["--status", "failed", "--rate", "0"],
+        ["--status", "broken"],
+    ],
+)
+def test_what_is_not_clear_is_a_usage_error(cli: Cli, alone: Where, options: list[str]) -> None:
+    _, path = alone
+    assert cli("events", "replay", *options, DB_PATH=str(path)).code == 2
+    assert status(path, "failed") == "failed"
+
+
+def test_an_unknown_event_is_one_line_and_nothing_moves(cli: Cli, alone: Where) -> None:
+    _, path = alone
+    assert "No event has the id" in cli("events", "replay", "failed", "x", DB_PATH=str(path)).line
+    assert status(path, "failed") == "failed"
+
+
+def test_a_ledger_that_is_not_there_is_not_made(cli: Cli, tmp_path: Path) -> None:
+    line = cli("events", "replay", "--status", "failed", "--yes", DB_PATH="none.db").line
+    assert "There is no ledger" in line
+    assert not (tmp_path / "none.db").exists()

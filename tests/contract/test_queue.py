@@ -1,0 +1,855 @@
+"""`EventQueue`: claims, leases, the fence, and what each outcome writes."""
+
+import asyncio
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from ackbox.model import (
+    Again,
+    Buried,
+    Caps,
+    Claim,
+    Done,
+    Envelope,
+    EventId,
+    Failure,
+    Outcome,
+    Release,
+    Settlement,
+    from_text,
+    make_failure,
+)
+from support.backends import Backend, Row
+from support.clock import HandMoved
+from support.events import NOON, envelope
+from support.work import LEASE, ME, OTHER, Hands, boom, dead, done
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture
+def me(backend: Backend) -> Hands:
+    return Hands(backend.store.queue)
+
+
+@pytest.fixture
+def other(backend: Backend) -> Hands:
+    return Hands(backend.store.queue, OTHER)
+
+
+@pytest.fixture
+def clock(backend: Backend) -> HandMoved:
+    return backend.clock
+
+
+async def record(backend: Backend, *keys: str, **more: Any) -> list[Envelope]:
+    """One event for each key, in this order."""
+    made = [envelope(key, at=backend.clock(), **more) for key in keys]
+    await backend.store.record(made)
+    return made
+
+
+async def row(backend: Backend, key: str) -> Row:
+    (found,) = [row for row in await backend.rows() if row["idempotency_key"] == key]
+    return found
+
+
+def errors(row: Row) -> list[dict[str, Any]]:
+    kept: list[dict[str, Any]] = json.loads(row["errors"])
+    return kept
+
+
+def without(row: Row, *columns: str) -> Row:
+    return {name: value for name, value in row.items() if name not in columns}
+
+
+# --- claims
+
+
+async def test_the_longest_due_is_claimed_first(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:
+    await record(backend, "a", "b")
+    await me.settle(await me.claim_one(limit=1), boom(after=5 * SECOND))
+    clock.advance(seconds=2)
+    await record(backend, "c")
+    clock.advance(seconds=10)
+    assert await me.keys() == ["b", "c", "a"]
+
+
+async def test_no_more_than_the_limit_is_claimed(backend: Backend, me: Hands) -> None:
+    await record(backend, *"abcde")
+    assert await me.keys(2) == ["a", "b"]
+    assert await me.keys(2) == ["c", "d"]
+    assert await me.keys(2) == ["e"]
+    assert await me.keys(2) == []
+
+
+async def test_a_claim_carries_all_a_handler_is_given(backend: Backend, me: Hands) -> None:
+    sent = envelope(
+        "k",
+        b"\x00not json\xff",
+        event_type="invoice.paid",
+        headers='{"x-topic":"a"}',
+        content_type="text/plain",
+        lane="c1",
+        source_sequence=7,
+        source_emitted_at=NOON,
+        request_id="r-1",
+    )
+    await backend.store.record([sent])
+    claim = await me.claim_one()
+    given = {name: getattr(sent, name) for name in Claim.__struct_fields__ if hasattr(sent, name)}
+    assert {name: getattr(claim, name) for name in given} == given
+    assert (claim.run, claim.attempts, claim.unsettled) == (1, 1, 0)
+    assert claim.created_at == NOON
+
+
+@pytest.mark.parametrize("size", [0, 65_535, 65_536, 65_537, 900_000])
+async def test_a_payload_of_any_size_comes_whole(backend: Backend, me: Hands, size: int) -> None:
+    payload = bytes(n % 251 for n in range(size))
+    await backend.store.record([envelope("k", payload), envelope("small", b"s")])
+    assert [claim.payload for claim in await me.claim()] == [payload, b"s"]
+
+
+async def test_a_claim_marks_the_row_as_ours_for_the_lease(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:
+    await record(backend, "a")
+    before = await row(backend, "a")
+    clock.advance(seconds=3)
+    await me.claim_one()
+    after = await row(backend, "a")
+    assert (after["status"], after["processor_id"]) == ("processing", ME)
+    assert from_text(after["lease_until"]) == clock() + LEASE
+    assert from_text(after["updated_at"]) == clock()
+    changed = {name for name, value in after.items() if value != before[name]}
+    assert changed == {
+        *("status", "processor_id", "lease_until", "claimable_at", "updated_at"),
+        *("run", "attempts"),
+    }
+
+
+async def test_what_is_claimed_is_not_claimed_again_while_its_lease_lasts(
+    backend: Backend, me: Hands, other: Hands, clock: HandMoved
+) -> None:  # P3
+    await record(backend, "a")
+    await me.claim_one()
+    clock.advance(seconds=29.999)
+    assert await other.claim() == []
+
+
+async def test_concurrent_claims_share_the_events(backend: Backend, me: Hands) -> None:  # P3
+    await record(backend, *(f"k{n}" for n in range(60)))
+    taken = await asyncio.gather(*(me.claim(7) for _ in range(12)))
+    keys = [claim.idempotency_key for claims in taken for claim in claims]
+    assert sorted(keys) == sorted(f"k{n}" for n in range(60))
+
+
+async def test_an_ended_lease_is_taken_over(
+    backend: Backend, me: Hands, other: Hands, clock: HandMoved
+) -> None:  # W3, F5
+    await record(backend, "a")
+    first = await me.claim_one()
+    clock.advance(seconds=30)
+    second = await other.claim_one()
+    assert (second.run, second.attempts, second.unsettled) == (2, 2, 1)
+    assert (await row(backend, "a"))["processor_id"] == OTHER
+    assert first.id == second.id
+
+
+async def test_a_restart_ends_all_leases_at_once(backend: Backend, me: Hands) -> None:  # W4, F5
+    await record(backend, *"abc")
+    await me.claim()
+    await backend.store.recover()
+    assert {r["status"] for r in await backend.rows()} == {"processing"}
+    again = await me.claim()
+    assert [(c.idempotency_key, c.run, c.unsettled) for c in again] == [
+        *(("a", 2, 1), ("b", 2, 1), ("c", 2, 1)),
+    ]
+
+
+async def test_a_restart_does_not_bring_a_retry_forward(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:  # W4, F4
+    await record(backend, "a")
+    await me.settle(await me.claim_one(), boom(after=10 * SECOND))
+    await backend.store.recover()
+    clock.advance(seconds=9.9)
+    assert await me.claim() == []
+    clock.advance(seconds=0.1)
+    assert await me.keys() == ["a"]
+
+
+async def test_run_goes_up_at_every_claim_and_never_down(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:
+    await record(backend, "a")
+    runs = []
+    for outcome in (Release(), boom(after=SECOND), None, Release(), boom(after=SECOND), None):
+        claim = await me.claim_one()
+        runs.append(claim.run)
+        if outcome is None:
+            clock.advance(seconds=31)
+        else:
+            await me.settle(claim, outcome)
+            clock.advance(seconds=2)
+    assert runs == [1, 2, 3, 4, 5, 6]
+
+
+async def test_attempts_count_claims_and_a_release_refunds_one(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:  # F32
+    await record(backend, "a")
+    attempts = []
+    for outcome in (Release(), boom(after=SECOND), Release(), boom(after=SECOND)):
+        claim = await me.claim_one()
+        attempts.append(claim.attempts)
+        await me.settle(claim, outcome)
+        clock.advance(seconds=2)
+    assert attempts == [1, 1, 2, 2]
+    assert (await row(backend, "a"))["attempts"] == 2
+
+
+async def test_unsettled_counts_take_overs_in_a_row(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:
+    await record(backend, "a")
+    claims = []
+    for _ in range(4):
+        claims.append(await me.claim_one())
+        clock.advance(seconds=31)
+    await me.settle(claims[-1], boom(after=SECOND))
+    assert (await row(backend, "a"))["unsettled"] == 0
+    clock.advance(seconds=2)
+    claims.append(await me.claim_one())
+    assert [claim.unsettled for claim in claims] == [0, 1, 2, 3, 0]
+
+
+# --- leases and the fence
+
+
+async def test_a_renewed_lease_lasts_from_now(
+    backend: Backend, me: Hands, other: Hands, clock: HandMoved
+) -> None:  # F19
+    await record(backend, "a")
+    claim = await me.claim_one()
+    for _ in range(5):
+        clock.advance(seconds=20)
+        assert await me.queue.renew([claim], lease=LEASE) == {claim.id}
+        assert await other.claim() == []
+    clock.advance(seconds=30)
+    assert await other.keys() == ["a"]
+
+
+async def test_a_lost_lease_cannot_be_renewed(
+    backend: Backend, me: Hands, other: Hands, clock: HandMoved
+) -> None:  # F17
+    await record(backend, "a", "b")
+    stale = await me.claim()
+    clock.advance(seconds=30)
+    await other.claim_one(limit=1)
+    before = await backend.rows()
+    assert await me.queue.renew(stale, lease=timedelta(hours=1)) == {stale[1].id}
+    after = await backend.rows()
+    assert after[0] == before[0]
+    assert after[1]["lease_until"] != before[1]["lease_until"]
+
+
+OUTCOMES = [
+    done(),
+    Done("ignored"),
+    done("INSERT INTO mine (id) VALUES ('stale')"),
+    boom(),
+    dead(),
+    Release(),
+    Release(held=True),
+]
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES, ids=repr)
+async def test_a_lost_lease_cannot_settle(
+    backend: Backend, me: Hands, other: Hands, clock: HandMoved, outcome: Outcome
+) -> None:  # F17
+    await backend.store.apply_schema(["CREATE TABLE mine (id TEXT)"])
+    await record(backend, "a")
+    stale = await me.claim_one()
+    clock.advance(seconds=30)
+    await other.claim_one()
+    before = await backend.rows()
+    clock.advance(seconds=1)
+    assert dict(await me.settle(stale, outcome)) == {}
+    assert await backend.rows() == before
+    assert await backend.reader.query("SELECT * FROM mine", {}) == []
+
+
+@pytest.mark.parametrize("stale_outcome", OUTCOMES, ids=repr)
+@pytest.mark.parametrize("outcome", [done(), boom(), dead()], ids=repr)
+async def test_what_another_run_settled_stays(
+    backend: Backend,
+    me: Hands,
+    other: Hands,
+    clock: HandMoved,
+    outcome: Outcome,
+    stale_outcome: Outcome,
+) -> None:  # F17, F18
+    await backend.store.apply_schema(["CREATE TABLE mine (id TEXT)"])
+    await record(backend, "a")
+    stale = await me.claim_one()
+    clock.advance(seconds=30)
+    await other.settle(await other.claim_one(), outcome)
+    before = await backend.rows()
+    clock.advance(seconds=1)
+    assert dict(await me.settle(stale, stale_outcome)) == {}
+    assert await me.queue.renew([stale], lease=LEASE) == set()
+    assert await backend.rows() == before
+    assert await backend.reader.query("SELECT * FROM mine", {}) == []
+
+
+async def test_settling_again_what_is_settled_changes_nothing_and_says_so(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:
+    await backend.store.apply_schema(["CREATE TABLE mine (id TEXT)"])
+    await record(backend, "a", "b")
+    effect = done("INSERT INTO mine (id) VALUES ('x')")
+    first, second = await me.claim()
+    settlements = [Settlement(first, effect), Settlement(second, boom())]
+    written = await me.queue.settle(settlements)
+    before = await backend.rows()
+    clock.advance(seconds=1)
+    assert dict(await me.queue.settle(settlements)) == dict(written)
+    assert await backend.rows() == before
+    assert await backend.reader.query("SELECT * FROM mine", {}) == [{"id": "x"}]
+
+
+async def test_a_late_settle_holds_while_nobody_took_over(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:
+    await record(backend, "a")
+    claim = await me.claim_one()
+    clock.advance(hours=1)
+    assert dict(await me.settle(claim, done())) == {claim.id: done()}
+
+
+async def test_in_a_batch_each_is_judged_alone(
+    backend: Backend, me: Hands, other: Hands, clock: HandMoved
+) -> None:  # F18
+    await record(backend, *"abcd")
+    claims = await me.claim()
+    clock.advance(seconds=30)
+    await other.claim(2)
+    outcomes: list[Outcome] = [done(), boom(), done(), dead()]
+    batch = [Settlement(c, o) for c, o in zip(claims, outcomes, strict=True)]
+    written = await me.queue.settle(batch)
+    assert dict(written) == {claims[2].id: outcomes[2], claims[3].id: outcomes[3]}
+    assert [r["status"] for r in await backend.rows()] == [
+        *("processing", "processing", "completed", "failed"),
+    ]
+
+
+# --- what each outcome writes
+
+
+SETTLED = ("processor_id", "lease_until", "updated_at", "claimable_at", "status", "outcome")
+
+
+async def settle_one(
+    backend: Backend, me: Hands, clock: HandMoved, outcome: Outcome
+) -> tuple[Claim, Row, Row]:
+    """The claim, the row while it ran, and after."""
+    await record(backend, "a")
+    claim = await me.claim_one()
+    running = await row(backend, "a")
+    clock.advance(seconds=1)
+    assert dict(await me.settle(claim, outcome)) == {claim.id: outcome}
+    after = await row(backend, "a")
+    assert (after["processor_id"], after["lease_until"], after["unsettled"]) == (None, None, 0)
+    assert from_text(after["updated_at"]) == clock()
+    return claim, running, after
+
+
+@pytest.mark.parametrize("name", ["handled", "ignored"])
+async def test_done_completes(backend: Backend, me: Hands, clock: HandMoved, name: str) -> None:
+    _, running, after = await settle_one(backend, me, clock, Done(name))
+    assert (after["status"], after["outcome"], after["claimable_at"]) == ("completed", name, None)
+    assert from_text(after["processed_at"]) == clock()
+    assert without(after, *SETTLED, "processed_at") == without(running, *SETTLED, "processed_at")
+
+
+async def test_a_retry_waits_and_remembers_why(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:  # W10, L10
+    _, running, after = await settle_one(backend, me, clock, boom(after=10 * SECOND))
+    assert (after["status"], after["outcome"]) == ("pending", "retry")
+    assert from_text(after["retry_after"]) == clock() + 10 * SECOND
+    assert after["claimable_at"] == after["retry_after"]
+    assert (after["last_error"], after["error_code"]) == ("ValueError: boom", "ValueError")
+    (entry,) = errors(await row(backend, "a"))
+    assert entry == {
+        "at": after["updated_at"],
+        "attempt": 1,
+        "run": 1,
+        "code": "ValueError",
+        "error": "ValueError: boom",
+    }
+    written = (*SETTLED, "retry_after", "last_error", "error_code", "errors")
+    assert without(after, *written) == without(running, *written)
+
+
+async def test_dead_is_kept_and_never_claimed_again(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:  # W10, L8
+    _, running, after = await settle_one(backend, me, clock, dead())
+    assert (after["status"], after["outcome"], after["claimable_at"]) == ("failed", "dead", None)
+    assert (after["last_error"], after["error_code"]) == ("no use", "Dead")
+    assert from_text(after["processed_at"]) == clock()
+    written = (*SETTLED, "processed_at", "last_error", "error_code", "errors")
+    assert without(after, *written) == without(running, *written)
+    clock.advance(days=365)
+    await record(backend, "a")  # L8: the source sends it again
+    await backend.store.recover()
+    assert await me.claim() == []
+    assert (await row(backend, "a"))["status"] == "failed"
+
+
+async def test_a_release_puts_everything_back_but_the_run(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:
+    await record(backend, "a")
+    before = await row(backend, "a")
+    claim = await me.claim_one()
+    clock.advance(seconds=1)
+    await me.settle(claim, Release())
+    after = await row(backend, "a")
+    assert without(after, "run", "updated_at") == without(before, "run", "updated_at")
+    assert after["run"] == 1
+    assert await me.keys() == ["a"]
+
+
+async def test_a_release_keeps_a_retry_due(backend: Backend, me: Hands, clock: HandMoved) -> None:
+    await record(backend, "a", "b")
+    await me.settle(await me.claim_one(limit=1), boom(after=SECOND))
+    await me.settle(await me.claim_one(limit=1), done())
+    clock.advance(seconds=1)
+    await me.settle(await me.claim_one(), Release())
+    after = await row(backend, "a")
+    assert from_text(after["claimable_at"]) == clock()
+    assert (after["attempts"], after["last_error"]) == (1, "ValueError: boom")
+
+
+async def test_a_release_may_ask_for_a_while(backend: Backend, me: Hands, clock: HandMoved) -> None:
+    await record(backend, "a")
+    await me.settle(await me.claim_one(), Release(delay=SECOND))
+    assert await me.claim() == []
+    assert (await row(backend, "a"))["retry_after"] is None
+    clock.advance(seconds=1)
+    assert (await me.claim_one()).attempts == 1
+
+
+async def test_a_held_one_waits_for_a_handler(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:  # F22
+    _, _, after = await settle_one(backend, me, clock, Release(held=True))
+    assert (after["status"], after["outcome"], after["attempts"]) == ("pending", "held", 0)
+    assert after["claimable_at"] is None
+    clock.advance(days=1)
+    assert await me.claim() == []
+
+
+async def test_the_last_ten_errors_are_kept(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:  # W10
+    await record(backend, "a")
+    for n in range(12):
+        claim = await me.claim_one()
+        await me.settle(claim, boom(f"E{n}", after=SECOND) if n < 11 else dead("last"))
+        clock.advance(seconds=1)
+    kept = [error["code"] for error in errors(await row(backend, "a"))]
+    assert kept == [*(f"E{n}" for n in range(2, 11)), "Dead"]
+    assert (await row(backend, "a"))["last_error"] == "last"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x" * 9000, "€" * 3000, "a\0b\udc80c", "\ud800" * 2000, "quote ' \" \\ \n {}", ""],
+    ids=["long", "wide", "nul and surrogate", "only surrogates", "quotes", "empty"],
+)
+async def test_an_error_text_of_any_kind_is_kept_in_4_kib(
+    backend: Backend, me: Hands, text: str
+) -> None:  # W10
+    await record(backend, "a")
+    failure = make_failure(text, text)
+    claim = await me.claim_one()
+    await me.settle(claim, Again(failure, SECOND))
+    stored = (await row(backend, "a"))["last_error"]
+    clean = text.replace("\0", "").encode("utf-8", "ignore").decode()
+    assert len(stored.encode()) <= 4096
+    assert clean.startswith(stored)
+    assert len(stored.encode()) > 4092 or stored == clean
+    assert [error["error"] for error in errors(await row(backend, "a"))] == [stored]
+
+
+@pytest.mark.parametrize("delay", [timedelta.max, timedelta(days=-5)])
+async def test_a_delay_past_all_time_is_cut(
+    backend: Backend, me: Hands, clock: HandMoved, delay: timedelta
+) -> None:
+    await record(backend, "a")
+    await me.settle(await me.claim_one(), boom(after=delay))
+    due = from_text((await row(backend, "a"))["retry_after"])
+    assert clock() <= due < clock() + timedelta(days=4000)
+
+
+# --- lanes
+
+
+async def test_in_a_lane_only_the_oldest_can_be_claimed(backend: Backend, me: Hands) -> None:
+    await record(backend, "a1", "a2", "a3", lane="a")
+    await record(backend, "b1", "b2", lane="b")
+    await record(backend, "free")
+    assert await me.keys() == ["a1", "b1", "free"]
+    assert await me.keys() == []
+
+
+async def test_a_lane_goes_on_when_its_head_is_done(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:
+    await record(backend, "a1", "a2", "a3", lane="a")
+    for expected in ("a1", "a2", "a3"):
+        claim = await me.claim_one()
+        assert claim.idempotency_key == expected
+        await me.settle(claim, done())
+    await record(backend, "a4", lane="a")  # into a lane whose head is finished
+    assert await me.keys() == ["a4"]
+
+
+async def test_a_retrying_head_holds_back_only_its_lane(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:
+    await record(backend, "a1", "a2", lane="a")
+    await me.settle(await me.claim_one(), boom(after=10 * SECOND))
+    await record(backend, "a3", lane="a")
+    await record(backend, "b1", lane="b")
+    assert await me.keys() == ["b1"]
+    clock.advance(seconds=10)
+    assert await me.keys() == ["a1"]
+
+
+@pytest.mark.parametrize("end", [dead(), Release(held=True)], ids=["dead", "held"])
+async def test_a_dead_or_held_head_lets_the_lane_go_on(
+    backend: Backend, me: Hands, end: Outcome
+) -> None:
+    await record(backend, "a1", "a2", lane="a")
+    await me.settle(await me.claim_one(), end)
+    assert await me.keys() == ["a2"]
+
+
+async def test_a_released_head_comes_first_again(backend: Backend, me: Hands) -> None:
+    await record(backend, "a1", "a2", lane="a")
+    await me.settle(await me.claim_one(), Release())
+    assert await me.keys() == ["a1"]
+
+
+async def test_a_taken_over_head_still_holds_its_lane(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:
+    await record(backend, "a1", "a2", lane="a")
+    await me.claim_one()
+    clock.advance(seconds=30)
+    assert await me.keys() == ["a1"]
+    assert await me.keys() == []
+
+
+async def test_a_stale_settle_frees_no_lane(
+    backend: Backend, me: Hands, other: Hands, clock: HandMoved
+) -> None:  # F17
+    await record(backend, "a1", "a2", lane="a")
+    stale = await me.claim_one()
+    clock.advance(seconds=30)
+    await other.claim_one()
+    await me.settle(stale, done())
+    assert await me.claim() == []
+
+
+async def test_one_put_back_into_a_lane_waits_for_who_runs_there(
+    backend: Backend, me: Hands
+) -> None:  # F31
+    await record(backend, "a1", "a2", lane="a")
+    await me.settle(await me.claim_one(), Release(held=True))
+    running = await me.claim_one()
+    assert running.idempotency_key == "a2"
+    assert await backend.store.put_back("webhooks", "webhook") == 1
+    assert await me.claim() == []
+    await me.settle(running, done())
+    assert await me.keys() == ["a1"]
+
+
+async def test_lanes_of_two_sources_are_two_lanes(backend: Backend, me: Hands) -> None:
+    await record(backend, "1", lane="a", source="x")
+    await record(backend, "1", lane="a", source="y")
+    assert len(await me.claim()) == 2
+
+
+class LaneWorker:
+    """Notes in which order events of a lane were done, and that no two ran at once."""
+
+    def __init__(self, backend: Backend, me: Hands) -> None:
+        self.order: dict[str, list[str]] = {"a": [], "b": []}
+        self._backend = backend
+        self._me = me
+        self._running: set[str] = set()
+
+    async def work(self) -> None:
+        while claims := await self._me.claim(2) or await self._is_more_to_come():
+            for claim in claims:
+                await self._run(claim)
+
+    async def _is_more_to_come(self) -> list[Claim]:
+        while any(r["status"] in ("pending", "processing") for r in await self._backend.rows()):
+            if claims := await self._me.claim(2):
+                return claims
+        return []
+
+    async def _run(self, claim: Claim) -> None:
+        assert claim.lane is not None
+        assert claim.lane not in self._running
+        self._running.add(claim.lane)
+        await asyncio.sleep(0)
+        self._running.remove(claim.lane)
+        if claim.run == 1 and claim.idempotency_key.endswith("5"):
+            await self._me.settle(claim, boom(after=timedelta(0)))
+        else:
+            self.order[claim.lane].append(claim.idempotency_key)
+            await self._me.settle(claim, done())
+
+
+async def test_a_lane_keeps_its_order_whatever_is_concurrent(backend: Backend, me: Hands) -> None:
+    async def feed(lane: str) -> None:
+        for n in range(20):
+            await record(backend, f"{lane}{n:02}", lane=lane)
+
+    lanes = LaneWorker(backend, me)
+    await asyncio.gather(feed("a"), feed("b"))
+    await asyncio.gather(*(lanes.work() for _ in range(4)))
+    assert lanes.order == {lane: [f"{lane}{n:02}" for n in range(20)] for lane in "ab"}
+
+
+# --- fairness between sources
+
+
+async def test_with_others_waiting_no_source_takes_more_than_its_share(
+    backend: Backend, me: Hands
+) -> None:  # F24
+    await record(backend, *(f"x{n}" for n in range(50)), source="x")
+    await record(backend, *(f"y{n}" for n in range(3)), source="y")
+    taken = await me.keys(20, caps=Caps(share=5, held={}))
+    assert sorted(taken) == ["x0", "x1", "x2", "x3", "x4", "y0", "y1", "y2"]
+
+
+async def test_what_a_source_holds_counts_against_its_share(
+    backend: Backend, me: Hands
+) -> None:  # F24
+    await record(backend, *(f"x{n}" for n in range(50)), source="x")
+    await record(backend, *(f"y{n}" for n in range(9)), source="y")
+    caps = Caps(share=5, held={"x": 4, "y": 7})
+    assert await me.keys(20, caps=caps) == ["x0"]
+
+
+async def test_a_source_alone_takes_all_it_may(backend: Backend, me: Hands) -> None:
+    await record(backend, *(f"x{n}" for n in range(50)), source="x")
+    assert len(await me.claim(20, caps=Caps(share=5, held={}))) == 20
+    held = {"x": 20}
+    assert len(await me.claim(20, caps=Caps(share=5, held=held, alone=23))) == 3
+
+
+async def test_the_source_that_waits_longest_goes_first(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:
+    await record(backend, "z1", source="z")
+    clock.advance(seconds=1)
+    await record(backend, "a1", "a2", source="a")
+    assert await me.keys(2, caps=Caps(share=5, held={})) == ["z1", "a1"]
+
+
+# --- suspects
+
+
+async def crash(clock: HandMoved) -> None:
+    clock.advance(seconds=31)
+
+
+async def test_who_may_have_killed_us_twice_runs_alone(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:  # F23
+    await record(backend, *"abc")
+    for _ in range(2):
+        assert len(await me.claim()) == 3
+        await crash(clock)
+    await record(backend, "new")
+    alone = []
+    while claims := await me.claim():
+        alone.append([claim.idempotency_key for claim in claims])
+        await me.settle_all(claims, done())
+    assert alone == [["a"], ["b"], ["c"], ["new"]]
+
+
+async def test_a_suspect_waits_for_a_worker_that_holds_nothing(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:  # F23
+    await record(backend, "a")
+    for _ in range(2):
+        await me.claim_one()
+        await crash(clock)
+    await record(backend, "b")
+    assert await me.claim(caps=Caps(share=5, held={"webhooks": 1})) == []
+    assert await me.keys(caps=Caps(share=5, held={"webhooks": 0})) == ["a"]
+
+
+async def test_a_suspect_that_is_not_due_holds_nobody_up(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:
+    await record(backend, "a")
+    for _ in range(2):
+        await me.claim_one()
+        await crash(clock)
+    await me.claim_one()  # it runs, alone, and its lease lasts
+    await record(backend, "b")
+    assert await me.keys() == ["b"]
+
+
+# --- by id
+
+
+async def test_a_claim_by_id_takes_these_alone(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:
+    a, b, c, later = await record(backend, "a", "b", "c", "later")
+    await me.settle(await me.claim_one(ids=[later.id]), boom(after=10 * SECOND))
+    wanted = [c.id, later.id, EventId("nobody"), a.id]
+    assert sorted(await me.keys(ids=wanted)) == ["a", "c"]
+    assert await me.keys(ids=[a.id]) == []
+    assert await me.keys(1, ids=[b.id, later.id]) == ["b"]
+
+
+async def test_a_claim_by_id_keeps_to_its_limit_and_to_lanes(backend: Backend, me: Hands) -> None:
+    made = await record(backend, "a1", "a2", lane="a") + await record(backend, "b", "c")
+    ids = [one.id for one in made]
+    assert await me.keys(2, ids=ids) == ["a1", "b"]
+    assert await me.keys(2, ids=ids) == ["c"]
+
+
+async def test_a_suspect_elsewhere_is_no_matter_to_a_claim_by_id(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:
+    (suspect,) = await record(backend, "suspect")
+    for _ in range(2):
+        await me.claim_one()
+        await crash(clock)
+    b, c = await record(backend, "b", "c")
+    assert await me.keys(ids=[b.id]) == ["b"]
+    assert await me.keys(ids=[c.id, suspect.id], caps=Caps(share=9, held={"webhooks": 1})) == []
+    assert await me.keys(ids=[c.id, suspect.id]) == ["suspect"]
+
+
+# --- waking up
+
+
+async def wakes(me: Hands, *, within: float = 5.0) -> bool:
+    """Whether `wait` ends well before its time-out."""
+    try:
+        await asyncio.wait_for(me.queue.wait(timedelta(minutes=5)), within)
+    except TimeoutError:
+        return False
+    return True
+
+
+async def test_a_new_event_wakes_who_waits(backend: Backend, me: Hands) -> None:
+    assert await me.claim() == []
+    waiting = asyncio.ensure_future(wakes(me))
+    await asyncio.sleep(0)
+    await record(backend, "a")
+    assert await waiting
+
+
+async def test_what_came_between_claim_and_wait_is_not_missed(backend: Backend, me: Hands) -> None:
+    assert await me.claim() == []
+    await record(backend, "a")
+    assert await wakes(me)
+
+
+async def test_a_settle_wakes_who_waits_for_its_lane(backend: Backend, me: Hands) -> None:
+    await record(backend, "a1", "a2", lane="a")
+    claim = await me.claim_one()
+    assert await me.claim() == []
+    await me.settle(claim, done())
+    assert await wakes(me)
+    assert await me.keys() == ["a2"]
+
+
+@pytest.mark.parametrize("what", ["retry", "lease"])
+async def test_the_wait_ends_when_the_next_one_is_due(
+    backend: Backend, me: Hands, clock: HandMoved, what: str
+) -> None:
+    await record(backend, "a")
+    claim = await me.claim_one(lease=timedelta(milliseconds=50))
+    if what == "retry":
+        await me.settle(claim, boom(after=timedelta(milliseconds=50)))
+    assert await me.claim() == []
+    assert await wakes(me)
+    clock.advance(seconds=0.05)
+    assert await me.keys() == ["a"]
+
+
+async def test_with_nothing_due_the_wait_lasts_its_time(backend: Backend, me: Hands) -> None:
+    await record(backend, "a")
+    await me.settle(await me.claim_one(), boom(after=timedelta(hours=1)))
+    assert await me.claim() == []
+    assert not await wakes(me, within=0.05)
+    await me.queue.wait(timedelta(milliseconds=1))  # returns, and raises nothing
+
+
+# --- what waits (W7)
+
+
+async def test_what_waits_is_pending_and_due(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:  # W7
+    async def waiting() -> int:
+        return await backend.reader.waiting(clock())
+
+    assert await waiting() == 0
+    await record(backend, *"abcd")
+    await record(backend, "l1", "l2", lane="l")
+    assert await waiting() == 6
+    claims = await me.claim(2)
+    assert await waiting() == 4
+    await me.settle(claims[0], boom(after=10 * SECOND))
+    await me.settle(claims[1], done())
+    assert await waiting() == 4
+    clock.advance(seconds=10)
+    assert await waiting() == 5
+
+
+async def test_the_tallies_follow_every_step(backend: Backend, me: Hands, clock: HandMoved) -> None:
+    await record(backend, *"abcdef")
+    claims = await me.claim(5)
+    outcomes: list[Outcome] = [done(), boom(), dead(), Release()]
+    await me.queue.settle([Settlement(c, o) for c, o in zip(claims, outcomes, strict=False)])
+    counts = (await backend.reader.stats()).counts
+    assert {str(status): count for status, count in counts.items()} == {
+        "pending": 3,
+        "processing": 1,
+        "completed": 1,
+        "failed": 1,
+    }
+
+
+async def test_a_failure_of_buried_effects_is_dead(backend: Backend, me: Hands) -> None:  # L10
+    await record(backend, "a")
+    claim = await me.claim_one()
+    outcome = done("INSERT INTO nowhere VALUES (1)", otherwise=Buried(Failure("", "tx")))
+    written = await me.settle(claim, outcome)
+    assert isinstance(written[claim.id], Buried)
+    assert (await row(backend, "a"))["status"] == "failed"

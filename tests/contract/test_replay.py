@@ -1,0 +1,302 @@
+"""Replay: the only way back for a finished event (L8, L11, F31, F32)."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+
+from ackbox.model import (
+    Envelope,
+    EventId,
+    EventStory,
+    Outcome,
+    ReceiptKind,
+    Release,
+    ReplayKind,
+    RetentionPolicy,
+    Settlement,
+    Status,
+)
+from support.backends import Backend
+from support.events import envelope, envelopes
+from support.working import DEAD, DONE, again, claim, settle, work
+
+POLICY = RetentionPolicy(keep=timedelta(days=30), remember=timedelta(days=7))
+HELD = Release(held=True)
+
+
+async def replay(backend: Backend, *sent: Envelope) -> list[ReplayKind | None]:
+    done = await backend.store.replay([one.id for one in sent], actor="tester")
+    return [done.get(one.id) for one in sent]
+
+
+async def row(backend: Backend, sent: Envelope) -> dict[str, object]:
+    return next(row for row in await backend.rows() if row["id"] == sent.id)
+
+
+async def story(backend: Backend, sent: Envelope) -> EventStory:
+    found = await backend.reader.story(sent.id)
+    assert found is not None
+    return found
+
+
+async def due(backend: Backend) -> list[EventId]:
+    """What a worker would get now; it gets it."""
+    return [claim.id for claim in await claim(backend.store)]
+
+
+async def in_a_lane(backend: Backend, count: int) -> list[Envelope]:
+    sent = [envelope(f"lane-{n}", lane="l") for n in range(count)]
+    await backend.store.record(sent)
+    return sent
+
+
+# L11, F32
+@pytest.mark.parametrize("outcome", [DONE, DEAD])
+async def test_a_finished_event_runs_again_with_all_its_attempts(
+    backend: Backend, outcome: Outcome
+) -> None:
+    (sent,) = envelopes(1)
+    await backend.store.record([sent])
+    await work(backend.store, [sent], outcome)
+    assert await replay(backend, sent) == [ReplayKind.REPLAYED]
+    now = await row(backend, sent)
+    assert (now["status"], now["attempts"], now["run"]) == (Status.PENDING, 0, 1)
+    assert now["processed_at"] is None
+    (again_claimed,) = await claim(backend.store)
+    assert (again_claimed.id, again_claimed.attempts, again_claimed.run) == (sent.id, 1, 2)
+
+
+# L8
+async def test_a_dead_letter_sent_again_stays_one(backend: Backend) -> None:
+    (sent,) = envelopes(1)
+    await backend.store.record([sent])
+    await work(backend.store, [sent], DEAD)
+    (receipt,) = await backend.store.record([envelope(sent.idempotency_key, sent.payload)])
+    assert (receipt.kind, receipt.status) == (ReceiptKind.DUPLICATE, Status.FAILED)
+    assert await due(backend) == []
+
+
+# F31
+async def test_an_event_that_waits_for_a_retry_is_due_now(backend: Backend) -> None:
+    (sent,) = envelopes(1)
+    await backend.store.record([sent])
+    await work(backend.store, [sent], again(timedelta(hours=1)))
+    assert await due(backend) == []
+    assert await replay(backend, sent) == [ReplayKind.HURRIED]
+    (claimed,) = await claim(backend.store)
+    assert claimed.attempts == 2  # F32: a hurried retry is not a fresh start
+
+
+# F31
+async def test_a_running_event_is_left_alone(backend: Backend) -> None:
+    (sent,) = envelopes(1)
+    await backend.store.record([sent])
+    claims = await claim(backend.store)
+    before = await row(backend, sent)
+    assert await replay(backend, sent) == [ReplayKind.RUNNING]
+    assert await row(backend, sent) == before
+    await settle(backend.store, claims)
+    assert (await row(backend, sent))["status"] == Status.COMPLETED
+
+
+# F31
+async def test_a_replay_pressed_twice_is_one_run(backend: Backend) -> None:
+    (sent,) = envelopes(1)
+    await backend.store.record([sent])
+    await work(backend.store, [sent], DEAD)
+    pressed = await asyncio.gather(replay(backend, sent), replay(backend, sent))
+    assert sorted(kind or "" for (kind,) in pressed) == [ReplayKind.REPLAYED, ReplayKind.WAITING]
+    assert await due(backend) == [sent.id]
+    assert await due(backend) == []
+
+
+# F31, F17
+async def test_what_an_older_run_says_is_fenced_off(backend: Backend) -> None:
+    (sent,) = envelopes(1)
+    await backend.store.record([sent])
+    (stale,) = await claim(backend.store)
+    backend.clock.advance(minutes=10)
+    (other,) = await claim(backend.store)
+    await settle(backend.store, [other], DEAD)
+    await replay(backend, sent)
+    assert await backend.store.queue.settle([Settlement(stale, DONE)]) == {}
+    await claim(backend.store)
+    assert await backend.store.queue.settle([Settlement(other, DONE)]) == {}
+    assert (await row(backend, sent))["status"] == Status.PROCESSING
+
+
+# F31
+async def test_a_held_event_is_put_back(backend: Backend) -> None:
+    (sent,) = envelopes(1)
+    await backend.store.record([sent])
+    await work(backend.store, [sent], HELD)
+    assert await due(backend) == []
+    assert await replay(backend, sent) == [ReplayKind.PUT_BACK]
+    assert await due(backend) == [sent.id]
+
+
+async def test_what_is_not_there_is_not_in_the_answer(backend: Backend) -> None:
+    assert await replay(backend, envelope("nobody")) == [None]
+
+
+async def test_an_id_twice_in_one_order_counts_once(backend: Backend) -> None:
+    (sent,) = envelopes(1)
+    await backend.store.record([sent])
+    await work(backend.store, [sent], DEAD)
+    assert await replay(backend, sent, sent) == [ReplayKind.REPLAYED] * 2
+    assert len((await backend.reader.audit(limit=10)).items) == 1
+
+
+# F31
+async def test_in_a_lane_a_replay_runs_before_what_came_later(backend: Backend) -> None:
+    first, second, third = await in_a_lane(backend, 3)
+    await work(backend.store, [first], DEAD)
+    await replay(backend, first)
+    order = []
+    for _ in range(3):
+        (claimed,) = await claim(backend.store)
+        order.append(claimed.id)
+        await settle(backend.store, [claimed])
+    assert order == [first.id, second.id, third.id]
+
+
+# F31
+@pytest.mark.parametrize("end", [DONE, DEAD, again(timedelta(hours=1)), Release()])
+async def test_in_a_lane_a_replay_comes_behind_the_running_event(
+    backend: Backend, end: Outcome
+) -> None:
+    first, second, _ = await in_a_lane(backend, 3)
+    await work(backend.store, [first], DEAD)
+    running = await claim(backend.store)
+    assert [claim.id for claim in running] == [second.id]
+    await replay(backend, first)
+    assert await due(backend) == []
+    await settle(backend.store, running, end)
+    backend.clock.advance(hours=2)
+    assert await due(backend) == [first.id]  # and only that one
+
+
+# F31
+async def test_in_a_lane_a_replay_steps_before_a_head_that_waits_for_a_retry(
+    backend: Backend,
+) -> None:
+    first, second = await in_a_lane(backend, 2)
+    await work(backend.store, [first], DEAD)
+    await work(backend.store, [second], again(timedelta(hours=1)))
+    await replay(backend, first)
+    (claimed,) = await claim(backend.store)
+    assert claimed.id == first.id
+    await settle(backend.store, [claimed])
+    assert await due(backend) == []
+    backend.clock.advance(hours=1)
+    assert await due(backend) == [second.id]
+
+
+# F31
+async def test_hurrying_an_event_behind_in_its_lane_does_not_let_it_pass(
+    backend: Backend,
+) -> None:
+    first, second = await in_a_lane(backend, 2)
+    await work(backend.store, [first], DEAD)
+    await work(backend.store, [second], again(timedelta(hours=1)))
+    await replay(backend, first)
+    assert await replay(backend, second) == [ReplayKind.HURRIED]
+    assert await due(backend) == [first.id]
+
+
+# F31
+async def test_a_whole_lane_replayed_runs_in_its_order(backend: Backend) -> None:
+    sent = await in_a_lane(backend, 5)
+    for one in sent:
+        await work(backend.store, [one], DEAD)
+    await replay(backend, *reversed(sent))
+    order = []
+    while claims := await claim(backend.store):
+        assert len(claims) == 1
+        order.append(claims[0].id)
+        await settle(backend.store, claims)
+    assert order == [one.id for one in sent]
+
+
+# F15
+async def test_a_replayed_event_is_not_pruned(backend: Backend) -> None:
+    (sent,) = envelopes(1)
+    await backend.store.record([sent])
+    await work(backend.store, [sent], DEAD)
+    backend.clock.advance(days=31)
+    assert (await backend.store.bury(POLICY, after=0)).rows == 1
+    assert (await story(backend, sent)).buried_at == backend.clock.now
+    await replay(backend, sent)
+    assert (await story(backend, sent)).buried_at is None
+    backend.clock.advance(minutes=1)
+    assert (await backend.store.prune(POLICY)).rows == 0
+    await work(backend.store, [sent])
+    backend.clock.advance(hours=23)
+    assert (await backend.store.prune(POLICY)).rows == 0
+    assert (await backend.store.bury(POLICY, after=0)).rows == 0
+
+
+# L11
+async def test_every_replay_is_in_the_audit(backend: Backend) -> None:
+    dead, running = sent = envelopes(2)
+    await backend.store.record(sent)
+    await work(backend.store, [dead], DEAD)
+    await claim(backend.store, running.id)
+    await replay(backend, dead, running)
+    entries = {e.event_id: e for e in (await backend.reader.audit(limit=10)).items}
+    assert entries[dead.id].detail == {"did": "replayed", "was": "failed"}
+    assert entries[running.id].detail == {"did": "running", "was": "processing"}
+    assert {(e.actor, e.action, e.at) for e in entries.values()} == {
+        ("tester", "replay", backend.clock.now)
+    }
+
+
+# L11
+async def test_the_audit_is_read_in_pages_and_by_event(backend: Backend) -> None:
+    sent = envelopes(5)
+    await backend.store.record(sent)
+    for one in sent:
+        await replay(backend, one)
+    first = await backend.reader.audit(limit=3)
+    rest = await backend.reader.audit(limit=3, cursor=first.next)
+    seen = [entry.event_id for entry in [*first.items, *rest.items]]
+    assert seen == [one.id for one in reversed(sent)]
+    assert rest.next is None
+    (entry,) = (await backend.reader.audit(event_id=sent[2].id, limit=9)).items
+    assert entry.event_id == sent[2].id
+
+
+async def held(backend: Backend, sent: Sequence[Envelope]) -> None:
+    await backend.store.record(sent)
+    await work(backend.store, sent, HELD)
+
+
+async def test_held_types_are_listed_once_each(backend: Backend) -> None:
+    await held(backend, [envelope(f"a-{n}", event_type="a") for n in range(3)])
+    await held(backend, [envelope("b", event_type="b", source="shop")])
+    await backend.store.record(envelopes(3))
+    found: list[tuple[str, str]] = []
+    place: tuple[str, str] | None = ("", "")
+    while place is not None:
+        place = await backend.reader.held_type(place)
+        found += [place] if place is not None else []
+    assert found == [("shop", "b"), ("webhooks", "a")]
+
+
+async def test_held_events_of_a_type_are_put_back(backend: Backend) -> None:
+    wanted, other = envelope("a", event_type="a"), envelope("b", event_type="b")
+    await held(backend, [wanted, other])
+    assert await backend.store.put_back("webhooks", "a") == 1
+    assert await backend.store.put_back("webhooks", "a") == 0
+    assert await due(backend) == [wanted.id]
+
+
+async def test_held_events_go_back_into_their_place_in_the_lane(backend: Backend) -> None:
+    first, second = [envelope(f"{n}", lane="l", event_type=f"t.{n}") for n in range(2)]
+    await backend.store.record([first, second])
+    await work(backend.store, [first], HELD)
+    await work(backend.store, [second], again(timedelta(hours=1)))
+    await backend.store.put_back("webhooks", "t.0")
+    assert await due(backend) == [first.id]

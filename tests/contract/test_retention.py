@@ -1,0 +1,230 @@
+"""Retention: old finished events go in two steps, their keys stay known (W11, F15, F36)."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+
+from ackbox.model import (
+    Envelope,
+    EventId,
+    Outcome,
+    ReceiptKind,
+    Release,
+    RetentionPolicy,
+    Status,
+)
+from ackbox.ports import Store
+from support.backends import Backend
+from support.events import envelope, envelopes
+from support.working import DEAD, DONE, again, claim, work
+
+POLICY = RetentionPolicy(keep=timedelta(days=30), remember=timedelta(days=7))
+
+
+async def bury(store: Store) -> int:
+    buried, place = 0, 0
+    while True:
+        walk = await store.bury(POLICY, after=place)
+        buried += walk.rows
+        if walk.next is None:
+            return buried
+        place = walk.next
+
+
+async def prune(store: Store) -> int:
+    """What is ripe now."""
+    rows = 0
+    while True:
+        removed = await store.prune(POLICY)
+        rows += removed.rows
+        if not removed.more:
+            return rows
+
+
+async def ids(backend: Backend) -> set[EventId]:
+    return {row["id"] for row in await backend.rows()}
+
+
+async def finished(backend: Backend, sent: Sequence[Envelope], outcome: Outcome = DONE) -> None:
+    await backend.store.record(sent)
+    await work(backend.store, sent, outcome)
+
+
+# W11
+@pytest.mark.parametrize("outcome", [DONE, DEAD])
+async def test_what_is_finished_and_old_is_removed(backend: Backend, outcome: Outcome) -> None:
+    await finished(backend, envelopes(3), outcome)
+    backend.clock.advance(days=31)
+    assert await bury(backend.store) == 3
+    backend.clock.advance(minutes=1)
+    assert await prune(backend.store) == 3
+    assert await ids(backend) == set()
+    assert sum((await backend.reader.stats()).counts.values()) == 0
+
+
+# W11
+async def test_what_is_young_stays(backend: Backend) -> None:
+    await finished(backend, envelopes(3))
+    backend.clock.advance(days=29)
+    assert await bury(backend.store) == 0
+
+
+# W11, F15
+async def test_what_waits_or_runs_is_never_removed(backend: Backend) -> None:
+    _, retrying, running, held = sent = envelopes(4)
+    await backend.store.record(sent)
+    await work(backend.store, [retrying], again(timedelta(days=90)))
+    await work(backend.store, [held], Release(held=True))
+    assert len(await claim(backend.store, running.id)) == 1
+    backend.clock.advance(days=400)
+    assert await bury(backend.store) == 0
+    backend.clock.advance(days=1)
+    assert await prune(backend.store) == 0
+    assert await ids(backend) == {one.id for one in sent}
+
+
+# W11
+async def test_an_old_event_rests_a_day_after_it_was_finished(backend: Backend) -> None:
+    sent = envelopes(1)
+    await backend.store.record(sent)
+    backend.clock.advance(days=60)
+    await work(backend.store, sent, DEAD)
+    backend.clock.advance(hours=23)
+    assert await bury(backend.store) == 0
+    backend.clock.advance(hours=2)
+    assert await bury(backend.store) == 1
+
+
+# W11
+async def test_a_row_outlives_its_tombstone_by_a_minute(backend: Backend) -> None:
+    await finished(backend, envelopes(1))
+    backend.clock.advance(days=31)
+    await bury(backend.store)
+    backend.clock.advance(seconds=59)
+    assert (await backend.store.prune(POLICY)).waiting
+    assert len(await ids(backend)) == 1
+    backend.clock.advance(seconds=1)
+    removed = await backend.store.prune(POLICY)
+    assert (removed.rows, removed.waiting) == (1, False)
+
+
+# F15
+@pytest.mark.parametrize("removed", [False, True])
+async def test_a_key_is_known_by_its_tombstone(backend: Backend, removed: bool) -> None:
+    first = envelope("k", b"first")
+    await finished(backend, [first], DEAD)
+    backend.clock.advance(days=31)
+    await bury(backend.store)
+    if removed:
+        backend.clock.advance(minutes=1)
+        assert await prune(backend.store) == 1
+    same, other, new = await backend.store.record(
+        [envelope("k", b"first"), envelope("k", b"other"), envelope("new")]
+    )
+    assert (same.kind, same.id, same.status) == (ReceiptKind.DUPLICATE, first.id, Status.FAILED)
+    assert same.created_at == first.received_at
+    assert (other.kind, other.id) == (ReceiptKind.CONFLICT, first.id)
+    assert new.kind is ReceiptKind.NEW
+
+
+# F15
+async def test_a_key_is_the_key_of_one_source(backend: Backend) -> None:
+    await finished(backend, [envelope("k")])
+    backend.clock.advance(days=31)
+    await bury(backend.store)
+    backend.clock.advance(minutes=1)
+    await prune(backend.store)
+    (receipt,) = await backend.store.record([envelope("k", source="another")])
+    assert receipt.kind is ReceiptKind.NEW
+
+
+# F15
+async def test_a_key_is_forgotten_after_its_days_and_not_before(backend: Backend) -> None:
+    await finished(backend, [envelope("k")])
+    backend.clock.advance(days=31)
+    await bury(backend.store)
+    backend.clock.advance(hours=2)  # the days count from the removal of the row
+    await prune(backend.store)
+    backend.clock.advance(days=7)
+    assert await backend.store.forget(POLICY) == 0
+    backend.clock.advance(seconds=1)
+    assert await backend.store.forget(POLICY) == 1
+    (receipt,) = await backend.store.record([envelope("k")])
+    assert receipt.kind is ReceiptKind.NEW
+
+
+# F15
+async def test_a_tombstone_stays_while_its_row_is_there(backend: Backend) -> None:
+    await finished(backend, [envelope("k")])
+    backend.clock.advance(days=31)
+    await bury(backend.store)
+    backend.clock.advance(days=8)
+    assert await backend.store.forget(POLICY) == 0
+    assert await prune(backend.store) == 1
+
+
+# F15
+async def test_no_purged_key_runs_again_whatever_waits(backend: Backend) -> None:
+    sent = envelopes(200)
+    await finished(backend, sent)
+    backend.clock.advance(days=31)
+    copies = [envelope(one.idempotency_key, one.payload) for one in sent]
+
+    async def send(one: Envelope) -> ReceiptKind:
+        (receipt,) = await backend.store.record([one])
+        return receipt.kind
+
+    async def clean() -> None:
+        await bury(backend.store)
+        backend.clock.advance(minutes=2)
+        await prune(backend.store)
+
+    *kinds, _ = await asyncio.gather(*map(send, copies), clean())
+    kinds += await asyncio.gather(*map(send, copies))
+    assert set(kinds) == {ReceiptKind.DUPLICATE}
+
+
+# F36
+async def test_a_step_takes_a_thousand_rows_at_most(backend: Backend) -> None:
+    await finished(backend, envelopes(2100))
+    backend.clock.advance(days=31)
+    walks = [await backend.store.bury(POLICY, after=0)]
+    while (place := walks[-1].next) is not None:
+        walks.append(await backend.store.bury(POLICY, after=place))
+    assert sum(walk.rows for walk in walks) == 2100
+    assert max(walk.rows for walk in walks) <= 1000
+    backend.clock.advance(minutes=1)
+    steps = [(await backend.store.prune(POLICY)).rows]
+    while steps[-1]:
+        steps.append((await backend.store.prune(POLICY)).rows)
+    assert sum(steps) == 2100
+    assert max(steps) <= 1000
+
+
+# W11
+async def test_an_event_from_the_future_does_not_end_the_walk(backend: Backend) -> None:
+    """A clock that was wrong for a day."""
+    wrong = [envelope(f"w-{n}", at=backend.clock.now + timedelta(days=999)) for n in range(1000)]
+    await backend.store.record(wrong)
+    await finished(backend, envelopes(5))
+    backend.clock.advance(days=31)
+    assert await bury(backend.store) == 5
+
+
+# F36
+async def test_space_is_given_back_a_little_at_a_time(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ackbox.stores.sqlite.retention._SPARE_PAGES", 0)
+    await finished(backend, envelopes(400, size=8000))
+    backend.clock.advance(days=31)
+    await bury(backend.store)
+    backend.clock.advance(minutes=1)
+    assert await prune(backend.store) == 400
+    steps = [await backend.store.give_back()]
+    while steps[-1]:
+        steps.append(await backend.store.give_back())
+    assert sum(steps) > 400
+    assert max(steps) <= 128

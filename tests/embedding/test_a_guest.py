@@ -1,0 +1,128 @@
+"""A library inside somebody else's process leaves that process as it was."""
+
+import gc
+import logging
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+import structlog
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from ackbox import Event, Inbox
+from ackbox.config import Settings
+from support.polling import eventually
+
+EVENT = {"idempotency_key": "order-1", "event_type": "order.paid", "payload": {"total": 42}}
+
+
+def posting(inbox: Inbox) -> TestClient:
+    app = FastAPI(lifespan=inbox.lifespan)
+    app.mount("/inbox", inbox.asgi())
+    return TestClient(app, "http://localhost/inbox")
+
+
+def test_the_hosts_logging_stays_as_it_was(settings: Settings) -> None:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    configured = structlog.is_configured(), structlog.get_config()["processors"]
+    with posting(Inbox(settings)) as client:
+        client.post("/webhooks", json=EVENT)
+    assert (root.handlers, root.level) == (handlers, level)
+    assert (structlog.is_configured(), structlog.get_config()["processors"]) == configured
+
+
+def test_interpreter_and_signals_stay_as_they_were(settings: Settings) -> None:
+    before = look_at_the_process()
+    with posting(Inbox(settings)) as client:
+        client.post("/webhooks", json=EVENT)
+        assert look_at_the_process() == before
+
+
+def test_a_process_of_our_own_is_tuned() -> None:
+    script = (
+        "import asyncio, gc, sys; from ackbox.http.server import run; run(asyncio.sleep(0)); "
+        "print(sys.getswitchinterval(), gc.get_freeze_count() > 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert done.stdout.split() == [b"0.0005", b"True"]
+
+
+def look_at_the_process() -> tuple[object, ...]:
+    handlers = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    return sys.getswitchinterval(), gc.get_threshold(), gc.get_freeze_count(), *handlers
+
+
+def test_log_lines_go_to_the_logger_ackbox_of_the_host(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    inbox = Inbox(settings)
+
+    @inbox.on("order.*")
+    async def ship(event: Event) -> None:
+        event.logger.warning("shipping", carrier="slow")
+
+    caplog.set_level(logging.INFO, logger="ackbox")
+    with posting(inbox) as client:
+        taken = client.post("/webhooks", json=EVENT).json()
+        eventually(lambda: [line for line in caplog.messages if "event completed" in line])
+    lines = {line.partition(" ")[0]: line for line in caplog.messages}
+    assert f"event_id={taken['id']}" in lines["shipping"]
+    assert "carrier=slow" in lines["shipping"]
+    record = next(record for record in caplog.records if record.message.startswith("shipping"))
+    assert (record.name, record.levelname) == ("ackbox", "WARNING")
+    assert record.__dict__["ackbox"]["event_id"] == taken["id"]
+
+
+def test_the_host_decides_which_lines_are_written(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, logger="ackbox")
+    with posting(Inbox(settings)) as client:
+        client.post("/webhooks", json=EVENT)
+    assert [record for record in caplog.records if record.name == "ackbox"] == []
+
+
+def test_an_exception_of_a_handler_is_logged_with_its_trace(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    inbox = Inbox(settings)
+
+    @inbox.on("order.*")
+    def ship(event: Event) -> None:
+        try:
+            raise ValueError("no such carrier")
+        except ValueError:
+            event.logger.error("cannot ship", exc_info=True)
+
+    with posting(inbox) as client:
+        client.post("/webhooks", json=EVENT)
+        eventually(lambda: "no such carrier" in caplog.text)
+
+
+def test_a_refused_start_leaves_nothing_behind(settings: Settings) -> None:
+    inbox = Inbox(settings)
+    inbox.schema("CREATE TABEL mine (n INTEGER)")
+    for _ in range(2):
+        with pytest.raises(Exception, match="CREATE TABEL"), posting(inbox):
+            pass
+
+
+def test_what_ends_a_process_of_our_own_is_told_to_the_host(settings: Settings) -> None:
+    """Nobody but the host may end its process."""
+    inbox = Inbox(settings.model_copy(update={"worker_count": 1}))
+    released = threading.Event()
+
+    @inbox.on("order.*", timeout="20ms")
+    def hang(event: Event) -> None:
+        released.wait(20)
+
+    with posting(inbox) as client:
+        client.post("/webhooks", json=EVENT)
+        eventually(lambda: client.get("/ready").status_code == 503)
+        assert "hang" in client.get("/ready").json()["detail"]
+        assert client.get("/health").json()["status"] == "critical"
+        released.set()

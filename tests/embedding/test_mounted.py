@@ -1,0 +1,246 @@
+"""`FastAPI(lifespan=inbox.lifespan)` and `app.mount("/inbox", inbox.asgi())`, and refusals."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.testclient import TestClient
+
+from ackbox import Event, Inbox
+from ackbox.config import Settings
+from ackbox.errors import LedgerInUse, SettingError, Stopped
+from ackbox.http.requests import Asgi, Receive, Scope, Send
+from ackbox.stores.sqlite.lock import Holder, find_holder
+from support.polling import eventually
+from support.posting import NOBODYS_ID
+from support.processes import HOLDS_THE_LEDGER, process
+
+TOKEN = "twelve-boxers-hunt-victor"
+OPERATOR = {"Authorization": f"Bearer {TOKEN}"}
+EVENT = {"idempotency_key": "order-1", "event_type": "order.paid", "payload": {"total": 42}}
+OPERATING = ["/metrics", f"/webhooks/{NOBODYS_ID}", "/webhooks?idempotency_key=k", "/openapi.json"]
+Host = Callable[[Inbox, str], Any]
+
+
+def fastapi(inbox: Inbox, prefix: str) -> FastAPI:
+    own = None if prefix == "/" else "/openapi.json"  # at the root the first of the two answers
+    app = FastAPI(lifespan=inbox.lifespan, openapi_url=own)
+    app.mount(prefix, inbox.asgi())
+    return app
+
+
+def starlette(inbox: Inbox, prefix: str) -> Starlette:
+    return Starlette(lifespan=inbox.lifespan, routes=[Mount(prefix, inbox.asgi())])
+
+
+def behind_a_proxy(inbox: Inbox, prefix: str) -> Asgi:
+    """The proxy takes its own prefix away, and the app is told of it."""
+    app = fastapi(inbox, prefix)
+
+    async def told(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, "root_path": "/proxied"}, receive, send)
+
+    return told
+
+
+def local_client(app: Any, prefix: str = "") -> TestClient:
+    """From the machine itself, as nearly as a client can be."""
+    return TestClient(app, f"http://localhost{prefix}", client=("127.0.0.1", 50_000))
+
+
+@pytest.mark.parametrize("prefix", ["/inbox", "/in/box", "/"])
+@pytest.mark.parametrize("host", [fastapi, starlette, behind_a_proxy])
+def test_every_route_works_below_the_prefix(settings: Settings, host: Host, prefix: str) -> None:
+    inbox = Inbox(settings)
+    with local_client(host(inbox, prefix), prefix.rstrip("/")) as client:
+        taken = client.post("/webhooks", json=EVENT)
+        assert taken.status_code == 202
+        assert client.post("/webhooks/batch", content="{}").status_code == 200
+        assert client.get("/health").json()["status"] == "ok"
+        assert client.get("/ready").json() == {"ready": True}
+        found = client.get(f"/webhooks/{taken.json()['id']}", headers=OPERATOR)
+        assert found.json()["idempotency_key"] == "order-1"
+        assert client.get("/webhooks/nothing/here", headers=OPERATOR).status_code == 404
+        assert "ackbox_" in client.get("/metrics", headers=OPERATOR).text
+        document = client.get("/openapi.json", headers=OPERATOR).json()
+        assert "/webhooks" in document["paths"]
+
+
+def test_the_hosts_own_routes_and_document_stay_its_own(settings: Settings) -> None:
+    app = fastapi(Inbox(settings), "/inbox")
+
+    @app.get("/orders")
+    async def orders() -> list[str]:
+        return ["one"]
+
+    with local_client(app) as client:
+        assert client.get("/orders").json() == ["one"]
+        assert list(client.get("/openapi.json").json()["paths"]) == ["/orders"]
+
+
+def test_events_are_handled_inside_the_host(settings: Settings) -> None:
+    inbox, seen = Inbox(settings), []
+
+    @inbox.on("order.*")
+    async def note(event: Event) -> None:
+        seen.append(event.json())
+
+    with local_client(fastapi(inbox, "/inbox"), "/inbox") as client:
+        client.post("/webhooks", json=EVENT)
+        assert eventually(lambda: seen) == [{"total": 42}]
+
+
+@pytest.mark.parametrize("prefix", ["/inbox", "/"])
+@pytest.mark.parametrize("token", [TOKEN, None])
+def test_mounted_operating_always_needs_the_token(
+    settings: Settings, prefix: str, token: str | None
+) -> None:
+    given = settings if token else settings.model_copy(update={"api_token": None})
+    with local_client(fastapi(Inbox(given), prefix), prefix.rstrip("/")) as client:
+        for path in OPERATING:
+            refused = client.get(path)
+            assert refused.status_code == 401, path
+            assert refused.headers["www-authenticate"] == "Bearer"
+            assert "API_TOKEN" in refused.json()["detail"]
+        assert client.post("/webhooks", json=EVENT).status_code == 202
+        assert client.get("/health").status_code == client.get("/ready").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/webhooks", "/webhooks/batch", "/health", "/ready", "/nothing"])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_without_the_lifespan_every_route_says_so(
+    settings: Settings, method: str, path: str
+) -> None:
+    app = FastAPI()
+    app.mount("/inbox", Inbox(settings).asgi())
+    with TestClient(app) as client:
+        answer = client.request(method, f"/inbox{path}", headers={"X-Request-ID": "mine"})
+    assert answer.status_code == 503
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.headers["x-request-id"] == answer.json()["request_id"] == "mine"
+    assert int(answer.headers["retry-after"]) > 0
+    assert "inbox.lifespan" in answer.json()["detail"]
+
+
+def test_without_the_lifespan_an_answer_has_a_request_id_of_its_own(settings: Settings) -> None:
+    client = TestClient(Inbox(settings).asgi())
+    assert len(client.get("/health").headers["x-request-id"]) == 16
+
+
+def test_after_the_lifespan_every_route_says_that_it_is_stopped(settings: Settings) -> None:
+    app = fastapi(Inbox(settings), "/inbox")
+    client = local_client(app, "/inbox")
+    with client:
+        assert client.post("/webhooks", json=EVENT).status_code == 202
+    late = client.post("/webhooks", json=EVENT)
+    assert late.status_code == 503
+    assert "stopped" in late.json()["detail"]
+    assert client.get("/ready").status_code == 503
+
+
+def test_the_same_inbox_starts_again_after_it_stopped(settings: Settings) -> None:
+    app = fastapi(Inbox(settings), "/inbox")
+    for expected in (202, 200, 200):
+        with local_client(app, "/inbox") as client:
+            assert client.post("/webhooks", json=EVENT).status_code == expected
+
+
+async def test_an_inbox_that_runs_is_not_started_twice(settings: Settings) -> None:
+    inbox = Inbox(settings)
+    async with inbox.lifespan(None):
+        with pytest.raises(SettingError, match="runs already"):
+            async with inbox.lifespan(None):
+                pass
+        assert await inbox.read("SELECT 1 AS one") == [{"one": 1}]
+
+
+async def test_two_inboxes_on_one_file_are_refused_in_one_line(settings: Settings) -> None:
+    async with Inbox(settings).lifespan(None):
+        with pytest.raises(LedgerInUse, match="in use by process") as refused:
+            async with Inbox(settings).lifespan(None):
+                pass
+    assert "\n" not in str(refused.value)
+
+
+async def test_a_second_process_is_refused_in_one_line(settings: Settings) -> None:
+    with process(HOLDS_THE_LEDGER, settings.db_path) as first:
+        inbox = Inbox(settings)
+        with pytest.raises(LedgerInUse, match=f"process {first.pid}") as refused:
+            async with inbox.lifespan(None):
+                pass
+    assert "\n" not in str(refused.value)
+
+
+async def test_after_a_refused_start_the_inbox_can_be_started(settings: Settings) -> None:
+    inbox = Inbox(settings)
+    async with Inbox(settings).lifespan(None):
+        with pytest.raises(LedgerInUse):
+            async with inbox.lifespan(None):
+                pass
+    async with inbox.lifespan(None):
+        assert await inbox.read("SELECT 1 AS one") == [{"one": 1}]
+
+
+async def test_a_cancelled_host_still_lets_go_of_the_ledger(settings: Settings) -> None:
+    async def host() -> None:
+        async with Inbox(settings).lifespan(None):
+            started.set()
+            await asyncio.Event().wait()
+
+    started = asyncio.Event()
+    running = asyncio.create_task(host())
+    await started.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    async with Inbox(settings).lifespan(None):
+        pass
+
+
+async def test_the_lifespan_goes_inside_the_hosts_own(settings: Settings) -> None:
+    inbox, order = Inbox(settings), []
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, int]]:
+        order.append("host up")
+        async with inbox.lifespan(app):
+            yield {"shared": 1}
+        order.append("host down")
+
+    app = FastAPI(lifespan=lifespan)
+    app.mount("/inbox", inbox.asgi())
+    with local_client(app, "/inbox") as client:
+        assert client.post("/webhooks", json=EVENT).status_code == 202
+    assert order == ["host up", "host down"]
+
+
+def test_commands_on_this_machine_learn_where_the_inbox_answers(settings: Settings) -> None:
+    app = behind_a_proxy(Inbox(settings), "/inbox")
+    with TestClient(app, "http://127.0.0.1:8123/inbox") as client:
+        assert find_holder(settings.db_path) == Holder(os.getpid(), None)
+        client.get("/health")
+        assert find_holder(settings.db_path) == Holder(os.getpid(), "http://127.0.0.1:8123/inbox")
+
+
+async def test_a_websocket_is_turned_away(settings: Settings) -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "websocket.connect"}
+
+    await Inbox(settings).asgi()({"type": "websocket", "path": "/"}, receive, send)
+    assert sent == [{"type": "websocket.close", "code": 1013}]
+
+
+async def test_reading_before_the_start_says_what_is_missing(settings: Settings) -> None:
+    with pytest.raises(Stopped, match=r"inbox\.lifespan"):
+        await Inbox(settings).read("SELECT 1")

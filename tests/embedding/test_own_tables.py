@@ -1,0 +1,165 @@
+"""Users' own tables beside the ledger: made at the start, read at any time."""
+
+import asyncio
+
+import pytest
+
+from ackbox import Inbox
+from ackbox.config import Settings
+from ackbox.errors import InvalidStatement, SettingError, Stopped, Unavailable
+
+ACCESS = "CREATE TABLE IF NOT EXISTS access (customer TEXT PRIMARY KEY)"
+COUNT_FOR_EVER = (
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+)
+
+
+async def started(settings: Settings, *ddl: str) -> None:
+    inbox = Inbox(settings)
+    for sql in ddl:
+        inbox.schema(sql)
+    async with inbox.lifespan(None):
+        pass
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "CREATE INDEX IF NOT EXISTS by_name ON access (customer)",
+        "CREATE VIEW IF NOT EXISTS known AS SELECT customer FROM access",
+        "CREATE TRIGGER IF NOT EXISTS lower AFTER INSERT ON access BEGIN SELECT 1; END",
+        "ALTER TABLE access ADD COLUMN since TEXT",
+        "INSERT OR IGNORE INTO access (customer) VALUES ('root')",
+        "UPDATE access SET customer = lower(customer)",
+        "DROP TABLE access",
+        "CREATE TABLE a (n INTEGER); CREATE TABLE b (n INTEGER REFERENCES a (n))",
+        "CREATE TABLE counted (n INTEGER PRIMARY KEY AUTOINCREMENT)",
+        "CREATE TABLE counted (n INTEGER PRIMARY KEY AUTOINCREMENT); DROP TABLE counted",
+        "ALTER TABLE access ADD COLUMN events TEXT; UPDATE access SET events = 1",
+        "CREATE VIRTUAL TABLE IF NOT EXISTS texts USING fts5 (body)",
+        "CREATE TABLE copy AS SELECT * FROM access",
+    ],
+)
+async def test_what_a_schema_may_do(settings: Settings, ddl: str) -> None:
+    await started(settings, ACCESS, ddl)
+
+
+async def test_a_schema_runs_at_every_start(settings: Settings) -> None:
+    for _ in range(2):
+        await started(settings, ACCESS)
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "CREATE TABLE IF NOT EXISTS events (mine TEXT)",
+        "CREATE TABLE IF NOT EXISTS Events (mine TEXT)",
+        "CREATE TABLE sqlite_mine (n INTEGER)",
+        "CREATE TEMP TABLE events (mine TEXT)",
+        "CREATE TEMP VIEW tallies AS SELECT 1",
+        "CREATE INDEX mine ON events (updated_at)",
+        "CREATE TRIGGER mine AFTER INSERT ON events BEGIN SELECT 1; END",
+        "CREATE TABLE mine (id TEXT REFERENCES events (id))",
+        "ALTER TABLE events ADD COLUMN mine TEXT",
+        "ALTER TABLE access RENAME TO tombstones",
+        "DROP TABLE audit",
+        "DROP INDEX events_key",
+        "DROP TRIGGER events_counted",
+        "DELETE FROM events",
+        "INSERT INTO sqlite_sequence VALUES ('events', 7)",
+        "INSERT INTO checkpoints VALUES ('a', 'b', 'c')",
+        "UPDATE tallies SET events = 0",
+        "PRAGMA journal_mode = delete",
+        "ATTACH 'other.db' AS other",
+        "BEGIN",
+        "COMMIT",
+        "SAVEPOINT mine",
+        "VACUUM",
+        "CREATE TABEL mine (n INTEGER)",
+        "SELECT * FROM nowhere",
+    ],
+)
+async def test_what_a_schema_may_not_do_stops_the_start_in_one_line(
+    settings: Settings, ddl: str
+) -> None:
+    await started(settings)
+    with pytest.raises(SettingError, match=r"inbox\.schema") as refused:
+        await started(settings, ACCESS, ddl)
+    assert "\n" not in str(refused.value)
+    assert ddl[:12] in str(refused.value)
+    await started(settings)
+
+
+async def test_a_schema_that_is_refused_changes_nothing(settings: Settings) -> None:
+    with pytest.raises(SettingError):
+        await started(settings, ACCESS, "CREATE TABEL mine (n INTEGER)")
+    inbox = Inbox(settings)
+    async with inbox.lifespan(None):
+        with pytest.raises(InvalidStatement, match="no such table"):
+            await inbox.read("SELECT * FROM access")
+
+
+async def test_a_long_statement_is_shown_short(settings: Settings) -> None:
+    with pytest.raises(SettingError) as refused:
+        await started(settings, "CREATE TABEL mine (\n" + "  n INTEGER,\n" * 100)
+    assert len(str(refused.value)) < 300
+
+
+async def test_reading_gives_rows_by_name(settings: Settings) -> None:
+    inbox = Inbox(settings)
+    inbox.schema(ACCESS)
+    inbox.schema("INSERT OR IGNORE INTO access VALUES ('a'), ('b')")
+    async with inbox.lifespan(None):
+        assert await inbox.read("SELECT customer FROM access WHERE customer = :c", c="b") == [
+            {"customer": "b"}
+        ]
+        assert await inbox.read("SELECT customer FROM access WHERE 0") == []
+        assert await inbox.read("SELECT count(*) AS n, max(customer) AS m FROM access") == [
+            {"n": 2, "m": "b"}
+        ]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DELETE FROM access",
+        "INSERT INTO access VALUES ('x') RETURNING customer",
+        "SELECT 1; DELETE FROM access",
+        "CREATE TABLE mine (n INTEGER)",
+        "ATTACH 'other.db' AS other",
+        "PRAGMA journal_mode = delete",
+        "BEGIN",
+        "SELECT * FROM nowhere",
+        "SELEKT 1",
+        "SELECT :missing",
+        "",
+    ],
+)
+async def test_reading_can_only_read(settings: Settings, sql: str) -> None:
+    inbox = Inbox(settings)
+    inbox.schema(ACCESS)
+    inbox.schema("INSERT OR IGNORE INTO access VALUES ('a')")
+    async with inbox.lifespan(None):
+        with pytest.raises(InvalidStatement) as refused:
+            await inbox.read(sql)
+        assert "\n" not in str(refused.value)
+        assert await inbox.read("SELECT customer FROM access") == [{"customer": "a"}]
+
+
+async def test_a_read_that_takes_too_long_is_stopped(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ackbox.stores.sqlite.reader._SECONDS", 0.1)
+    inbox = Inbox(settings)
+    async with inbox.lifespan(None):
+        with pytest.raises(Unavailable, match="too long"):
+            await asyncio.wait_for(inbox.read(COUNT_FOR_EVER), 10)
+        assert await inbox.read("SELECT 1 AS one") == [{"one": 1}]
+
+
+async def test_reading_after_the_stop_is_refused(settings: Settings) -> None:
+    inbox = Inbox(settings)
+    async with inbox.lifespan(None):
+        pass
+    with pytest.raises(Stopped):
+        await inbox.read("SELECT 1")

@@ -1,0 +1,206 @@
+"""Replay over HTTP: one event, or what a filter finds (L8, L11, F31, F49)."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.events import envelope
+from support.posting import NOBODYS_ID
+from support.problems import assert_problem
+from support.seeding import LONG_AGO, States, seed
+from support.server import Server, running
+from support.wire import Answer, Wire, exchange, request
+from support.working import DEAD, work
+
+SOURCES = [f"s{n}" for n in range(16)]
+
+
+@pytest.fixture(scope="module")
+def fresh() -> list[States]:
+    """Each test takes one: all of its events are of a source of its own."""
+    return [States(source, other=source) for source in SOURCES]
+
+
+@pytest.fixture(scope="module")
+def api(fresh: list[States], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    async def fill(store: Any) -> None:
+        for states in fresh:
+            await states.seed(store)
+
+    folder = tmp_path_factory.mktemp("api")
+    seed(folder / "events.db", fill)
+    with running(folder) as server:
+        yield server
+
+
+@pytest.fixture
+def states(api: Server, fresh: list[States]) -> States:
+    return fresh.pop()
+
+
+def post(api: Server, path: str, body: object = None, **headers: str) -> Answer:
+    raw = b"" if body is None else json.dumps(body).encode()
+    sent = {"content-type": "application/json", **headers}
+    return exchange(api.port, request("POST", path, raw, sent))
+
+
+def replay(api: Server, **order: object) -> list[Any]:
+    answer = post(api, "/api/events/replay", order)
+    assert answer.status == 200, answer.body
+    return answer.lines()
+
+
+def status(api: Server, event_id: str) -> str:
+    return str(api.row(event_id, "status")[0])
+
+
+def audit(api: Server) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = api.get("/api/audit").json()["items"]
+    return items
+
+
+# L11, F31
+@pytest.mark.parametrize(
+    ("name", "did"),
+    [
+        ("failed", "replayed"),
+        ("completed", "replayed"),
+        ("retrying", "hurried"),
+        ("held", "put_back"),
+        ("pending", "waiting"),
+    ],
+)
+def test_one_event_is_replayed(api: Server, states: States, name: str, did: str) -> None:
+    event_id = getattr(states, name).id
+    before = api.metric("ackbox_events_replayed_total")
+    answer = post(api, f"/api/events/{event_id}/replay")
+    assert (answer.status, answer.json()) == (200, {"id": event_id, "did": did})
+    assert status(api, event_id) == "pending"
+    assert api.metric("ackbox_events_replayed_total") - before == (did != "waiting")
+
+
+# F31
+def test_a_running_event_is_409(api: Server, states: States) -> None:
+    assert_problem(post(api, f"/api/events/{states.running.id}/replay"), 409)
+    assert status(api, states.running.id) == "processing"
+
+
+# F31
+def test_pressing_twice_is_one_replay(api: Server, states: States) -> None:
+    path = f"/api/events/{states.failed.id}/replay"
+    did = [post(api, path).json()["did"] for _ in range(2)]
+    assert did == ["replayed", "waiting"]
+
+
+def test_nobody_is_404_and_no_uuid_is_400(api: Server) -> None:
+    assert_problem(post(api, f"/api/events/{NOBODYS_ID}/replay"), 404)
+    assert_problem(post(api, "/api/events/x/replay"), 400)
+
+
+# L11
+def test_every_replay_is_in_the_audit(api: Server, states: States) -> None:
+    post(api, f"/api/events/{states.failed.id}/replay", **{"Ackbox-Actor": "jo"})
+    post(api, f"/api/events/{states.completed.id}/replay")
+    second, first = audit(api)[:2]
+    assert (first["actor"], first["event_id"]) == ("jo", states.failed.id)
+    assert (first["action"], first["detail"]) == ("replay", {"did": "replayed", "was": "failed"})
+    assert (second["actor"], second["event_id"]) == ("http 127.0.0.1", states.completed.id)
+    only = api.get(f"/api/audit?event_id={states.failed.id}").json()["items"]
+    assert only == [first]
+    told = api.get(f"/api/events/{states.failed.id}").json()["audit"]
+    assert told == [first]
+
+
+# L11
+def test_the_audit_has_pages(api: Server, states: States) -> None:
+    path = f"/api/audit?event_id={states.pending.id}&limit=2"
+    for _ in range(3):
+        post(api, f"/api/events/{states.pending.id}/replay")
+    page = api.get(path).json()
+    rest = api.get(f"{path}&cursor={page['next']}").json()
+    assert (len(page["items"]), len(rest["items"]), rest["next"]) == (2, 1, None)
+    assert_problem(api.get("/api/audit?cursor=x"), 400)
+    assert_problem(api.get("/api/audit?limit=201"), 400)
+
+
+# L11
+def test_a_dry_run_counts_and_moves_nothing(api: Server, states: States) -> None:
+    before = audit(api)
+    source = states.failed.source
+    answer = post(api, "/api/events/replay", {"error": "boom", "source": source, "dry_run": True})
+    assert answer.json() == {
+        "dry_run": True,
+        "events": 2,
+        "groups": [
+            {"event_type": "webhook", "error_code": "boom", "events": 1},
+            {"event_type": "order.paid", "error_code": "boom", "events": 1},
+        ],
+    }
+    assert status(api, states.failed.id) == "failed"
+    assert audit(api) == before
+
+
+# L11
+def test_what_a_filter_finds_is_replayed(api: Server, states: States) -> None:
+    lines = replay(api, status="dead_letter", source=states.failed.source)
+    assert lines[-1] == {"seen": 1, "moved": 1, "done": True}
+    assert status(api, states.failed.id) == "pending"
+    assert status(api, states.completed.id) == "completed"
+    assert audit(api)[0]["event_id"] == states.failed.id
+
+
+# F31
+def test_what_runs_is_seen_and_not_moved(api: Server, states: States) -> None:
+    assert replay(api, source=states.running.source)[-1] == {"seen": 8, "moved": 4, "done": True}
+    assert status(api, states.running.id) == "processing"
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        {},
+        {"dry_run": True},
+        {"status": "broken"},
+        {"colour": "red"},
+        {"status": "failed", "rate": 0},
+        {"status": "failed", "rate": 1e9},
+        {"status": "failed", "since": "now"},
+        {"status": "failed", "dry_run": "perhaps"},
+        [],
+        "all",
+    ],
+)
+def test_an_order_that_is_not_understood_is_400(api: Server, order: object) -> None:
+    before = audit(api)
+    assert_problem(post(api, "/api/events/replay", order), 400)
+    assert audit(api) == before
+
+
+# F49
+@pytest.mark.parametrize("path", [f"/api/events/{NOBODYS_ID}/replay", "/api/events/replay"])
+@pytest.mark.parametrize(
+    "headers", [{"x-forwarded-for": "10.0.0.1"}, {"origin": "http://evil.example"}]
+)
+def test_only_operators_may_replay(api: Server, path: str, headers: dict[str, str]) -> None:
+    assert_problem(post(api, path, {"status": "failed"}, **headers), 401)
+
+
+# L11
+def test_a_replay_by_filter_keeps_its_rate_and_ends_with_who_asked(tmp_path: Path) -> None:
+    dead = [envelope(f"dead-{n}", at=LONG_AGO) for n in range(300)]
+
+    async def fill(store: Any) -> None:
+        await store.record(dead)
+        await work(store, dead, DEAD)
+
+    seed(tmp_path / "events.db", fill)
+    with running(tmp_path) as server:
+        body = json.dumps({"status": "failed", "rate": 5}).encode()
+        sent = request("POST", "/api/events/replay", body, {"content-type": "application/json"})
+        with Wire(server.port) as wire:
+            wire.send(sent)
+            wire.socket.recv(65536)  # the first lines: it has begun
+        assert server.get("/api/stats").json()["events"]["pending"] < 300

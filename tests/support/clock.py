@@ -1,0 +1,18 @@
+"""A clock that stands still until a test moves it."""
+
+from datetime import datetime, timedelta
+
+from support.events import NOON
+
+
+class HandMoved:
+    def __init__(self, start: datetime = NOON) -> None:
+        self.now = start
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def advance(self, **span: float) -> datetime:
+        """`advance(days=1, seconds=2)`; returns the new time."""
+        self.now += timedelta(**span)
+        return self.now

@@ -1,0 +1,116 @@
+"""Claims and registrations for tests of the worker, and a queue that does what it is told."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import timedelta
+from typing import Any
+
+import structlog
+
+from ackbox.handlers import Registration, Registry, describe
+from ackbox.model import Caps, Claim, EventId, Outcome, Settlement, WorkerId
+from ackbox.worker import Executor
+from support.events import NOON
+
+MINUTE = timedelta(minutes=1)
+
+
+def claim(key: str = "a", **more: Any) -> Claim:
+    given: dict[str, Any] = {
+        "ledger_id": sum(key.encode()),
+        "id": EventId(key),
+        "run": 1,
+        "source": "webhooks",
+        "idempotency_key": key,
+        "event_type": "webhook",
+        "content_type": "application/json",
+        "headers": None,
+        "attempts": 1,
+        "unsettled": 0,
+        "lane": None,
+        "source_sequence": None,
+        "source_emitted_at": None,
+        "created_at": NOON,
+        "request_id": None,
+        "payload": b"{}",
+    }
+    return Claim(**{**given, **more})
+
+
+def registration(
+    handler: Callable[..., Any], pattern: str = "*", source: str | None = None, **rules: Any
+) -> Registration:
+    given = {"max_attempts": None, "timeout": None, "concurrency": None, **rules}
+    return describe(handler, pattern, source, **given)
+
+
+def registry(*registrations: Registration) -> Registry:
+    made = Registry()
+    for one in registrations:
+        made.add(one)
+    return made
+
+
+def executor(**more: Any) -> Executor:
+    given: dict[str, Any] = {
+        "backoff": lambda attempts: timedelta(seconds=10 * attempts),
+        "max_attempts": 5,
+        "timeout": MINUTE,
+        "logger": lambda claim: structlog.get_logger(),
+    }
+    return Executor(**{**given, **more})
+
+
+class ScriptedQueue:
+    """Hands out what was put in, and notes what comes back."""
+
+    def __init__(self) -> None:
+        self.due: deque[Claim] = deque()
+        self.asked: list[tuple[int, Caps]] = []
+        self.settled: list[Settlement] = []
+        self.batches: list[int] = []
+        self.failures: deque[Exception] = deque()
+        self.claim_failures: deque[Exception] = deque()
+        self.lost: set[tuple[EventId, int]] = set()
+        self.changed = asyncio.Event()
+        self.open = asyncio.Event()
+        self.open.set()
+
+    def put(self, *claims: Claim) -> None:
+        self.due.extend(claims)
+        self.changed.set()
+
+    def outcomes(self) -> dict[str, Outcome]:
+        return {one.claim.id: one.outcome for one in self.settled}
+
+    async def claim(
+        self,
+        worker: WorkerId,
+        *,
+        limit: int,
+        lease: timedelta,
+        caps: Caps,
+        ids: Sequence[EventId] | None = None,
+    ) -> list[Claim]:
+        await self.open.wait()
+        if self.claim_failures:
+            raise self.claim_failures.popleft()
+        self.asked.append((limit, caps))
+        return [self.due.popleft() for _ in range(min(limit, len(self.due)))]
+
+    async def renew(self, claims: Sequence[Claim], *, lease: timedelta) -> AbstractSet[EventId]:
+        return {c.id for c in claims if (c.id, c.run) not in self.lost}
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Mapping[EventId, Outcome]:
+        await self.open.wait()
+        if self.failures:
+            raise self.failures.popleft()
+        self.batches.append(len(settlements))
+        self.settled += settlements
+        return {s.claim.id: s.outcome for s in settlements}
+
+    async def wait(self, timeout: timedelta) -> None:
+        self.changed.clear()
+        await self.changed.wait()

@@ -1,0 +1,71 @@
+"""A worker's hands for tests of the queue: claim, settle, look."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from ackbox.model import (
+    Again,
+    Buried,
+    Caps,
+    Claim,
+    Done,
+    EventId,
+    Failure,
+    Outcome,
+    Settlement,
+    Statement,
+    WorkerId,
+)
+from ackbox.ports import EventQueue
+
+LEASE = timedelta(seconds=30)
+ME, OTHER = WorkerId("me"), WorkerId("other")
+NOTHING_HELD = Caps(share=1000, held={})
+
+
+def boom(code: str = "ValueError", *, after: timedelta = timedelta(seconds=10)) -> Again:
+    return Again(Failure(f"{code}: boom", code), after)
+
+
+def dead(error: str = "no use") -> Buried:
+    return Buried(Failure(error, "Dead"))
+
+
+def done(*statements: str, otherwise: Again | Buried | None = None, **params: object) -> Done:
+    """With effects, if statements are given."""
+    effects = [Statement(sql, params) for sql in statements]
+    return Done("handled", effects, (otherwise or boom("tx")) if effects else None)
+
+
+class Hands:
+    """One worker on one queue."""
+
+    def __init__(self, queue: EventQueue, name: WorkerId = ME) -> None:
+        self.queue = queue
+        self.name = name
+
+    async def claim(
+        self,
+        limit: int = 100,
+        *,
+        lease: timedelta = LEASE,
+        caps: Caps = NOTHING_HELD,
+        ids: Sequence[EventId] | None = None,
+    ) -> list[Claim]:
+        return await self.queue.claim(self.name, limit=limit, lease=lease, caps=caps, ids=ids)
+
+    async def claim_one(self, **more: Any) -> Claim:
+        (claim,) = await self.claim(**more)
+        return claim
+
+    async def keys(self, limit: int = 100, **more: Any) -> list[str]:
+        return [claim.idempotency_key for claim in await self.claim(limit, **more)]
+
+    async def settle(self, claim: Claim, outcome: Outcome) -> Mapping[EventId, Outcome]:
+        return await self.queue.settle([Settlement(claim, outcome)])
+
+    async def settle_all(
+        self, claims: Sequence[Claim], outcome: Outcome
+    ) -> Mapping[EventId, Outcome]:
+        return await self.queue.settle([Settlement(claim, outcome) for claim in claims])

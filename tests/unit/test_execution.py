@@ -1,0 +1,254 @@
+"""One run of one handler, and what its end means."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from ackbox.handlers import Dead, Event, Retry, Tx
+from ackbox.model import Again, Buried, Done, Failure, Outcome
+from support.events import NOON
+from support.runs import claim, executor, registration
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """Handlers hang on it; nobody does after the test."""
+    opened = threading.Event()
+    yield opened
+    opened.set()
+
+
+async def run(handler: Any, *, attempts: int = 1, **rules: Any) -> Outcome:
+    return await executor().run(claim(attempts=attempts), registration(handler, **rules))
+
+
+def noting(seen: list[Event]) -> Callable[..., None]:
+    def handler(event: Event) -> None:
+        seen.append(event)
+
+    return handler
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_handler_that_returns_is_done(is_async: bool) -> None:
+    seen: list[Event] = []
+
+    async def waits(event: Event) -> None:
+        seen.append(event)
+
+    def plain(event: Event) -> None:
+        seen.append(event)
+
+    assert await run(waits if is_async else plain) == Done("handled")
+    assert [event.id for event in seen] == ["a"]
+
+
+async def test_a_plain_handler_runs_in_a_thread_of_its_own() -> None:
+    threads: list[threading.Thread] = []
+    await run(lambda event: threads.append(threading.current_thread()))
+    assert threads != [threading.current_thread()]
+    assert threads[0].daemon
+
+
+async def test_the_event_has_all_of_it() -> None:
+    seen: list[Event] = []
+    given = claim(
+        payload=b'{"n": 1, "s": "\\u00fc"}',
+        headers='{"x-topic":"a"}',
+        attempts=2,
+        run=3,
+        lane="l",
+        source_sequence=7,
+        source_emitted_at=NOON,
+    )
+    await executor().run(given, registration(noting(seen)))
+    (event,) = seen
+    assert event.json() == {"n": 1, "s": "ü"}
+    assert event.text() == '{"n": 1, "s": "\\u00fc"}'
+    assert event.headers == {"x-topic": "a"}
+    shared = ("id", "source", "idempotency_key", "event_type", "attempts", "run", "lane")
+    more = ("source_sequence", "source_emitted_at", "created_at")
+    for name in (*shared, *more):
+        assert getattr(event, name) == getattr(given, name)
+
+
+async def test_tx_comes_with_what_the_run_is_if_it_fails() -> None:
+    def handler(event: Event, tx: Tx) -> None:
+        tx.execute("INSERT INTO mine VALUES (:a)", a=1)
+
+    outcome = await run(handler)
+    assert isinstance(outcome, Done)
+    assert [s.params for s in outcome.effects] == [{"a": 1}]
+    assert outcome.otherwise == Again(Failure("", "tx"), timedelta(seconds=10))
+    last = await run(handler, attempts=5)
+    assert isinstance(last, Done)
+    assert last.otherwise == Buried(Failure("", "tx"))
+
+
+class _BadText(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+RAISED = [
+    (ValueError("boom"), Failure("ValueError: boom", "ValueError")),
+    (KeyError("k"), Failure("KeyError: 'k'", "KeyError")),
+    (AssertionError(), Failure("AssertionError", "AssertionError")),
+    (TimeoutError("theirs"), Failure("TimeoutError: theirs", "TimeoutError")),
+    (_BadText(), Failure("_BadText: (its text cannot be had: RuntimeError)", "_BadText")),
+    (asyncio.CancelledError(), Failure("CancelledError", "CancelledError")),
+    (SystemExit(3), Failure("SystemExit: 3", "SystemExit")),
+    (KeyboardInterrupt(), Failure("KeyboardInterrupt", "KeyboardInterrupt")),
+]
+
+
+@pytest.mark.parametrize(("error", "failure"), RAISED, ids=lambda value: type(value).__name__)
+async def test_whatever_a_handler_raises_is_a_failed_run(
+    error: BaseException, failure: Failure
+) -> None:
+    async def handler(event: Event) -> None:
+        raise error
+
+    assert await run(handler) == Again(failure, timedelta(seconds=10))
+    assert await run(handler, attempts=4) == Again(failure, timedelta(seconds=40))
+    assert await run(handler, attempts=5) == Buried(failure)  # L10
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("boom"), SystemExit(3), StopIteration(), asyncio.CancelledError()]
+)
+async def test_whatever_a_plain_handler_raises_is_a_failed_run(error: BaseException) -> None:
+    def handler(event: Event) -> None:
+        raise error
+
+    outcome = await run(handler)
+    assert isinstance(outcome, Again)
+    assert type(error).__name__ in outcome.failure.error
+
+
+async def test_a_plain_function_that_returns_a_coroutine_is_no_success() -> None:
+    async def inner() -> None: ...
+
+    outcome = await run(lambda event: inner())
+    assert isinstance(outcome, Again)
+    assert "async def" in outcome.failure.error
+
+
+async def test_retry_says_when_and_spends_an_attempt() -> None:
+    def handler(event: Event) -> None:
+        raise Retry("rate limited", after="10m")
+
+    failure = Failure("rate limited", "Retry")
+    assert await run(handler) == Again(failure, timedelta(minutes=10))
+    assert await run(handler, attempts=5) == Buried(failure)
+
+
+async def test_retry_without_a_time_goes_by_policy() -> None:
+    def handler(event: Event) -> None:
+        raise Retry
+
+    outcome = await run(handler, attempts=2)
+    assert isinstance(outcome, Again)
+    assert outcome.delay == timedelta(seconds=20)
+
+
+async def test_dead_is_dead_at_once() -> None:
+    def handler(event: Event) -> None:
+        raise Dead("no such customer")
+
+    assert await run(handler) == Buried(Failure("no such customer", "Dead"))
+
+
+async def test_a_handler_has_its_own_limit_of_attempts() -> None:
+    def handler(event: Event) -> None:
+        raise ValueError("boom")
+
+    assert isinstance(await run(handler, attempts=1, max_attempts=2), Again)
+    assert isinstance(await run(handler, attempts=2, max_attempts=2), Buried)
+    assert isinstance(await run(handler, attempts=7, max_attempts=8), Again)
+
+
+async def test_a_claim_past_the_limit_is_not_run() -> None:  # F23
+    ran: list[Event] = []
+    outcome = await run(noting(ran), attempts=6)
+    assert isinstance(outcome, Buried)
+    assert outcome.failure.code == "crashed"
+    assert ran == []
+
+
+async def test_an_async_handler_past_its_time_is_cancelled() -> None:
+    ended: list[str] = []
+
+    async def handler(event: Event) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cancelled")
+
+    outcome = await run(handler, timeout="10ms")
+    assert outcome == Again(Failure("it took longer than 10ms", "timeout"), timedelta(seconds=10))
+    assert ended == ["cancelled"]
+
+
+async def test_a_thread_past_its_time_is_abandoned_and_counted(gate: threading.Event) -> None:
+    counts: list[int] = []
+    made = executor(note_abandoned=counts.append)
+    hang = registration(lambda event: gate.wait(), timeout="10ms")
+    for _ in range(2):
+        outcome = await made.run(claim(), hang)
+        assert isinstance(outcome, Again)
+        assert outcome.failure.code == "timeout"
+    assert counts == [1, 2]
+    assert made.abandoned == 2
+    gate.set()
+    async with asyncio.timeout(5):
+        while made.abandoned:  # noqa: ASYNC110 - a thread has no event to await
+            await asyncio.sleep(0.005)
+
+
+async def test_an_abandoned_thread_that_fails_later_disturbs_nobody(gate: threading.Event) -> None:
+    made = executor()
+
+    def handler(event: Event) -> None:
+        gate.wait()
+        raise ValueError("late")
+
+    assert isinstance(await made.run(claim(), registration(handler, timeout="10ms")), Again)
+    gate.set()
+    async with asyncio.timeout(5):
+        while made.abandoned:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_cancelled_run_has_no_outcome(is_async: bool, gate: threading.Event) -> None:
+    started = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    async def waits(event: Event) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    def plain(event: Event) -> None:
+        loop.call_soon_threadsafe(started.set)
+        gate.wait()
+
+    made = executor()
+    task = asyncio.create_task(made.run(claim(), registration(waits if is_async else plain)))
+    await asyncio.wait_for(started.wait(), 5)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert made.abandoned == (0 if is_async else 1)
+
+
+async def test_the_default_time_is_of_the_executor() -> None:
+    async def handler(event: Event) -> None:
+        await asyncio.Event().wait()
+
+    made = executor(timeout=timedelta(milliseconds=10))
+    assert isinstance(await made.run(claim(), registration(handler)), Again)

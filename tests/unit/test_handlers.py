@@ -1,0 +1,211 @@
+"""Patterns, arguments, and what a handler is given."""
+
+import functools
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from ackbox.errors import SettingError
+from ackbox.handlers import Registration, Registry, Retry, Tx, describe
+
+
+def handle(event: object) -> None: ...
+
+
+def register(registry: Registry, pattern: str, source: str | None = None) -> None:
+    registry.add(registration(handle, pattern, source))
+
+
+def registration(
+    handler: Any = handle, pattern: str = "*", source: str | None = None, **rules: Any
+) -> Registration:
+    given = {"max_attempts": None, "timeout": None, "concurrency": None, **rules}
+    return describe(handler, pattern, source, **given)
+
+
+def found(registry: Registry, source: str, event_type: str) -> tuple[str, str | None] | None:
+    match = registry.find(source, event_type)
+    return None if match is None else (match.pattern, match.source)
+
+
+ALL = [
+    ("*", None),
+    ("*", "stripe"),
+    ("invoice.*", None),
+    ("invoice.*", "stripe"),
+    ("invoice.p*", None),
+    ("invoice.paid", None),
+    ("invoice.paid", "stripe"),
+]
+
+
+@pytest.mark.parametrize(
+    ("source", "event_type", "expected"),
+    [
+        ("stripe", "invoice.paid", ("invoice.paid", "stripe")),
+        ("shop", "invoice.paid", ("invoice.paid", None)),
+        ("stripe", "invoice.pending", ("invoice.p*", None)),  # a longer prefix beats a source
+        ("stripe", "invoice.void", ("invoice.*", "stripe")),
+        ("shop", "invoice.void", ("invoice.*", None)),
+        ("shop", "invoice.", ("invoice.*", None)),
+        ("stripe", "invoice", ("*", "stripe")),
+        ("shop", "other", ("*", None)),
+    ],
+)
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_most_particular_pattern_wins(
+    source: str, event_type: str, expected: tuple[str, str | None], order: int
+) -> None:
+    registry = Registry()
+    for pattern, of in ALL[::order]:
+        register(registry, pattern, of)
+    assert found(registry, source, event_type) == expected
+    assert found(registry, source, event_type) == expected  # remembered
+
+
+def test_an_exact_type_beats_a_source_and_any_prefix() -> None:
+    registry = Registry()
+    register(registry, "invoice.paid*", "stripe")
+    register(registry, "invoice.paid")
+    assert found(registry, "stripe", "invoice.paid") == ("invoice.paid", None)
+
+
+def test_nobody_may_handle_it() -> None:
+    registry = Registry()
+    register(registry, "invoice.*", "stripe")
+    assert registry.find("shop", "invoice.paid") is None
+    assert registry.find("stripe", "charge") is None
+
+
+def test_a_handler_added_later_is_found() -> None:
+    registry = Registry()
+    assert registry.find("shop", "a") is None
+    register(registry, "a")
+    assert registry.find("shop", "a") is not None
+
+
+def test_what_is_remembered_of_types_is_bounded() -> None:
+    registry = Registry()
+    register(registry, "*")
+    for n in range(25_000):
+        registry.find("shop", f"type-{n}")
+    assert len(registry._found) <= 10_001
+
+
+@pytest.mark.parametrize("source", [None, "stripe"])
+def test_a_tie_is_an_error_at_the_start(source: str | None) -> None:
+    registry = Registry()
+    register(registry, "invoice.*", source)
+    with pytest.raises(SettingError, match="both handle 'invoice"):
+        register(registry, "invoice.*", source)
+
+
+def test_the_sources_that_handlers_name_are_known() -> None:
+    registry = Registry()
+    register(registry, "a", "stripe")
+    register(registry, "a")
+    assert registry.sources == {"stripe"}
+
+
+class Callable_:  # noqa: N801
+    def __call__(self, event: object, tx: object) -> None: ...
+
+
+class AsyncCallable:
+    async def __call__(self, event: object) -> None: ...
+
+
+async def waits(event: object) -> None: ...
+
+
+def keyword_only(*, event: object, tx: object) -> None: ...
+
+
+def with_more(event: object, tx: object, colour: str) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("handler", "wants_tx", "is_async", "name"),
+    [
+        (handle, False, False, "handle"),
+        (waits, False, True, "waits"),
+        (keyword_only, True, False, "keyword_only"),
+        (Callable_(), True, False, "Callable_"),
+        (AsyncCallable(), False, True, "AsyncCallable"),
+        (AsyncCallable().__call__, False, True, "AsyncCallable.__call__"),
+        (functools.partial(waits), False, True, "waits"),
+        (lambda event: None, False, False, "<lambda>"),
+    ],
+)
+def test_a_handler_may_be_anything_that_can_be_called(
+    handler: Any, wants_tx: bool, is_async: bool, name: str
+) -> None:
+    made = registration(handler)
+    assert (made.wants_tx, made.is_async) == (wants_tx, is_async)
+    assert made.name.endswith(name)
+
+
+def nothing() -> None: ...
+
+
+def other_name(evt: object) -> None: ...
+
+
+def positional(event: object, /) -> None: ...
+
+
+def anything(event: object, **more: object) -> None: ...
+
+
+def several(event: object, *more: object) -> None: ...
+
+
+@pytest.mark.parametrize("handler", [nothing, other_name, positional, with_more, anything, several])
+def test_arguments_nobody_could_give_are_an_error_at_the_start(handler: Any) -> None:
+    with pytest.raises(SettingError, match="must take `event`"):
+        registration(handler)
+
+
+@pytest.mark.parametrize(
+    ("rules", "reason"),
+    [
+        ({"pattern": ""}, "1 to 255"),
+        ({"pattern": "a*b"}, "one `\\*`, at its end"),
+        ({"pattern": "**"}, "at its end"),
+        ({"pattern": "a\n"}, "control"),
+        ({"source": ""}, "1 to 255"),
+        ({"max_attempts": 0}, "max_attempts must be more than 0"),
+        ({"concurrency": -1}, "concurrency must be more than 0"),
+        ({"timeout": "0"}, "timeout must be more than 0"),
+        ({"timeout": "soon"}, "write it as"),
+        ({"timeout": "5"}, "add a unit"),
+    ],
+)
+def test_rules_that_make_no_sense_are_an_error_at_the_start(
+    rules: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(SettingError, match=reason):
+        registration(**rules)
+
+
+def test_rules_are_kept_as_given() -> None:
+    made = registration(max_attempts=2, timeout="1m30s", concurrency=3)
+    assert (made.max_attempts, made.timeout, made.concurrency) == (2, timedelta(seconds=90), 3)
+
+
+def test_tx_collects_statements_in_order() -> None:
+    tx = Tx()
+    tx.execute("INSERT INTO a VALUES (:sql)", sql=1)
+    tx.execute("DELETE FROM b")
+    assert [(s.sql, s.params) for s in tx.statements] == [
+        ("INSERT INTO a VALUES (:sql)", {"sql": 1}),
+        ("DELETE FROM b", {}),
+    ]
+
+
+@pytest.mark.parametrize("after", ["10m", timedelta(minutes=10)])
+def test_retry_takes_a_duration_as_people_write_it(after: str | timedelta) -> None:
+    assert Retry(after=after).after == timedelta(minutes=10)
+    assert Retry("why", after=None).after is None
+    assert str(Retry("why")) == "why"

@@ -1,0 +1,133 @@
+"""Replay by filter: its rate, its bounds, and that each event is replayed once."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, cast
+
+from msgspec.structs import replace
+
+from ackbox.model import (
+    EventFilter,
+    EventId,
+    EventRecord,
+    Order,
+    Page,
+    ReplayKind,
+    Status,
+)
+from ackbox.ports import Reader, Upkeep
+from ackbox.telemetry import Replayed
+from ackbox.upkeep import Preview, Replays, preview, replaying
+from support.events import NOON
+from support.facts import Facts
+
+FAILED = EventFilter(status=Status.FAILED)
+
+
+def event(n: int, **more: Any) -> EventRecord:
+    empty = dict.fromkeys(EventRecord.__struct_fields__)
+    fields = {"ledger_id": n, "id": f"id-{n}", "event_type": "t", "error_code": "boom", **more}
+    return EventRecord(**cast("dict[str, Any]", empty | fields))
+
+
+class Ledger:
+    """So many events, of which every third page is empty: a page may be short."""
+
+    def __init__(self, events: Sequence[EventRecord]) -> None:
+        self.all = events
+        self.asked: list[EventFilter] = []
+        self.orders: list[list[EventId]] = []
+
+    async def events(
+        self, where: EventFilter, *, order: Order, limit: int, cursor: int | None = None
+    ) -> Page:
+        assert order is Order.OLDEST
+        self.asked.append(where)
+        if len(self.asked) % 3 == 0:
+            return Page([], cursor or 0)
+        rest = [one for one in self.all if one.ledger_id > (cursor or 0)]
+        items = rest[:limit]
+        return Page(items, items[-1].ledger_id if len(rest) > limit else None)
+
+    async def replay(self, ids: Sequence[EventId], *, actor: str) -> Mapping[EventId, ReplayKind]:
+        self.orders.append(list(ids))
+        return dict.fromkeys(ids, ReplayKind.REPLAYED)
+
+
+class Sleeps(list[float]):
+    async def __call__(self, seconds: float) -> None:
+        self.append(seconds)
+
+
+def replays(ledger: Ledger, facts: Facts, sleeps: Sleeps, step: float = 0.0) -> Replays:
+    now = iter(n * step for n in range(100_000))
+    return Replays(
+        cast("Upkeep", ledger),
+        cast("Reader", ledger),
+        clock=lambda: NOON,
+        observe=facts,
+        sleep=sleeps,
+        monotonic=lambda: next(now),
+    )
+
+
+async def look(ledger: Ledger, where: EventFilter) -> Preview:
+    return await preview(cast("Reader", ledger), where, NOON)
+
+
+# L11
+async def test_a_rate_is_kept_in_small_batches() -> None:
+    ledger, sleeps, facts = Ledger([event(n) for n in range(1, 251)]), Sleeps(), Facts()
+    steps = replays(ledger, facts, sleeps).by_filter(FAILED, actor="jo", rate=1000)
+    progress = [(step.seen, step.moved) async for step in steps]
+    assert progress == [(100, 100), (200, 200), (250, 250)]
+    assert sleeps == [0.1, 0.1, 0.05]
+    assert [fact.moved for fact in facts.of(Replayed)] == [100, 100, 50]
+
+
+# L11
+async def test_the_time_a_batch_took_counts() -> None:
+    sleeps = Sleeps()
+    ledger = Ledger([event(n) for n in range(1, 3)])
+    steps = replays(ledger, Facts(), sleeps, step=0.75).by_filter(FAILED, actor="jo", rate=1)
+    assert [step.seen async for step in steps] == [1, 2]
+    assert sleeps == [0.25, 0.25]
+
+
+# L11
+async def test_each_event_is_replayed_once_and_in_order() -> None:
+    ledger = Ledger([event(n) for n in range(1, 251)])
+    steps = replays(ledger, Facts(), Sleeps()).by_filter(FAILED, actor="jo", rate=37)
+    async for _ in steps:
+        pass
+    assert [one for ids in ledger.orders for one in ids] == [one.id for one in ledger.all]
+
+
+# L11
+async def test_what_arrives_meanwhile_is_left_alone() -> None:
+    ledger = Ledger([event(1)])
+    await look(ledger, FAILED)
+    await look(ledger, replace(FAILED, until=NOON - timedelta(days=1)))
+    await look(ledger, replace(FAILED, until=NOON + timedelta(days=1)))
+    untils = [where.until for where in ledger.asked]
+    assert set(untils) == {NOON, NOON - timedelta(days=1)}
+
+
+# L11
+async def test_a_preview_counts_by_type_and_error() -> None:
+    events = [event(n, error_code="a" if n % 3 else "b") for n in range(1, 10)]
+    ledger = Ledger(events)
+    seen = await look(ledger, FAILED)
+    assert seen.events == 9
+    assert [(group.error_code, group.events) for group in seen.groups] == [("a", 6), ("b", 3)]
+    assert ledger.orders == []
+
+
+# F43
+async def test_a_preview_of_endless_types_stays_small(monkeypatch: Any) -> None:
+    monkeypatch.setattr(replaying, "_GROUPS", 3)
+    ledger = Ledger([event(n, event_type=f"t-{n}") for n in range(1, 50)])
+    seen = await look(ledger, FAILED)
+    assert seen.events == 49
+    assert len(seen.groups) == 4
+    assert seen.groups[0].event_type == "(others)"

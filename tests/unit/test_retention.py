@@ -1,0 +1,163 @@
+"""When retention does what, and that it goes on whatever happens."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+
+from ackbox.errors import Unavailable
+from ackbox.model import Removed, RetentionPolicy, Walk
+from ackbox.ports import Upkeep
+from ackbox.telemetry import Pruned, PruneFailed
+from ackbox.upkeep import Retention
+from support.facts import Facts
+
+POLICY = RetentionPolicy(keep=timedelta(days=30), remember=timedelta(days=7))
+
+
+class Steps:
+    """A store that notes what it is asked to do; `rows` are old when it starts."""
+
+    def __init__(self, rows: int = 0) -> None:
+        self.asked: list[str] = []
+        self.rows = rows
+        self.buried = 0
+        self.error: Exception | None = None
+
+    async def bury(self, policy: RetentionPolicy, *, after: int) -> Walk:
+        self.asked.append("bury")
+        if self.error is not None:
+            raise self.error
+        found, self.rows = min(self.rows, 1000), max(self.rows - 1000, 0)
+        self.buried += found
+        return Walk(found, after + 1000 if found else None)
+
+    async def prune(self, policy: RetentionPolicy) -> Removed:
+        self.asked.append("prune")
+        return Removed(0, more=False, waiting=self.buried > 0)
+
+    async def forget(self, policy: RetentionPolicy) -> int:
+        self.asked.append("forget")
+        return 0
+
+    async def give_back(self) -> int:
+        self.asked.append("give back")
+        return 0
+
+
+class Sleeps(list[float]):
+    """Long sleeps are noted and cost no time; after so many the loop is cancelled."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    async def __call__(self, seconds: float) -> None:
+        if seconds >= 1:
+            if len(self) == self._most:
+                raise asyncio.CancelledError
+            self.append(seconds)
+
+
+async def run(store: Steps, facts: Facts, *, hours: float = 1, sleeps: int = 60) -> Sleeps:
+    slept = Sleeps(sleeps)
+    retention = Retention(
+        cast("Upkeep", store),
+        POLICY,
+        interval=timedelta(hours=hours),
+        observe=facts,
+        sleep=slept,
+    )
+    with pytest.raises(asyncio.CancelledError):
+        await retention.run()
+    return slept
+
+
+def passes(store: Steps) -> int:
+    return store.asked.count("forget")
+
+
+# W11
+async def test_a_pass_comes_at_the_start_and_after_every_interval() -> None:
+    store = Steps()
+    slept = await run(store, Facts(), hours=1, sleeps=120)
+    assert set(slept) == {60.0}
+    assert passes(store) == 3
+
+
+# W11
+async def test_an_interval_shorter_than_a_minute_is_kept() -> None:
+    store = Steps()
+    slept = await run(store, Facts(), hours=0.01, sleeps=4)
+    assert slept == [36.0] * 4
+    assert passes(store) == 5
+
+
+# W11
+async def test_buried_rows_are_looked_at_every_minute_and_nothing_else_is() -> None:
+    store = Steps(rows=5)
+    await run(store, Facts(), sleeps=10)
+    assert store.asked.count("prune") == 11
+    idle = Steps()
+    await run(idle, Facts(), sleeps=10)
+    assert idle.asked.count("prune") == 1
+
+
+# F36
+async def test_a_pass_goes_on_until_nothing_is_left() -> None:
+    store = Steps(rows=3500)
+    facts = Facts()
+    await run(store, facts, sleeps=0)
+    assert store.asked.count("bury") == 5
+    assert [fact.buried for fact in facts.of(Pruned)] == [3500]
+
+
+# F36
+async def test_the_writer_is_left_to_others_for_four_fifths_of_the_time() -> None:
+    pauses: list[float] = []
+    ticks = iter(range(1000))
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    retention = Retention(
+        cast("Upkeep", Steps(rows=1)),
+        POLICY,
+        interval=timedelta(hours=1),
+        observe=Facts(),
+        sleep=sleep,
+        monotonic=lambda: float(next(ticks)),
+    )
+    await retention.prune()
+    assert pauses == [4.0] * 5
+
+
+@pytest.mark.parametrize("error", [Unavailable("the disk"), RuntimeError("a bug")])
+async def test_a_failed_pass_is_told_and_tried_again_in_a_minute(error: Exception) -> None:
+    store = Steps()
+    store.error = error
+    facts = Facts()
+    await run(store, facts, sleeps=3)
+    assert [fact.error for fact in facts.of(PruneFailed)] == [str(error)] * 4
+    assert facts.of(Pruned) == []
+
+
+async def test_a_cancelled_retention_stops() -> None:
+    forever: Any = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        await forever.wait()
+
+    retention = Retention(
+        cast("Upkeep", Steps()),
+        POLICY,
+        interval=timedelta(hours=1),
+        observe=Facts(),
+        sleep=sleep,
+    )
+    task = asyncio.create_task(retention.run())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

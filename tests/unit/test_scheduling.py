@@ -1,0 +1,389 @@
+"""The scheduler: what it claims, what it runs, what it settles, how it drains."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from ackbox.errors import StoreError, Unavailable
+from ackbox.handlers import Event, Registration
+from ackbox.model import Again, Buried, Done, Release, WorkerId
+from ackbox.telemetry import Claimed, Settled, WorkerTrouble
+from ackbox.worker import Rules, Worker, scheduling, settling
+from support.events import noon
+from support.facts import Facts
+from support.runs import ScriptedQueue, claim, executor, registration, registry
+
+
+@pytest.fixture(autouse=True)
+def _no_long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (scheduling, settling):
+        monkeypatch.setattr(module, "_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(scheduling, "_CANCEL_SECONDS", 0.05)
+    monkeypatch.setattr(scheduling, "_FLUSH_SECONDS", 0.5)
+
+
+class Stage:
+    """A worker with a scripted queue, and handlers that end when they are told to."""
+
+    def __init__(self, *registrations: Registration, count: int = 4, **rules: Any) -> None:
+        self.queue = ScriptedQueue()
+        self.facts = Facts()
+        self.running: dict[str, asyncio.Event] = {}
+        self.ran: list[str] = []
+        given = registrations or (registration(self.handle),)
+        settings = {"lease": timedelta(seconds=30), "batch": 100, "hold_unhandled": False, **rules}
+        self.worker = Worker(
+            self.queue,
+            registry(*given),
+            executor(),
+            Rules(count=count, **settings),
+            worker_id=WorkerId("w"),
+            clock=noon,
+            observe=self.facts,
+        )
+
+    async def handle(self, event: Event) -> None:
+        self.ran.append(event.id)
+        self.running[event.id] = end = asyncio.Event()
+        try:
+            await end.wait()
+        finally:
+            del self.running[event.id]
+
+    def finish(self, *keys: str) -> None:
+        for key in keys or list(self.running):
+            self.running[key].set()
+
+    async def until(self, check: Callable[[], object]) -> None:
+        async with asyncio.timeout(5):
+            while not check():  # noqa: ASYNC110 - what it looks at has no event
+                await asyncio.sleep(0.001)
+
+    async def settled(self, count: int) -> dict[str, Any]:
+        await self.until(lambda: len(self.queue.settled) >= count)
+        await self.until(lambda: self.facts.of(Settled))
+        return dict(self.queue.outcomes())
+
+
+@asynccontextmanager
+async def working(*registrations: Registration, **more: Any) -> AsyncIterator[Stage]:
+    stage = Stage(*registrations, **more)
+    stage.worker.start()
+    yield stage
+    await stage.worker.stop(0)
+    assert stage.worker.held == {}
+    assert stage.worker._slots.tasks == {}
+    assert not stage.worker._slots.waiting
+    assert not stage.worker._slots.passed
+
+
+def claims(prefix: str, count: int, **more: Any) -> list[Any]:
+    return [claim(f"{prefix}{n}", **more) for n in range(count)]
+
+
+async def test_an_event_is_claimed_run_and_settled() -> None:
+    async with working() as stage:
+        stage.queue.put(claim("a"))
+        await stage.until(lambda: stage.running)
+        assert set(stage.worker.held) == {"a"}
+        stage.finish()
+        assert await stage.settled(1) == {"a": Done("handled")}
+        await stage.until(lambda: not stage.worker.held)
+        assert len(stage.facts.of(Claimed)) == 1
+        (fact,) = stage.facts.of(Settled)
+        assert fact.written == {"a": Done("handled")}
+
+
+async def test_no_more_run_at_once_than_there_are_workers() -> None:  # W6
+    async with working(count=3) as stage:
+        stage.queue.put(*claims("e", 20))
+        await stage.until(lambda: len(stage.running) == 3)
+        while len(stage.queue.settled) < 20:
+            assert len(stage.running) <= 3
+            stage.finish()
+            await asyncio.sleep(0)
+        assert sorted(stage.ran) == sorted(f"e{n}" for n in range(20))
+
+
+async def test_at_most_twice_the_free_slots_are_claimed() -> None:
+    async with working(count=4) as stage:
+        stage.queue.put(*claims("e", 50))
+        await stage.until(lambda: len(stage.running) == 4)
+        assert len(stage.worker.held) <= 8
+        assert stage.queue.asked[0][0] == 8
+
+
+async def test_the_batch_size_is_the_ceiling_of_a_claim() -> None:
+    async with working(count=20, batch=5) as stage:
+        stage.queue.put(*claims("e", 50))
+        await stage.until(lambda: len(stage.running) == 20)
+        assert {limit for limit, _ in stage.queue.asked} == {5}
+
+
+async def test_nobody_handles_it_and_it_is_ignored() -> None:
+    async with working(registration(lambda event: None, "invoice.*")) as stage:
+        stage.queue.put(claim("a"))
+        assert await stage.settled(1) == {"a": Done("ignored")}
+
+
+async def test_nobody_handles_it_and_it_is_held() -> None:
+    async with working(registration(lambda event: None, "invoice.*"), hold_unhandled=True) as stage:
+        stage.queue.put(claim("a"))
+        assert await stage.settled(1) == {"a": Release(held=True)}
+
+
+async def test_a_handler_at_its_limit_does_not_hold_up_others() -> None:
+    stages: list[Stage] = []
+
+    async def slow(event: Event) -> None:
+        await stages[0].handle(event)
+
+    async def quick(event: Event) -> None:
+        await stages[0].handle(event)
+
+    stage = Stage(registration(slow, "slow", concurrency=1), registration(quick, "quick"))
+    stages.append(stage)
+    stage.worker.start()
+    stage.queue.put(*claims("s", 30, event_type="slow"), *claims("q", 3, event_type="quick"))
+    await stage.until(lambda: len(stage.running) == 4)
+    assert sorted(stage.running) == ["q0", "q1", "q2", "s0"]
+    back = [o for k, o in stage.queue.outcomes().items() if k.startswith("s")]
+    assert back
+    assert all(o == Release(delay=timedelta(seconds=1)) for o in back)
+    stage.finish("s0")
+    await stage.until(lambda: "s1" in stage.running)  # in order
+    assert sum(key.startswith("s") for key in stage.running) == 1
+    await stage.worker.stop(0)
+    assert stage.worker.held == {}
+
+
+async def test_a_source_alone_leaves_a_slot_once_others_are_known() -> None:  # F24
+    async with working(count=4) as stage:
+        stage.queue.put(claim("x", source="x"))
+        await stage.until(lambda: stage.running)
+        assert stage.queue.asked[0][1].alone is None
+        stage.queue.put(claim("y", source="y"))
+        await stage.until(lambda: len(stage.running) == 2)
+        stage.queue.put(claim("z", source="y"))
+        await stage.until(lambda: len(stage.running) == 3)
+        caps = stage.queue.asked[-1][1]
+        assert (caps.share, caps.alone) == (2, 3)
+        assert dict(caps.held) in ({"x": 1, "y": 2}, {"x": 1, "y": 1})
+
+
+async def test_while_a_suspect_runs_nothing_else_is_claimed() -> None:  # F23
+    async with working() as stage:
+        stage.queue.put(claim("killer", unsettled=2))
+        await stage.until(lambda: stage.running)
+        asked = len(stage.queue.asked)
+        stage.queue.put(claim("innocent"))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert len(stage.queue.asked) == asked
+        stage.finish()
+        await stage.until(lambda: list(stage.running) == ["innocent"])
+
+
+# --- claims that are lost
+
+
+async def test_a_lost_claim_stops_its_run_and_settles_nothing() -> None:  # F17
+    async with working() as stage:
+        lost = claim("a")
+        stage.queue.put(lost)
+        await stage.until(lambda: stage.running)
+        stage.worker.lose([lost])
+        await stage.until(lambda: not stage.running)
+        stage.queue.put(claim("b"))
+        await stage.until(lambda: stage.running)
+        stage.finish()
+        assert await stage.settled(1) == {"b": Done("handled")}
+
+
+async def test_a_lost_claim_that_waits_is_never_run() -> None:
+    async with working(count=1) as stage:
+        first, second = claim("a"), claim("b")
+        stage.queue.put(first, second)
+        await stage.until(lambda: len(stage.worker.held) == 2)
+        stage.worker.lose([second])
+        stage.finish()
+        await stage.settled(1)
+        assert stage.ran == ["a"]
+
+
+async def test_losing_an_old_run_leaves_a_new_one_of_the_same_event_alone() -> None:
+    async with working() as stage:
+        old, new = claim("a", run=1), claim("a", run=2)
+        stage.queue.put(old)
+        await stage.until(lambda: stage.running)
+        stage.finish()
+        await stage.until(lambda: not stage.worker.held)
+        stage.queue.put(new)
+        await stage.until(lambda: stage.running)
+        stage.worker.lose([old])  # the heartbeat had it in hand while it was settled
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert stage.worker.held == {"a": new}
+        stage.finish()
+        await stage.settled(2)
+        assert [s.claim.run for s in stage.queue.settled] == [1, 2]
+
+
+async def test_a_run_lost_before_its_first_step_frees_its_slot() -> None:
+    async with working(count=1) as stage:
+        doomed = claim("a")
+        stage.worker._take(doomed)
+        stage.worker._slots.fill()
+        stage.worker.lose([doomed])
+        stage.queue.put(claim("b"))
+        await stage.until(lambda: list(stage.running) == ["b"])
+
+
+# --- trouble
+
+
+async def test_a_settle_that_fails_for_a_while_is_tried_again_and_nothing_is_lost() -> None:
+    async with working() as stage:
+        stage.queue.failures.extend([Unavailable("busy")] * 3)
+        stage.queue.put(*claims("e", 4))
+        await stage.until(lambda: len(stage.running) == 4)
+        stage.finish()
+        assert set(await stage.settled(4)) == {"e0", "e1", "e2", "e3"}
+        assert len(stage.facts.of(WorkerTrouble)) == 3
+        await stage.until(lambda: not stage.worker.held)
+
+
+async def test_a_settlement_that_can_never_be_written_fails_alone() -> None:
+    async with working() as stage:
+        stage.queue.put(*claims("e", 3))
+        await stage.until(lambda: len(stage.running) == 3)
+        stage.queue.failures.extend([StoreError("all"), ValueError("first alone")])
+        stage.finish()
+        await stage.until(lambda: len(stage.queue.settled) == 2)
+        await stage.until(lambda: not stage.worker.held)
+        (trouble,) = stage.facts.of(WorkerTrouble)
+        assert (trouble.doing, trouble.error) == ("settle", "first alone")
+
+
+@pytest.mark.parametrize("error", [Unavailable("busy"), ValueError("a bug")])
+async def test_a_claim_that_fails_is_tried_again(error: Exception) -> None:
+    async with working() as stage:
+        await stage.until(lambda: stage.queue.asked)
+        stage.queue.claim_failures.extend([error, error])
+        stage.queue.put(claim("a"))
+        await stage.until(lambda: stage.running)
+        assert [fact.doing for fact in stage.facts.of(WorkerTrouble)] == ["claim", "claim"]
+
+
+async def test_ends_gather_while_a_commit_is_under_way() -> None:
+    async with working(count=8) as stage:
+        stage.queue.put(*claims("e", 8))
+        await stage.until(lambda: len(stage.running) == 8)
+        stage.queue.open.clear()
+        stage.finish("e0")
+        await asyncio.sleep(0.01)
+        stage.finish()
+        await asyncio.sleep(0.01)
+        stage.queue.open.set()
+        await stage.settled(8)
+        assert stage.queue.batches == [1, 7]
+
+
+# --- the drain
+
+
+async def test_a_drain_lets_running_handlers_finish_and_hands_back_who_waits() -> None:  # W5, F26
+    async with working(count=2) as stage:
+        stage.queue.put(*claims("e", 4))
+        await stage.until(lambda: len(stage.worker.held) == 4)
+        stopping = asyncio.create_task(stage.worker.stop(5))
+        await stage.until(lambda: len(stage.queue.settled) == 2)
+        assert stage.queue.outcomes() == {"e2": Release(), "e3": Release()}
+        stage.finish()
+        await asyncio.wait_for(stopping, 5)
+        outcomes = stage.queue.outcomes()
+        assert outcomes["e0"] == outcomes["e1"] == Done("handled")
+        assert stage.ran == ["e0", "e1"]
+
+
+async def test_past_the_grace_running_handlers_are_handed_back() -> None:  # W5
+    async with working() as stage:
+        stage.queue.put(claim("a"))
+        await stage.until(lambda: stage.running)
+        await asyncio.wait_for(stage.worker.stop(0.01), 5)
+        assert stage.queue.outcomes() == {"a": Release()}
+        assert stage.running == {}
+
+
+async def test_a_second_signal_cuts_the_grace_short() -> None:  # F26
+    async with working() as stage:
+        stage.queue.put(claim("a"))
+        await stage.until(lambda: stage.running)
+        stopping = asyncio.create_task(stage.worker.stop(3600))
+        await asyncio.sleep(0.01)
+        assert not stopping.done()
+        stage.worker.hurry()
+        await asyncio.wait_for(stopping, 2)
+        assert stage.queue.outcomes() == {"a": Release()}
+
+
+async def test_what_a_claim_under_way_takes_is_handed_back() -> None:  # F26
+    async with working() as stage:
+        await stage.until(lambda: stage.queue.asked)
+        stage.queue.open.clear()
+        stage.queue.put(claim("a"))
+        await asyncio.sleep(0.01)
+        stopping = asyncio.create_task(stage.worker.stop(0))
+        await asyncio.sleep(0.01)
+        stage.queue.open.set()
+        await asyncio.wait_for(stopping, 5)
+        assert stage.queue.outcomes() == {"a": Release()}
+        assert stage.ran == []
+
+
+async def test_a_handler_that_will_not_be_cancelled_is_handed_back_all_the_same() -> None:
+    let_go = asyncio.Event()
+    started = asyncio.Event()
+
+    async def stubborn(event: Event) -> None:
+        started.set()
+        while not let_go.is_set():
+            try:
+                await let_go.wait()
+            except asyncio.CancelledError:
+                continue
+
+    stage = Stage(registration(stubborn))
+    stage.worker.start()
+    stage.queue.put(claim("a"))
+    await asyncio.wait_for(started.wait(), 5)
+    await asyncio.wait_for(stage.worker.stop(0), 5)
+    assert stage.queue.outcomes() == {"a": Release()}
+    let_go.set()
+    await asyncio.sleep(0.01)
+
+
+async def test_a_store_that_is_gone_does_not_keep_us_from_stopping() -> None:
+    stage = Stage()
+    stage.worker.start()
+    stage.queue.put(claim("a"))
+    await stage.until(lambda: stage.running)
+    stage.queue.failures.extend([Unavailable("gone")] * 10_000)
+    await asyncio.wait_for(stage.worker.stop(0), 5)
+    assert stage.queue.settled == []
+
+
+async def test_failed_runs_are_settled_as_what_they_are() -> None:
+    def fail(event: Event) -> None:
+        raise ValueError("boom")
+
+    async with working(registration(fail)) as stage:
+        stage.queue.put(claim("a"), claim("b", attempts=5), claim("c", attempts=6))
+        outcomes = await stage.settled(3)
+        assert isinstance(outcomes["a"], Again)
+        assert isinstance(outcomes["b"], Buried)
+        assert outcomes["c"].failure.code == "crashed"
