@@ -70,13 +70,5 @@ def _prefill(database: Path, count: int) -> None:
     connection.execute(f"PRAGMA cache_size = -{PREFILL_CACHE_KIB}")
     with connection:
         connection.executemany(rows.INSERT, rows.completed(count, datetime.now(UTC)))
-        _tally(connection, count)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.close()
-
-
-def _tally(connection: apsw.Connection, count: int) -> None:
-    """The ledger keeps its counts beside the rows; whoever writes past it must keep them too."""
-    connection.execute(
-        "UPDATE tallies SET events = events + ? WHERE status = 'completed'", (count,)
-    )
