@@ -35,7 +35,8 @@ def create(database: Path) -> None:
 def grown(cache: Path, count: int) -> Path:
     """A ledger of `count` completed rows, made once per schema and kept: use a copy of it."""
     draft = cache / "draft.db"
-    draft.unlink(missing_ok=True)
+    for leftover in cache.glob("draft.db*"):
+        leftover.unlink()
     create(draft)
     ready = cache / f"grown-{count}-{_schema(draft)}.db"
     if not ready.exists():

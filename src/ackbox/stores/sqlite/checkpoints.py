@@ -13,7 +13,7 @@ from ackbox.model import to_text
 from ackbox.stores.sql import load_blocks
 from ackbox.telemetry import Checkpointed, Observer
 
-DUE_PAGES = 4000
+DUE_PAGES = 1000
 ALARM_PAGES = 16_384  # 64 MiB of pages of 4 KiB
 _PATIENCE_MILLISECONDS = 50
 _BUSY_MILLISECONDS = 5000
