@@ -4,17 +4,20 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from bench import environment, profile, report, sections
+from bench import environment, processing, profile, report, sections
+from bench.bars import Section
 from bench.failure import BenchFailed
 from bench.load import generator
 from bench.options import Options, parse
 from bench.rounds import Progress
-from bench.sections import Section
 
 COMPARISONS: Mapping[str, Callable[[Options, Progress], Section]] = {
     "http": sections.http,
     "batch": sections.batch,
     "growth": sections.growth,
+    "end-to-end": processing.end_to_end,
+    "latency": processing.latency,
+    "worker": processing.worker,
 }
 IN_MEMORY = ("tmpfs", "ramfs")
 

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import apsw
-
+from bench import ledger
 from bench.load.report import LoadReport
 
 # Every table here has a rowid; on the ledger it is `ledger_id`.
@@ -54,10 +53,5 @@ def _unsure(load: LoadReport) -> int:
     return load.in_flight + math.ceil(2 * load.rate * load.longest_ms / 1000)
 
 
-def _number(database: Path, sql: str, values: dict[str, str | int] | tuple[int]) -> int:
-    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
-    try:
-        number: int = connection.execute(sql, values).get
-        return number
-    finally:
-        connection.close()
+def _number(database: Path, sql: str, values: ledger.Values) -> int:
+    return int(ledger.read(database, sql, values)[0][0])

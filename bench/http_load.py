@@ -1,7 +1,7 @@
 """Measures one server under HTTP load: warm-up, load, stop, and an audit of what it kept."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.audit import Audit, audit, newest
@@ -15,14 +15,31 @@ Recipe = Callable[[Path], Program]
 """From the database file to the server that keeps its events there."""
 
 
+@dataclass(frozen=True)
+class Observed:
+    sample: Sample
+    timed: LoadReport
+
+
 def measure(recipe: Recipe, load: Load, warm_up: float, database: Path) -> Sample:
+    return observe(recipe, load, warm_up, database).sample
+
+
+def observe(
+    recipe: Recipe,
+    load: Load,
+    warm_up: float,
+    database: Path,
+    before_stop: Callable[[Server], None] = lambda server: None,
+) -> Observed:
     """The file may hold rows already; if there is none afterwards, the server keeps nothing."""
     before = newest(database)
     with running(recipe(database), database.parent) as server:
         warm = generator.run(replace(load, seconds=warm_up), server.port)
         timed, cpu_us = _timed(server, load)
+        before_stop(server)
     found = audit(database, before, [warm, timed]) if database.exists() else None
-    return _sample(warm, timed, cpu_us, found)
+    return Observed(_sample(warm, timed, cpu_us, found), timed)
 
 
 def _timed(server: Server, load: Load) -> tuple[LoadReport, float | None]:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from bench.server import ROOT
 
-SECTIONS = ("http", "batch", "growth", "profile")
+SECTIONS = ("http", "batch", "growth", "end-to-end", "latency", "worker", "profile")
 CONTENDERS = ("noop", "as-written", "ackbox", "ackbox-info")
 
 
 @dataclass(frozen=True)
 class Options:
-    """`short_rounds` are those of the sections with only two contenders."""
+    """`short_rounds` are those of all sections but `http`."""
 
     sections: tuple[str, ...]
     only: tuple[str, ...]
@@ -25,6 +25,8 @@ class Options:
     connections: int
     batch_connections: int
     lines: int
+    steady_rate: float
+    preloaded_rows: int
     generator: str
     directory: Path
     json: Path | None
@@ -48,6 +50,8 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         connections=chosen.connections,
         batch_connections=chosen.batch_connections,
         lines=chosen.lines,
+        steady_rate=chosen.steady_rate,
+        preloaded_rows=chosen.preloaded_rows or (10_000 if quick else 50_000),
         generator=chosen.generator,
         directory=chosen.dir.resolve(),
         json=chosen.json,
@@ -67,6 +71,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--batch-connections", type=int, default=4)
     parser.add_argument("--lines", type=int, default=1000, help="events in a batch request")
     parser.add_argument("--grown-rows", type=int, help="completed rows in the grown ledger")
+    parser.add_argument("--steady-rate", type=float, default=500.0, help="events/s in `latency`")
+    parser.add_argument("--preloaded-rows", type=int, help="pending rows in `worker`")
     parser.add_argument("--generator", choices=("auto", "wrk", "python"), default="auto")
     parser.add_argument("--dir", type=Path, default=ROOT / ".bench", help="on a real disk")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")

@@ -6,6 +6,7 @@ from pathlib import Path
 from bench.server import Program
 
 NO_LIMIT = "1000000000"
+INBOX = "bench.inbox:inbox"
 
 
 def noop(database: Path) -> Program:
@@ -17,17 +18,32 @@ def as_written(database: Path) -> Program:
     return Program(command, {"DB_PATH": str(database)})
 
 
+def as_written_worker(database: Path) -> Program:
+    command = [sys.executable, "-m", "bench.baselines.as_written_worker"]
+    return Program(command, {"DB_PATH": str(database)})
+
+
 def ackbox(database: Path) -> Program:
-    return Program(_serve(), _settings(database, "WARNING"))
+    return Program(_serve("--no-workers"), _settings(database, "WARNING"))
 
 
 def ackbox_info(database: Path) -> Program:
     """As it runs in production: a log line per event, down a pipe that is read."""
-    return Program(_serve(), _settings(database, "INFO"), drained=True)
+    return Program(_serve("--no-workers"), _settings(database, "INFO"), drained=True)
 
 
-def _serve() -> list[str]:
-    return [sys.executable, "-m", "ackbox", "serve", "--no-workers"]
+def ackbox_working(database: Path) -> Program:
+    """With as many workers as it has by default, and a handler that does nothing."""
+    return Program(_serve(INBOX), _settings(database, "WARNING"))
+
+
+def ackbox_working_20(database: Path) -> Program:
+    settings = _settings(database, "WARNING") | {"WORKER_COUNT": "20"}
+    return Program(_serve(INBOX), settings)
+
+
+def _serve(argument: str) -> list[str]:
+    return [sys.executable, "-m", "ackbox", "serve", argument]
 
 
 def _settings(database: Path, log_level: str) -> dict[str, str]:
@@ -35,6 +51,5 @@ def _settings(database: Path, log_level: str) -> dict[str, str]:
         "DB_PATH": str(database),
         "DURABILITY": "full",
         "LOG_LEVEL": log_level,
-        "WORKER_COUNT": "0",
         "QUEUE_MAXSIZE": NO_LIMIT,
     }

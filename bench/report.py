@@ -2,33 +2,31 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
+from bench.bars import Bar, Ceiling, Section, Verdict, verdicts
 from bench.sample import Summary
-from bench.sections import Bar, Section
 
-HEADER = f"  {'':<14}{'events/s':>11}{'p50 ms':>9}{'p99 ms':>9}{'CPU us/event':>14}{'errors':>8}"
-
-
-@dataclass(frozen=True)
-class Verdict:
-    bar: Bar
-    ratio: float
-
-    @property
-    def missed(self) -> bool:
-        return self.ratio < self.bar.must
-
-
-def verdicts(section: Section) -> list[Verdict]:
-    """A bar whose contenders did not both run has none."""
-    found: list[Verdict] = []
-    for bar in section.bars:
-        of, against = section.summaries.get(bar.of), section.summaries.get(bar.against)
-        if of and against and against.rate:
-            found.append(Verdict(bar, of.rate / against.rate))
-    return found
+TITLES = {
+    "rate": "events/s",
+    "completed_rate": "completed/s",
+    "backlog": "backlog",
+    "backlog_growth": "backlog growth",
+    "p50_ms": "p50 ms",
+    "p99_ms": "p99 ms",
+    "cpu_us": "CPU us/event",
+    "errors": "errors",
+}
+WIDTHS = {
+    "rate": 11,
+    "completed_rate": 14,
+    "backlog": 26,
+    "p50_ms": 9,
+    "p99_ms": 9,
+    "cpu_us": 14,
+    "errors": 8,
+}
 
 
 def failed(section: Section) -> bool:
@@ -37,12 +35,14 @@ def failed(section: Section) -> bool:
 
 
 def text(section: Section) -> str:
-    lines = [f"{section.title}; medians", HEADER]
-    lines += map(_row, section.summaries.values())
+    summaries = section.summaries.values()
+    columns = [name for name in WIDTHS if any(getattr(s, name) is not None for s in summaries)]
+    lines = [f"{section.title}; medians", _header(columns)]
+    lines += [_row(summary, columns) for summary in summaries]
     lines += map(_verdict_line, verdicts(section))
     lines += [
         f"  FAILED {summary.name}: {complaint}"
-        for summary in section.summaries.values()
+        for summary in summaries
         for complaint in summary.complaints
     ]
     return "\n".join(lines)
@@ -63,33 +63,60 @@ def write_json(
     target.write_text(json.dumps(content, indent=2) + "\n")
 
 
-def _row(summary: Summary) -> str:
-    return (
-        f"  {summary.name:<14}{summary.rate:>11,.0f}{_number(summary.p50_ms):>9}"
-        f"{_number(summary.p99_ms):>9}{_number(summary.cpu_us):>14}{summary.errors:>8}"
-        f"   ({summary.slowest:,.0f} to {summary.fastest:,.0f})"
-    )
+def _header(columns: Sequence[str]) -> str:
+    return f"  {'':<14}" + "".join(f"{TITLES[name]:>{WIDTHS[name]}}" for name in columns)
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
+def _row(summary: Summary, columns: Sequence[str]) -> str:
+    cells = [f"{_cell(name, getattr(summary, name)):>{WIDTHS[name]}}" for name in columns]
+    spread = f"   ({summary.slowest:,.0f} to {summary.fastest:,.0f})"
+    return f"  {summary.name:<14}{''.join(cells)}{spread}"
+
+
+def _cell(name: str, value: float | tuple[float, ...] | None) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, tuple):
+        return " > ".join(f"{moment:,.0f}" for moment in value)
+    return f"{value:.1f}" if name in ("p50_ms", "p99_ms", "cpu_us") else f"{value:,.0f}"
 
 
 def _verdict_line(verdict: Verdict) -> str:
-    bar = verdict.bar
-    line = f"  {f'{bar.of} / {bar.against}':<28}{verdict.ratio:>7.2f}"
-    line += f"   must {bar.must:.2f} {_mark(verdict.ratio >= bar.must)}"
-    return line + (f"   aim {bar.aim:.2f} {_mark(verdict.ratio >= bar.aim)}" if bar.aim else "")
+    asked = verdict.asked
+    line = f"  {_label(asked):<34}{verdict.value:>7.2f}"
+    bounds = [("must", asked.must), ("aim", asked.aim)]
+    for name, bound in bounds:
+        if bound is not None:
+            mark = "pass" if verdict.reaches(bound) else "MISS"
+            line += f"   {name} {_limit(asked)}{bound:.2f} {mark}"
+    return line
 
 
-def _mark(reached: bool) -> str:
-    return "pass" if reached else "MISS"
+def _label(asked: Bar | Ceiling) -> str:
+    if isinstance(asked, Ceiling):
+        return f"{asked.of}, {TITLES[asked.figure]}"
+    figure = "" if asked.figure == "rate" else f", {TITLES[asked.figure]}"
+    return f"{asked.of} / {asked.against}{figure}"
+
+
+def _limit(asked: Bar | Ceiling) -> str:
+    return "at most " if isinstance(asked, Ceiling) else ""
 
 
 def _plain(section: Section) -> dict[str, object]:
+    judged = verdicts(section)
     return {
         "title": section.title,
         "contenders": [asdict(summary) for summary in section.summaries.values()],
-        "ratios": [{**asdict(found.bar), "ratio": found.ratio} for found in verdicts(section)],
+        "ratios": [
+            {**asdict(found.asked), "ratio": found.value}
+            for found in judged
+            if isinstance(found.asked, Bar)
+        ],
+        "ceilings": [
+            {**asdict(found.asked), "value": found.value}
+            for found in judged
+            if isinstance(found.asked, Ceiling)
+        ],
         "failed": failed(section),
     }

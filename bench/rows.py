@@ -1,4 +1,4 @@
-"""Rows for a ledger file, written past ackbox: for the raw insert and for a grown ledger."""
+"""Rows for a ledger file, written past ackbox: for the raw insert, and for filled ledgers."""
 
 import uuid
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ INSERT = """
 INSERT INTO events (
     id, source, idempotency_key, event_type, content_type, payload, payload_sha256,
     transport, request_id, status, outcome, attempts, run,
-    created_at, updated_at, last_seen_at, processed_at
+    created_at, updated_at, last_seen_at, processed_at, claimable_at
 )
-VALUES (?, 'webhooks', ?, ?, 'application/json', ?, ?, 'http', ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, 'webhooks', ?, ?, 'application/json', ?, ?, 'http', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 PAYLOAD = traffic.PAYLOAD.encode()
 FINGERPRINT = sha256(PAYLOAD).digest()
@@ -49,7 +49,7 @@ def _row(
     request_id = event_id
     return (
         *(event_id, key, traffic.EVENT_TYPE, PAYLOAD, FINGERPRINT, request_id),
-        *(*state, created, done or created, created, done),
+        *(*state, created, done or created, created, done, None if done else created),
     )
 
 

@@ -4,13 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+Backlog = tuple[float, float, float]
+"""Events received and not completed, at the begin, in the middle and at the end of a load."""
+
 
 @dataclass(frozen=True)
 class Sample:
     """One round of one contender, in events.
 
     Of one that keeps rows: `kept` so many, `at_most` so many were sent, and `missing` counts gaps
-    in the numbered keys; a refused request leaves a gap too.
+    in the numbered keys; a refused request leaves a gap too. `fault` is what else was wrong.
     """
 
     rate: float
@@ -22,6 +25,10 @@ class Sample:
     kept: int | None = None
     at_most: int | None = None
     missing: int = 0
+    completed_rate: float | None = None
+    backlog: Backlog | None = None
+    backlog_growth: float | None = None
+    fault: str | None = None
 
     def complaint(self) -> str | None:
         """What disqualifies this round, if anything."""
@@ -33,7 +40,7 @@ class Sample:
             return f"too many rows: {self.kept}, when at most {self.at_most} were sent"
         if self.errors:
             return f"{self.errors} requests failed"
-        return None if self.acked else "nothing was acknowledged"
+        return self.fault if self.acked else "nothing was acknowledged"
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,9 @@ class Summary:
     slowest: float
     fastest: float
     complaints: tuple[str, ...]
+    completed_rate: float | None = None
+    backlog: Backlog | None = None
+    backlog_growth: float | None = None
 
 
 def summarise(name: str, samples: Sequence[Sample]) -> Summary:
@@ -63,7 +73,18 @@ def summarise(name: str, samples: Sequence[Sample]) -> Summary:
         slowest=min(rates),
         fastest=max(rates),
         complaints=tuple(filter(None, (sample.complaint() for sample in samples))),
+        completed_rate=_median([sample.completed_rate for sample in samples]),
+        backlog=_median_backlog([sample.backlog for sample in samples]),
+        backlog_growth=_median([sample.backlog_growth for sample in samples]),
     )
+
+
+def _median_backlog(backlogs: Sequence[Backlog | None]) -> Backlog | None:
+    known = [backlog for backlog in backlogs if backlog is not None]
+    if not known:
+        return None
+    begin, middle, end = map(median, zip(*known, strict=True))
+    return begin, middle, end
 
 
 def _median(values: Sequence[float | None]) -> float | None:

@@ -4,18 +4,18 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from bench import http_load, ledger, programs
 from bench.audit import audit
+from bench.bars import Bar, Section
 from bench.http_load import Recipe
 from bench.load.generator import Load
 from bench.options import Options
 from bench.rounds import Contender, Progress, interleave
-from bench.sample import Sample, Summary
+from bench.sample import Sample
 from bench.server import clean_environment
 
 RECIPES: Mapping[str, Recipe] = {
@@ -26,27 +26,10 @@ RECIPES: Mapping[str, Recipe] = {
 }
 
 
-@dataclass(frozen=True)
-class Bar:
-    """`must` decides the exit code; `aim` is only shown."""
-
-    of: str
-    against: str
-    must: float
-    aim: float | None = None
-
-
-@dataclass(frozen=True)
-class Section:
-    title: str
-    summaries: Mapping[str, Summary]
-    bars: Sequence[Bar]
-
-
 def http(options: Options, progress: Progress) -> Section:
     load = Load(options.connections, options.seconds, generator=options.generator)
     contenders = [
-        Contender(name, _fresh(recipe, load, options))
+        Contender(name, fresh(recipe, load, options))
         for name, recipe in RECIPES.items()
         if name in options.only
     ]
@@ -59,7 +42,7 @@ def batch(options: Options, progress: Progress) -> Section:
     load = Load(options.batch_connections, options.seconds, lines=options.lines)
     contenders = [
         Contender("raw-insert", lambda directory: _raw_insert(directory, options)),
-        Contender("ackbox-batch", _fresh(programs.ackbox, load, options)),
+        Contender("ackbox-batch", fresh(programs.ackbox, load, options)),
     ]
     summaries = interleave(contenders, options.short_rounds, options.directory, progress)
     title = f"batch route, {options.lines} lines a request, {load.connections} connections"
@@ -70,7 +53,7 @@ def growth(options: Options, progress: Progress) -> Section:
     load = Load(options.connections, options.seconds, generator=options.generator)
     with _grown_copy(options, progress) as database:
         contenders = [
-            Contender("empty", _fresh(programs.ackbox, load, options)),
+            Contender("empty", fresh(programs.ackbox, load, options)),
             Contender("grown", lambda _: _on_top(database, load, options)),
         ]
         summaries = interleave(contenders, options.short_rounds, options.directory, progress)
@@ -78,7 +61,7 @@ def growth(options: Options, progress: Progress) -> Section:
     return Section(title, summaries, [Bar("grown", "empty", 0.70)])
 
 
-def _fresh(recipe: Recipe, load: Load, options: Options) -> Callable[[Path], Sample]:
+def fresh(recipe: Recipe, load: Load, options: Options) -> Callable[[Path], Sample]:
     def measure(directory: Path) -> Sample:
         return http_load.measure(recipe, load, options.warm_up, directory / "ledger.db")
 

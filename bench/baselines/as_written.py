@@ -35,6 +35,7 @@ CREATE TABLE IF NOT EXISTS events (
     retry_after TEXT,
     created_at TEXT NOT NULL,
     updated_at TEXT NOT NULL,
+    processed_at TEXT,
     UNIQUE (source, idempotency_key)
 );
 CREATE INDEX IF NOT EXISTS events_by_status ON events (status, created_at);
@@ -113,9 +114,9 @@ async def _one(
     return dict(rows[0]) if rows else None
 
 
-if __name__ == "__main__":
+def serve(served: FastAPI) -> None:
     uvicorn.run(
-        app,
+        served,
         port=int(os.environ["PORT"]),
         loop="uvloop",
         http="httptools",
@@ -123,3 +124,7 @@ if __name__ == "__main__":
         log_level="warning",
         proxy_headers=False,
     )
+
+
+if __name__ == "__main__":
+    serve(app)

@@ -19,11 +19,13 @@ START_UP_ALLOWANCE = 30
 
 @dataclass(frozen=True)
 class Load:
-    """How hard to push: `lines` > 0 means the batch route with that many events per request."""
+    """How hard to push: `lines` > 0 means the batch route with that many events per request, and
+    `rate` > 0 so many events a second, whatever the server does."""
 
     connections: int
     seconds: float
     lines: int = 0
+    rate: float = 0.0
     generator: str = "auto"
 
 
@@ -36,6 +38,8 @@ def resolve(generator: str) -> str:
 def run(load: Load, port: int) -> LoadReport:
     run_id = secrets.token_hex(traffic.RUN_ID_LENGTH // 2)
     limit = load.seconds + START_UP_ALLOWANCE
+    if load.rate:
+        return parse(_output(_steady(load, port, run_id), limit))
     if not load.lines and resolve(load.generator) == "wrk":
         # wrk cuts its connections at the end, whatever is under way on them.
         output = _output(_wrk(load, port, run_id), limit)
@@ -71,4 +75,12 @@ def _python(load: Load, port: int, run_id: str) -> list[str]:
         *(sys.executable, "-m", "bench.load.sockets", str(port), "--run", run_id),
         *("--connections", str(load.connections), "--seconds", str(load.seconds)),
         *("--lines", str(load.lines)),
+    ]
+
+
+def _steady(load: Load, port: int, run_id: str) -> list[str]:
+    return [
+        *(sys.executable, "-m", "bench.load.steady", str(port), "--run", run_id),
+        *("--connections", str(load.connections), "--seconds", str(load.seconds)),
+        *("--rate", str(load.rate)),
     ]

@@ -45,17 +45,17 @@ async def _load(options: argparse.Namespace) -> LoadReport:
     await asyncio.sleep(started + options.seconds - time.perf_counter())
     tally.running = False
     await tally.drained.wait()
-    return _report(tally, time.perf_counter() - started, options.run)
+    return summarise(tally, time.perf_counter() - started, options.run)
 
 
 def _workload(options: argparse.Namespace) -> tuple[Iterator[bytes], Judge]:
     keys = traffic.keys(options.run)
     if options.lines:
         return _batches(keys, options.lines, options.port), _judge_batch(options.lines)
-    return _webhooks(keys, options.port), _judge_webhook
+    return webhooks(keys, options.port), judge_webhook
 
 
-def _webhooks(keys: Iterator[str], port: int) -> Iterator[bytes]:
+def webhooks(keys: Iterator[str], port: int) -> Iterator[bytes]:
     head = _head("/webhooks", "application/json", port)
     for key in keys:
         body = traffic.body(key)
@@ -76,7 +76,7 @@ def _head(path: str, content_type: str, port: int) -> bytes:
     ).encode()
 
 
-def _judge_webhook(status: int, body: bytes) -> tuple[int, int]:
+def judge_webhook(status: int, body: bytes) -> tuple[int, int]:
     return (1, 0) if 200 <= status < 300 else (0, 1)
 
 
@@ -88,7 +88,7 @@ def _judge_batch(lines: int) -> Judge:
     return judge
 
 
-def _report(tally: Tally, seconds: float, run: str) -> LoadReport:
+def summarise(tally: Tally, seconds: float, run: str) -> LoadReport:
     tally.latencies.sort()
     return LoadReport(
         requests=tally.requests,

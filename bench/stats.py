@@ -1,0 +1,39 @@
+"""What a running ackbox says of its ledger."""
+
+import http.client
+import json
+import time
+
+from bench.failure import BenchFailed
+from bench.server import Server
+
+INTERVAL = 0.2
+"""An answer costs the server a millisecond of CPU, which is measured: so it is asked seldom."""
+LIMIT = 120.0
+
+
+def completed(server: Server) -> int:
+    return _counts(server)["completed"]
+
+
+def await_empty(server: Server) -> None:
+    """Until nothing is pending or processing."""
+    deadline = time.monotonic() + LIMIT
+    while waiting := _waiting(_counts(server)):
+        if time.monotonic() > deadline:
+            raise BenchFailed(f"{waiting} events were not completed within {LIMIT:.0f} s")
+        time.sleep(INTERVAL)
+
+
+def _waiting(counts: dict[str, int]) -> int:
+    return counts["pending"] + counts["processing"]
+
+
+def _counts(server: Server) -> dict[str, int]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    try:
+        connection.request("GET", "/api/stats")
+        counts: dict[str, int] = json.load(connection.getresponse())["events"]
+        return counts
+    finally:
+        connection.close()
