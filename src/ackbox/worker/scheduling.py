@@ -54,7 +54,7 @@ class Worker:
         self._id = worker_id
         self._clock = clock
         self._observe = observe
-        self._slots = Slots(rules.count, self._handle, self._go_on)
+        self._slots = Slots(rules.count, rules.batch, self._handle, self._go_on)
         self._settler = Settler(queue, observe=observe, let_go=self._let_go)
         self._sources = set(registry.sources)
         self._room = asyncio.Event()

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine
+from time import monotonic
 from typing import Any
 
 from ackbox.handlers import Registration
@@ -12,26 +13,44 @@ Run = Callable[[Claim, Registration], Coroutine[Any, Any, None]]
 Key = tuple[EventId, int]
 Waiting = deque[tuple[Claim, Registration]]
 
+_AHEAD_SECONDS = 0.05
+_WEIGHT = 0.1
+_TICK = 1e-6
+
 
 class Slots:
     """`held` has every claim of ours until it is settled; other threads may read it."""
 
-    def __init__(self, count: int, run: Run, freed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        count: int,
+        most: int,
+        run: Run,
+        freed: Callable[[], None],
+        monotonic: Callable[[], float] = monotonic,
+    ) -> None:
         self.held: dict[EventId, Claim] = {}
         self.tasks: dict[Key, asyncio.Task[None]] = {}
         self.waiting: Waiting = deque()
         self.passed: Waiting = deque()
         self._count = count
+        self._most = most
         self._run = run
+        self._monotonic = monotonic
         self._freed = freed
         self._active: Counter[str] = Counter()
+        self._of_source: Counter[str] = Counter()  # one that was ever here stays
+        self._run_seconds = _AHEAD_SECONDS
 
     @property
     def room(self) -> int:
-        """At most twice the free slots, so that little waits here that another could run."""
+        """Twice the free slots, or what the slots will start within a moment if that is more, so
+        that little waits here that another could run, and quick handlers share few claims."""
         if any(claim.unsettled >= SUSPECT for claim in self.held.values()):
             return 0  # a suspect runs alone
-        room = 2 * (self._count - len(self.tasks)) - len(self.waiting)
+        free = self._count - len(self.tasks)
+        soon = int(self._count * _AHEAD_SECONDS / max(self._run_seconds, _TICK))
+        room = max(2 * free, min(soon, self._most)) - len(self.waiting)
         # A claim costs a statement on the only writer: while something waits, not for a few slots.
         return room if not self.waiting or room >= self._count else 0
 
@@ -44,6 +63,7 @@ class Slots:
         return not self._is_full(registration) or len(self.passed) < 2 * self._count
 
     def put(self, claim: Claim, registration: Registration) -> None:
+        self._of_source.setdefault(claim.source, 0)
         self.waiting.append((claim, registration))
 
     def fill(self) -> None:
@@ -52,7 +72,7 @@ class Slots:
         if self.passed:
             self.waiting, self.passed = self.passed + self.waiting, deque()
         while self.waiting and len(self.tasks) < self._count:
-            claim, registration = self.waiting.popleft()
+            claim, registration = self._next()
             if self._is_full(registration):
                 self.passed.append((claim, registration))
             else:
@@ -76,6 +96,18 @@ class Slots:
         self.waiting.clear()
         return claims
 
+    def _next(self) -> tuple[Claim, Registration]:
+        """The oldest of a source that has less than its half of the slots, if there is one: what a
+        source has waiting here is in nobody's way (F24)."""
+        first = self.waiting[0][0].source
+        if len(self._of_source) > 1 and self._of_source[first] >= self._count // 2:
+            for place, (claim, _) in enumerate(self.waiting):
+                if claim.source != first and self._of_source[claim.source] < self._count // 2:
+                    found = self.waiting[place]
+                    del self.waiting[place]
+                    return found
+        return self.waiting.popleft()
+
     def _is_full(self, registration: Registration) -> bool:
         most = registration.concurrency
         return most is not None and self._active[registration.name] >= most
@@ -83,14 +115,18 @@ class Slots:
     def _start(self, claim: Claim, registration: Registration) -> None:
         key = (claim.id, claim.run)
         self._active[registration.name] += 1
+        self._of_source[claim.source] += 1
+        started = self._monotonic()
         task = asyncio.create_task(self._run(claim, registration))
         self.tasks[key] = task
         # Not in the run itself: one that is cancelled before its first step never gets there.
-        task.add_done_callback(lambda _: self._free(key, registration))
+        task.add_done_callback(lambda _: self._free(claim, registration, started))
 
-    def _free(self, key: Key, registration: Registration) -> None:
-        del self.tasks[key]
+    def _free(self, claim: Claim, registration: Registration, started: float) -> None:
+        del self.tasks[claim.id, claim.run]
         self._active[registration.name] -= 1
+        self._of_source[claim.source] -= 1
+        self._run_seconds += ((self._monotonic() - started) - self._run_seconds) * _WEIGHT
         self._freed()
 
 

@@ -1,0 +1,95 @@
+"""How far ahead a worker claims, and in which order its slots take what waits."""
+
+import asyncio
+
+from ackbox.handlers import Event, Registration
+from ackbox.model import Claim
+from ackbox.worker.slots import Slots
+from support.runs import claim, registration
+
+
+async def handler(event: Event) -> None:
+    """Never called here."""
+
+
+class Stage:
+    """Slots whose runs take as long as a test says."""
+
+    def __init__(self, count: int = 10, most: int = 100) -> None:
+        self.now = 0.0
+        self.ran: list[Claim] = []
+        self.slots = Slots(count, most, self.run, lambda: None, lambda: self.now)
+        self._ends = asyncio.Event()
+        self._registration = registration(handler)
+
+    async def run(self, claim: Claim, _: Registration) -> None:
+        self.ran.append(claim)
+        await self._ends.wait()
+
+    def put(self, *claims: Claim) -> None:
+        for one in claims:
+            self.slots.put(one, self._registration)
+
+    async def start(self) -> None:
+        self.slots.fill()
+        await asyncio.sleep(0)
+
+    async def end(self, *, after: float) -> None:
+        """Of all that run."""
+        self.now += after
+        self._ends.set()
+        while self.slots.tasks:  # noqa: ASYNC110 - they tell nobody
+            await asyncio.sleep(0)
+        self._ends.clear()
+
+    async def runs(self, count: int, *, seconds: float) -> None:
+        for n in range(count):
+            self.put(claim(f"e{n}"))
+            await self.start()
+            await self.end(after=seconds)
+
+
+async def test_a_worker_that_knows_nothing_claims_twice_its_free_slots() -> None:
+    assert Stage().slots.room == 20
+
+
+async def test_slow_handlers_are_claimed_for_twice_the_free_slots() -> None:
+    stage = Stage()
+    await stage.runs(50, seconds=1.0)
+    assert stage.slots.room == 20
+    stage.put(*(claim(f"w{n}") for n in range(4)))
+    await stage.start()
+    assert stage.slots.room == 12
+
+
+async def test_quick_handlers_are_claimed_for_as_far_ahead_as_a_moment() -> None:
+    stage = Stage()
+    await stage.runs(100, seconds=0.01)
+    assert 45 <= stage.slots.room <= 50
+    await stage.runs(100, seconds=0.0)
+    assert stage.slots.room == 100
+
+
+async def test_what_waits_here_counts_against_the_next_claim() -> None:
+    stage = Stage(count=1)
+    await stage.runs(100, seconds=0.0)
+    stage.put(*(claim(f"w{n}") for n in range(30)))
+    assert stage.slots.room == 70
+
+
+async def test_what_waits_of_one_source_is_in_no_others_way() -> None:  # F24
+    stage = Stage(count=4)
+    stage.put(*(claim(f"x{n}", source="x") for n in range(20)))
+    stage.put(claim("y0", source="y"), claim("y1", source="y"))
+    await stage.start()
+    assert [one.id for one in stage.ran] == ["x0", "x1", "y0", "y1"]
+
+
+async def test_a_source_alone_has_all_slots() -> None:
+    stage = Stage(count=4)
+    stage.put(claim("y", source="y"))
+    await stage.start()
+    await stage.end(after=1.0)
+    stage.put(*(claim(f"x{n}", source="x") for n in range(20)))
+    await stage.start()
+    assert [one.id for one in stage.ran] == ["y", "x0", "x1", "x2", "x3"]
