@@ -1,0 +1,109 @@
+"""The right to run an event, and what a run came to."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import NewType
+
+from msgspec import Struct
+
+from ackbox.model.checks import NAME_LIMIT
+from ackbox.model.events import EventId
+
+WorkerId = NewType("WorkerId", str)
+"""Random per process: a restart under the same name never inherits a claim (F21)."""
+
+SUSPECT = 2
+"""So many claims in a row without a settle, and an event runs alone: it may be what kills us."""
+
+ERROR_LIMIT = 4096
+
+
+class Statement(Struct, frozen=True):
+    """One statement on a user's own tables, with its named parameters."""
+
+    sql: str
+    params: Mapping[str, object]
+
+
+class Claim(Struct, frozen=True, gc=False):
+    """The right to settle one run of an event, while its lease lasts."""
+
+    ledger_id: int
+    id: EventId
+    run: int
+    source: str
+    idempotency_key: str
+    event_type: str
+    content_type: str
+    headers: str | None
+    attempts: int
+    unsettled: int
+    lane: str | None
+    source_sequence: int | None
+    source_emitted_at: datetime | None
+    created_at: datetime
+    request_id: str | None
+    payload: bytes
+
+
+class Failure(Struct, frozen=True):
+    """Why a run failed: text of at most 4 KiB without NUL or surrogates, and a short code."""
+
+    error: str
+    code: str
+
+
+class Again(Struct, frozen=True):
+    """Outcome *retry*: back to pending, due after `delay`."""
+
+    failure: Failure
+    delay: timedelta
+
+
+class Buried(Struct, frozen=True):
+    """Outcome *dead*: a dead letter."""
+
+    failure: Failure
+
+
+class Done(Struct, frozen=True):
+    """Outcome *done*. The effects commit with it; if they fail, the run failed: `otherwise`."""
+
+    outcome: str = "handled"
+    effects: Sequence[Statement] = ()
+    otherwise: Again | Buried | None = None
+
+
+class Release(Struct, frozen=True):
+    """Outcome *release*: handed back, attempt refunded; held until a handler exists if so said,
+    else due again at once, or after `delay`."""
+
+    held: bool = False
+    delay: timedelta = timedelta(0)
+
+
+Outcome = Done | Again | Buried | Release
+
+
+class Settlement(Struct, frozen=True):
+    claim: Claim
+    outcome: Outcome
+
+
+class Caps(Struct, frozen=True):
+    """What a worker may take: `share` is the most one source may hold while others wait, `alone`
+    while none does (None: all), `held` what each holds now."""
+
+    share: int
+    held: Mapping[str, int]
+    alone: int | None = None
+
+
+def make_failure(error: str, code: str) -> Failure:
+    """Cleaned and cut: it must fit into any database and any page."""
+    return Failure(_clean(error, ERROR_LIMIT), _clean(code, NAME_LIMIT))
+
+
+def _clean(text: str, limit: int) -> str:
+    kept = text.replace("\0", "").encode("utf-8", "ignore")[:limit]
+    return kept.decode("utf-8", "ignore")

@@ -1,0 +1,83 @@
+"""What operators do and see: replays, their audit, the story of an event, findings."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+from ackbox.model.events import EventId, EventRecord
+
+
+class ReplayKind(StrEnum):
+    """What a replay did to an event (F31)."""
+
+    REPLAYED = "replayed"  # it was finished; now it is pending, with all its attempts
+    HURRIED = "hurried"  # it waited for a retry; now it is due
+    PUT_BACK = "put_back"  # it was held for want of a handler; now it is due
+    WAITING = "waiting"  # nothing: it is pending already
+    RUNNING = "running"  # nothing: a worker holds it
+
+
+class AuditEntry(Struct, frozen=True):
+    """Something an operator did."""
+
+    audit_id: int
+    at: datetime
+    actor: str
+    action: str
+    event_id: EventId | None
+    detail: Mapping[str, Any]
+
+
+class AuditPage(Struct, frozen=True):
+    """What operators did, newest first, and the place to go on from."""
+
+    items: Sequence[AuditEntry]
+    next: int | None
+
+
+class FailedRun(Struct, frozen=True):
+    at: datetime
+    attempt: int
+    run: int
+    code: str
+    error: str
+
+
+class EventStory(Struct, frozen=True):
+    """All that is known of one event but its payload: what `explain` tells from.
+
+    `claimable_at` is when a worker may take it; None: it is finished, held, or `behind` another of
+    its lane. `buried_at`: retention has marked it, and will delete it soon.
+    """
+
+    event: EventRecord
+    unsettled: int
+    claimable_at: datetime | None
+    headers: Mapping[str, str]
+    errors: Sequence[FailedRun]
+    behind: EventRecord | None
+    buried_at: datetime | None
+    audit: Sequence["AuditEntry"]
+
+
+class BackupProgress(Struct, frozen=True):
+    copied_pages: int
+    total_pages: int
+
+
+class Verdict(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+class Finding(Struct, frozen=True):
+    """What `ackbox doctor` says of one thing; unless all is well, `remedy` says what to do."""
+
+    about: str
+    verdict: Verdict
+    detail: str
+    remedy: str | None = None
