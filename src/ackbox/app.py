@@ -7,6 +7,7 @@ from pathlib import Path
 
 import apsw
 
+from ackbox.clock import ClockSteps, SteadyClock, uptime
 from ackbox.config import Settings, choose_log_format
 from ackbox.errors import AckboxError, SettingError
 from ackbox.exporters.logs import Logger, LogObserver, guest_logger, set_up_logging
@@ -33,13 +34,16 @@ class App:
 
     metrics_content_type = CONTENT_TYPE
 
-    def __init__(self, settings: Settings, *, clock: Clock = utc_now, guest: bool = False) -> None:
+    def __init__(
+        self, settings: Settings, *, clock: Clock | None = None, guest: bool = False
+    ) -> None:
         refuse_what_is_not_built(settings)
         self.settings = settings
-        self.clock = clock
+        self.clock = clock or SteadyClock(utc_now, uptime)
+        self.clock_steps = ClockSteps(utc_now, uptime)
         self.guest = guest
         self.logger = guest_logger(settings.log_level) if guest else _own_logger(settings)
-        self.metrics = PrometheusMetrics(clock, SOURCES)
+        self.metrics = PrometheusMetrics(self.clock, SOURCES)
         self.observe = to_all(self.metrics.observe, LogObserver(self.logger).observe)
         self.sqlite_version = apsw.sqlite_lib_version()
 

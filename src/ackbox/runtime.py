@@ -248,6 +248,7 @@ class Runtime:
             observe=self.observe,
             door=ingest,
             recount=recount,
+            clock_steps=self._app.clock_steps,
         )
 
     async def _put_back(self, store: Store, reader: Reader) -> None:

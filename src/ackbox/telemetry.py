@@ -121,6 +121,12 @@ class Replayed(Struct, frozen=True):
     moved: int
 
 
+class ClockStepped(Struct, frozen=True):
+    """The machine's clock was set, by so many seconds (F25)."""
+
+    seconds: float
+
+
 class Measured(Struct, frozen=True):
     """A look at the gauges, about once a second."""
 
@@ -152,6 +158,7 @@ Fact = (
     | Pruned
     | PruneFailed
     | Replayed
+    | ClockStepped
     | Measured
     | Answered
 )

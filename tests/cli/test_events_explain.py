@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from ackbox.model import Buried, Failure
 from support.backends import open_sqlite
 from support.cli import Cli
 from support.events import envelope
 from support.seeding import States, seed
+from support.work import Hands
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +69,31 @@ def test_it_says_how_it_was_verified_and_what_was_absorbed(cli: Cli, tmp_path: P
     text = told(cli, path, "k")
     assert "yes, by stripe" in text
     assert "sent 3 times; 2 duplicates absorbed, 1 of them with another payload" in text
+
+
+# L11
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        (Failure("KeyError: 'address'", "KeyError"), "KeyError: 'address'"),
+        (Failure("KeyError", "KeyError"), "KeyError"),
+        (Failure("it took longer than 5m", "timeout"), "timeout: it took longer than 5m"),
+        (Failure("KeyErrors are bad", "KeyError"), "KeyError: KeyErrors are bad"),
+    ],
+)
+def test_it_says_an_error_once(cli: Cli, tmp_path: Path, failure: Failure, said: str) -> None:
+    path = tmp_path / "ackbox.db"
+
+    async def fill() -> None:
+        store = await open_sqlite(path)
+        await store.record([envelope("k")])
+        me = Hands(store.queue)
+        await me.settle(await me.claim_one(), Buried(failure))
+        await store.close()
+
+    asyncio.run(fill())
+    (line,) = [line for line in told(cli, path, "k").splitlines() if line.startswith("error")]
+    assert line.split("), ")[1].strip() == said
 
 
 # L11

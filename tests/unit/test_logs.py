@@ -14,6 +14,7 @@ from ackbox.model import EventId, Receipt, ReceiptKind, Stats, Status
 from ackbox.telemetry import (
     Answered,
     Checkpointed,
+    ClockStepped,
     Committed,
     Measured,
     Recorded,
@@ -185,3 +186,10 @@ def test_a_log_that_cannot_be_written_raises_nothing() -> None:  # F9
             raise OSError(28, "No space left on device")
 
     LogObserver(set_up_logging("INFO", "json", Full())).observe(recorded())
+
+
+def test_a_clock_that_was_set_is_warned_of() -> None:  # F25
+    log = Log()
+    log.observe(ClockStepped(-3600.00049))
+    assert log.said() == [("warning", "clock was set")]
+    assert log.lines()[0]["seconds"] == -3600

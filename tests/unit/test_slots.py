@@ -77,6 +77,14 @@ async def test_what_waits_here_counts_against_the_next_claim() -> None:
     assert stage.slots.room == 70
 
 
+async def test_hanging_handlers_are_not_claimed_for_however_quick_others_were() -> None:
+    stage = Stage(count=2)
+    await stage.runs(100, seconds=0.0)
+    stage.put(claim("hangs"), claim("hangs too"))
+    await stage.start()
+    assert stage.slots.room <= 0
+
+
 async def test_what_waits_of_one_source_is_in_no_others_way() -> None:  # F24
     stage = Stage(count=4)
     stage.put(*(claim(f"x{n}", source="x") for n in range(20)))

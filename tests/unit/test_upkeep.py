@@ -9,7 +9,7 @@ import pytest
 
 from ackbox.errors import Unavailable
 from ackbox.model import BackupProgress, Stats, Status
-from ackbox.telemetry import Measured
+from ackbox.telemetry import ClockStepped, Measured
 from ackbox.upkeep import Watch
 from support.facts import Facts
 
@@ -48,6 +48,7 @@ class Scene:
         self.facts = Facts()
         self.failing = False
         self.recounted = 0
+        self.clock_step = 0.0
         self.slept: list[float] = []
         store: Any = self.store
         self.watch = Watch(
@@ -56,6 +57,7 @@ class Scene:
             observe=self.facts,
             door=self,
             recount=self._recount,
+            clock_steps=lambda: self.clock_step,
             sleep=self._sleep,
         )
 
@@ -81,6 +83,21 @@ async def test_a_look_measures_and_minds_the_disk() -> None:  # W15, F9
     assert scene.facts == [Measured(STATS, 5, 600)]
     assert (scene.store.looks, scene.store.proofs) == (1, 0)
     assert scene.recounted == 1  # W7
+
+
+@pytest.mark.parametrize("seconds", [-3600.0, 31.0])
+async def test_a_clock_that_was_set_is_told_of(seconds: float) -> None:  # F25
+    scene = Scene()
+    scene.clock_step = seconds
+    await scene.watch.look()
+    assert scene.facts.of(ClockStepped) == [ClockStepped(seconds)]
+
+
+async def test_a_small_correction_of_the_clock_is_not_told_of() -> None:  # F25
+    scene = Scene()
+    scene.clock_step = -29.0
+    await scene.watch.look()
+    assert scene.facts.of(ClockStepped) == []
 
 
 async def test_a_failure_ends_when_a_write_is_proven_and_no_sooner() -> None:  # L9

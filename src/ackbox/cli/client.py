@@ -1,9 +1,10 @@
 """Talking to the running server over HTTP."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
-from ackbox.errors import CommandFailed
+from ackbox.errors import CommandFailed, LedgerInUse
 
 if TYPE_CHECKING:
     import httpx2
@@ -11,7 +12,10 @@ if TYPE_CHECKING:
 
     from ackbox.config import Settings
 
+T = TypeVar("T")
+
 _SECONDS = 10.0
+_STEP_SECONDS = 60.0
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared with, not bound to
 
 
@@ -27,6 +31,36 @@ def server_url(settings: "Settings", given: str | None = None) -> str:
         return reachable(holder.url)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     return reachable(f"http://{host}:{settings.port}")
+
+
+def ask_holder(
+    settings: "Settings", in_use: LedgerInUse, ask: "Callable[[httpx2.Client, str], T]"
+) -> T:
+    """What the server that has the ledger answers; raises `in_use` if the holder is none."""
+    import httpx2
+
+    from ackbox.app import running_server
+
+    holder = running_server(settings)
+    if holder is None or holder.url is None:
+        raise in_use
+    url = reachable(holder.url)
+    try:
+        with open_client(settings.api_token, timeout=_STEP_SECONDS) as client:
+            client.headers["ackbox-actor"] = actor()
+            return ask(client, url)
+    except httpx2.RequestError as error:
+        raise explain(error, url) from None
+
+
+def actor() -> str:
+    """As the audit names whoever runs a command."""
+    from getpass import getuser
+
+    try:
+        return f"cli {getuser()}"
+    except (OSError, KeyError):  # a user id without a name, as containers have
+        return "cli"
 
 
 def reachable(url: str) -> str:

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 Report = Callable[[int, int], None]
 
-_STEP_SECONDS = 60.0
-
 
 def backup(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The copy; it must not exist yet.")],
@@ -27,6 +25,7 @@ def backup(
     The copy is complete in itself: what stands in the -wal file is in it. Copying the ledger file
     by hand, without its -wal file, would lose the newest events.
     """
+    from ackbox.cli.client import ask_holder
     from ackbox.config import load_from_process
 
     settings = load_from_process()
@@ -35,7 +34,7 @@ def backup(
         try:
             _copy_here(settings, target, report)
         except LedgerInUse as in_use:
-            _copy_by_server(settings, target, report, in_use)
+            ask_holder(settings, in_use, lambda client, url: _follow(client, url, target, report))
     typer.echo(printable(f"{target} is complete in itself: it needs no -wal file"))
 
 
@@ -53,25 +52,6 @@ def _copy_here(settings: "Settings", target: Path, report: Report) -> None:
             await steps.aclose()
 
     asyncio.run(run())
-
-
-def _copy_by_server(
-    settings: "Settings", target: Path, report: Report, in_use: LedgerInUse
-) -> None:
-    import httpx2
-
-    from ackbox.app import running_server
-    from ackbox.cli.client import explain, open_client, reachable
-
-    holder = running_server(settings)
-    if holder is None or holder.url is None:
-        raise in_use
-    url = reachable(holder.url)
-    try:
-        with open_client(settings.api_token, timeout=_STEP_SECONDS) as client:
-            _follow(client, url, target, report)
-    except httpx2.RequestError as error:
-        raise explain(error, url) from None
 
 
 def _follow(client: Any, url: str, target: Path, report: Report) -> None:

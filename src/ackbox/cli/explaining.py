@@ -9,7 +9,7 @@ from ackbox.cli.moments import show_age
 from ackbox.cli.output import print_table
 
 if TYPE_CHECKING:
-    from ackbox.model import AuditEntry, EventRecord, EventStory
+    from ackbox.model import AuditEntry, EventRecord, EventStory, FailedRun
 
 _ERRORS_SHOWN = 3
 _OPERATORS_SHOWN = 3
@@ -134,9 +134,15 @@ def _lane(story: "EventStory") -> list[Line]:
 def _errors(story: "EventStory", now: datetime) -> list[Line]:
     shown = list(story.errors)[-_ERRORS_SHOWN:]
     return [
-        ("error", f"run {run.run}, {_moment(run.at, now)}, {run.code}: {run.error}")
+        ("error", f"run {run.run}, {_moment(run.at, now)}, {_error(run)}")
         for run in reversed(shown)
     ]
+
+
+def _error(run: "FailedRun") -> str:
+    """The text of an exception begins with its name, which is the code."""
+    named = run.error == run.code or run.error.startswith(f"{run.code}: ")
+    return run.error if named else f"{run.code}: {run.error}"
 
 
 def _operators(story: "EventStory", now: datetime) -> list[Line]:

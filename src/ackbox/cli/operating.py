@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from getpass import getuser
 from typing import Any, TypeVar
 
 import httpx2
 import msgspec
 
-from ackbox.app import open_ledger_to_read, open_ledger_to_write, running_server, utc_now
-from ackbox.cli.client import explain, open_client, problem_of, reachable
+from ackbox.app import open_ledger_to_read, open_ledger_to_write, utc_now
+from ackbox.cli.client import actor, ask_holder, problem_of
 from ackbox.config import Settings, load_from_process
 from ackbox.errors import CommandFailed, LedgerInUse
 from ackbox.model import EventFilter, EventId, to_text
@@ -20,7 +19,6 @@ T = TypeVar("T")
 Report = Callable[[int, int], None]
 Done = tuple[int, int]
 
-_STEP_SECONDS = 60.0
 _BATCH = 500
 
 
@@ -30,7 +28,7 @@ def replay_ids(ids: list[EventId]) -> Mapping[str, str]:
     try:
         return _here(settings, lambda replays: _replay_all(replays, ids))
     except LedgerInUse as in_use:
-        return _by_server(settings, in_use, lambda client, url: _post_each(client, url, ids))
+        return ask_holder(settings, in_use, lambda client, url: _post_each(client, url, ids))
 
 
 def replay_found(where: EventFilter, rate: float, report: Report) -> Done:
@@ -40,7 +38,7 @@ def replay_found(where: EventFilter, rate: float, report: Report) -> Done:
         return _here(settings, lambda replays: _follow_here(replays, where, rate, report))
     except LedgerInUse as in_use:
         order = {**_terms(where), "rate": rate}
-        return _by_server(settings, in_use, lambda client, url: _follow(client, url, order, report))
+        return ask_holder(settings, in_use, lambda client, url: _follow(client, url, order, report))
 
 
 def _here(settings: Settings, work: Callable[[Replays], Coroutine[Any, Any, T]]) -> T:
@@ -70,21 +68,6 @@ async def _follow_here(replays: Replays, where: EventFilter, rate: float, report
         seen, moved = progress.seen, progress.moved
         report(seen, moved)
     return seen, moved
-
-
-def _by_server(
-    settings: Settings, in_use: LedgerInUse, work: Callable[[httpx2.Client, str], T]
-) -> T:
-    holder = running_server(settings)
-    if holder is None or holder.url is None:
-        raise in_use
-    url = reachable(holder.url)
-    try:
-        with open_client(settings.api_token, timeout=_STEP_SECONDS) as client:
-            client.headers["ackbox-actor"] = actor()
-            return work(client, url)
-    except httpx2.RequestError as error:
-        raise explain(error, url) from None
 
 
 def _post_each(client: httpx2.Client, url: str, ids: list[EventId]) -> dict[str, str]:
@@ -134,11 +117,3 @@ def _terms(where: EventFilter) -> dict[str, Any]:
         "until": where.until and to_text(where.until),
     }
     return {name: value for name, value in terms.items() if value is not None}
-
-
-def actor() -> str:
-    """As the audit names whoever runs a command."""
-    try:
-        return f"cli {getuser()}"
-    except (OSError, KeyError):  # a user id without a name, as containers have
-        return "cli"

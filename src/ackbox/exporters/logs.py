@@ -28,6 +28,7 @@ from ackbox.model import (
 from ackbox.telemetry import (
     Checkpointed,
     Claimed,
+    ClockStepped,
     Fact,
     LoopBlocked,
     Pruned,
@@ -105,6 +106,7 @@ class LogObserver:
             Pruned: self._say_pruned,
             PruneFailed: self._say_prune_failed,
             Replayed: self._say_replayed,
+            ClockStepped: self._say_stepped,
         }
 
     def observe(self, fact: Fact) -> None:
@@ -179,6 +181,9 @@ class LogObserver:
 
     def _say_replayed(self, fact: Replayed) -> None:
         self._logger.info("events replayed", actor=fact.actor, events=fact.events, moved=fact.moved)
+
+    def _say_stepped(self, fact: ClockStepped) -> None:
+        self._logger.warning("clock was set", seconds=round(fact.seconds, 3))
 
     def _say_received(self, envelope: Envelope, receipt: Receipt) -> None:
         self._logger.info(

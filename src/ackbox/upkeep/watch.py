@@ -1,5 +1,5 @@
-"""What happens about once a second, whatever else does: the gauges are read, the disk is looked at,
-and a store that refused writes is asked whether it takes them again."""
+"""What happens about once a second, whatever else does: the gauges are read, clock and disk are
+looked at, and a store that refused writes is asked whether it takes them again."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,9 +9,10 @@ from typing import Protocol
 from ackbox.errors import AckboxError
 from ackbox.model import Stats
 from ackbox.ports import Reader, Store
-from ackbox.telemetry import Measured, Observer
+from ackbox.telemetry import ClockStepped, Measured, Observer
 
 _SECONDS = 1.0
+_STEP_SECONDS = 30.0
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -40,6 +41,7 @@ class Watch:
         observe: Observer,
         door: Door,
         recount: Callable[[], Awaitable[None]],
+        clock_steps: Callable[[], float],
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._store = store
@@ -47,6 +49,7 @@ class Watch:
         self._observe = observe
         self._door = door
         self._recount = recount
+        self._clock_steps = clock_steps
         self._sleep = sleep
 
     async def run(self) -> None:
@@ -56,12 +59,17 @@ class Watch:
             await self._sleep(_SECONDS)
 
     async def look(self) -> None:
+        self._look_at_clock()
         await asyncio.to_thread(self._store.check_room)
         await self._recount()
         self.measure(await self._reader.stats())
         if self._door.failing and self._store.trouble is None:  # on a full disk, small writes work
             await self._store.prove_writable()
             self._door.note_writable()
+
+    def _look_at_clock(self) -> None:
+        if abs(seconds := self._clock_steps()) > _STEP_SECONDS:
+            self._observe(ClockStepped(seconds))
 
     def measure(self, stats: Stats) -> None:
         events, size = self._door.buffered

@@ -44,12 +44,12 @@ class Slots:
 
     @property
     def room(self) -> int:
-        """Twice the free slots, or what the slots will start within a moment if that is more, so
+        """Twice the free slots, or what these will start within a moment if that is more, so
         that little waits here that another could run, and quick handlers share few claims."""
         if any(claim.unsettled >= SUSPECT for claim in self.held.values()):
             return 0  # a suspect runs alone
         free = self._count - len(self.tasks)
-        soon = int(self._count * _AHEAD_SECONDS / max(self._run_seconds, _TICK))
+        soon = int(free * _AHEAD_SECONDS / max(self._run_seconds, _TICK))
         room = max(2 * free, min(soon, self._most)) - len(self.waiting)
         # A claim costs a statement on the only writer: while something waits, not for a few slots.
         return room if not self.waiting or room >= self._count else 0

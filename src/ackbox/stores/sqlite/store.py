@@ -21,7 +21,7 @@ from ackbox.model import (
     to_text,
 )
 from ackbox.stores.sql import load_blocks
-from ackbox.stores.sqlite import replaying, retention
+from ackbox.stores.sqlite import recovery, replaying, retention
 from ackbox.stores.sqlite.backup import Backup
 from ackbox.stores.sqlite.connections import open_writer
 from ackbox.stores.sqlite.effects import Effects
@@ -31,7 +31,6 @@ from ackbox.stores.sqlite.queue import SqliteQueue
 from ackbox.stores.sqlite.record import RecordOperations
 from ackbox.stores.sqlite.reserve import Reserve, free_bytes
 from ackbox.stores.sqlite.schema import apply_schema
-from ackbox.stores.sqlite.statements import Statements
 from ackbox.stores.sqlite.writer import Writer
 from ackbox.telemetry import Observer, StoreRecovered, StoreTrouble
 
@@ -150,11 +149,10 @@ class SqliteStore:
 
     async def recover(self) -> None:
         """We hold the lock, so whoever held a lease is gone: all of them end now (W4)."""
-        await self._writer.submit(
-            lambda connection: (
-                Statements(connection).run("end_leases", now=to_text(self._clock())).get
-            )
-        )
+        now = self._clock()
+        place = 0 if await self._writer.submit(recovery.end_leases(now)) else None
+        while place is not None:
+            place = await self._writer.submit(recovery.date_anew(place, now))
 
     async def apply_schema(self, ddl: Sequence[str]) -> None:
         """The users' own tables."""

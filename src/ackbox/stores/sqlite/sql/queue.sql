@@ -134,4 +134,7 @@ WHERE status = 'pending' AND claimable_at IS NULL AND ledger_id IN (
 )
 
 -- name: end_leases
-UPDATE events SET lease_until = :now, claimable_at = :now WHERE status = 'processing'
+UPDATE events SET
+    lease_until = :now, claimable_at = :now, updated_at = min(updated_at, :now),
+    retry_after = CASE WHEN updated_at > :now THEN :now ELSE retry_after END
+WHERE status = 'processing'

@@ -1,0 +1,59 @@
+"""The time of one process: that of the machine, but never set (F25)."""
+
+import sys
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from threading import Lock
+
+from ackbox.model import Clock
+
+_SLEW = 0.25
+"""A lease must outlast its renewals also while this clock runs fast: up to 1.5 times would do."""
+
+Elapsed = Callable[[], float]
+"""Seconds since some moment, that nobody can set."""
+
+
+def uptime() -> float:
+    """Of the machine, sleep included: a pause is time that has passed."""
+    if sys.platform == "linux":
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
+
+
+class SteadyClock:
+    """Starts with the wall clock and goes on by `elapsed`. When the wall clock is set, this one
+    runs a quarter faster or slower until they agree: it neither jumps nor goes back."""
+
+    def __init__(self, wall: Clock, elapsed: Elapsed) -> None:
+        self._wall = wall
+        self._elapsed = elapsed
+        self._lock = Lock()
+        self._read_at = elapsed()
+        self._now = wall()
+
+    def __call__(self) -> datetime:
+        with self._lock:
+            read_at = self._elapsed()
+            passed = timedelta(seconds=read_at - self._read_at)
+            self._read_at = read_at
+            self._now += passed
+            self._now += min(max(self._wall() - self._now, -passed * _SLEW), passed * _SLEW)
+            return self._now
+
+
+class ClockSteps:
+    """Called now and then: by how many seconds the wall clock was set since the last call."""
+
+    def __init__(self, wall: Clock, elapsed: Elapsed) -> None:
+        self._wall = wall
+        self._elapsed = elapsed
+        self._offset = self._measure()
+
+    def __call__(self) -> float:
+        before, self._offset = self._offset, self._measure()
+        return self._offset - before
+
+    def _measure(self) -> float:
+        return self._wall().timestamp() - self._elapsed()

@@ -1,0 +1,35 @@
+-- name: dated_ahead
+WITH RECURSIVE found (source) AS (
+    SELECT min(source) FROM events WHERE claimable_at IS NOT NULL
+    UNION ALL
+    SELECT (
+        SELECT min(source) FROM events
+        WHERE claimable_at IS NOT NULL AND source > found.source
+    ) FROM found WHERE found.source IS NOT NULL
+)
+SELECT EXISTS (
+        SELECT 1 FROM found JOIN events ON events.source = found.source
+        WHERE claimable_at > :now AND updated_at > :now)
+    OR EXISTS (
+        SELECT 1 FROM (
+            SELECT updated_at FROM events WHERE status = 'pending'
+            ORDER BY ledger_id DESC LIMIT 1000)
+        WHERE updated_at > :now)
+
+-- name: walk_pending
+SELECT json_array(
+    max(ledger_id), json_group_array(ledger_id) FILTER (WHERE updated_at > :now))
+FROM (
+    SELECT ledger_id, updated_at FROM events
+    WHERE status = 'pending' AND ledger_id > :after ORDER BY ledger_id LIMIT :limit)
+
+-- name: date_anew
+UPDATE events SET
+    retry_after = due.at, updated_at = :now,
+    claimable_at = CASE WHEN claimable_at IS NOT NULL THEN due.at END
+FROM (
+    SELECT ledger_id, strftime('%Y-%m-%dT%H:%M:%f000Z', :now, format('+%.3f seconds', max(
+        unixepoch(coalesce(retry_after, created_at), 'subsec') - unixepoch(updated_at, 'subsec'),
+        0))) AS at
+    FROM json_each(:rows) AS asked JOIN events ON ledger_id = asked.value) AS due
+WHERE events.ledger_id = due.ledger_id
