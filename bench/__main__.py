@@ -9,6 +9,7 @@ from bench.bars import Section
 from bench.failure import BenchFailed
 from bench.load import generator
 from bench.options import Options, parse
+from bench.postgres import sections as on_postgres
 from bench.rounds import Progress
 
 COMPARISONS: Mapping[str, Callable[[Options, Progress], Section]] = {
@@ -18,6 +19,11 @@ COMPARISONS: Mapping[str, Callable[[Options, Progress], Section]] = {
     "end-to-end": processing.end_to_end,
     "latency": processing.latency,
     "worker": processing.worker,
+    "postgres-enqueue": on_postgres.enqueue,
+    "postgres-work": on_postgres.work,
+    "postgres-http": on_postgres.http,
+    "postgres-growth": on_postgres.growth,
+    "postgres-latency": on_postgres.latency,
 }
 IN_MEMORY = ("tmpfs", "ramfs")
 

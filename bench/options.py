@@ -7,13 +7,21 @@ from pathlib import Path
 
 from bench.server import ROOT
 
-SECTIONS = ("http", "batch", "growth", "end-to-end", "latency", "worker", "profile")
-CONTENDERS = ("noop", "as-written", "ackbox", "ackbox-info")
+ON_POSTGRES = ("enqueue", "work", "http", "growth", "latency")
+SECTIONS = (
+    *("http", "batch", "growth", "end-to-end", "latency", "worker"),
+    *(f"postgres-{name}" for name in ON_POSTGRES),
+    "profile",
+)
+PEERS = ("procrastinate", "pgqueuer", "graphile-worker", "pg-boss")
+CONTENDERS = ("noop", "as-written", "ackbox", "ackbox-info", "ackbox-50", *PEERS)
+MAJORS = (16, 18)
 
 
 @dataclass(frozen=True)
 class Options:
-    """`short_rounds` are those of all sections but `http`."""
+    """`short_rounds` are those of all sections but `http`; `grown_rows` and `preloaded_rows` are
+    those on SQLite."""
 
     sections: tuple[str, ...]
     only: tuple[str, ...]
@@ -27,6 +35,9 @@ class Options:
     lines: int
     steady_rate: float
     preloaded_rows: int
+    postgres_major: int
+    postgres_grown_rows: int
+    postgres_preloaded_rows: int
     generator: str
     directory: Path
     json: Path | None
@@ -36,11 +47,12 @@ class Options:
 def parse(arguments: Sequence[str] | None = None) -> Options:
     parser = _parser()
     chosen = parser.parse_args(arguments)
-    if unknown := set(chosen.sections) - set(SECTIONS):
+    sections = tuple(name for one in chosen.sections for name in _meant(one))
+    if unknown := set(sections) - set(SECTIONS):
         parser.error(f"no such section: {', '.join(sorted(unknown))} ({_listed(SECTIONS)})")
     quick = bool(chosen.quick)
     return Options(
-        sections=tuple(chosen.sections) or (("http",) if chosen.only else SECTIONS),
+        sections=sections or (("http",) if chosen.only else SECTIONS),
         only=tuple(chosen.only) or CONTENDERS,
         rounds=chosen.rounds or (2 if quick else 5),
         short_rounds=chosen.rounds or (1 if quick else 3),
@@ -52,10 +64,17 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         lines=chosen.lines,
         steady_rate=chosen.steady_rate,
         preloaded_rows=chosen.preloaded_rows or (10_000 if quick else 50_000),
+        postgres_major=chosen.postgres,
+        postgres_grown_rows=chosen.grown_rows or (200_000 if quick else 5_000_000),
+        postgres_preloaded_rows=chosen.preloaded_rows or (5_000 if quick else 20_000),
         generator=chosen.generator,
         directory=chosen.dir.resolve(),
         json=chosen.json,
     )
+
+
+def _meant(section: str) -> list[str]:
+    return [f"postgres-{name}" for name in ON_POSTGRES] if section == "postgres" else [section]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -73,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--grown-rows", type=int, help="completed rows in the grown ledger")
     parser.add_argument("--steady-rate", type=float, default=500.0, help="events/s in `latency`")
     parser.add_argument("--preloaded-rows", type=int, help="pending rows in `worker`")
+    parser.add_argument("--postgres", type=int, choices=MAJORS, default=16, help="its version")
     parser.add_argument("--generator", choices=("auto", "wrk", "python"), default="auto")
     parser.add_argument("--dir", type=Path, default=ROOT / ".bench", help="on a real disk")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")

@@ -64,13 +64,16 @@ def write_json(
 
 
 def _header(columns: Sequence[str]) -> str:
-    return f"  {'':<14}" + "".join(f"{TITLES[name]:>{WIDTHS[name]}}" for name in columns)
+    return f"  {'':<16}" + "".join(f"{TITLES[name]:>{WIDTHS[name]}}" for name in columns)
 
 
 def _row(summary: Summary, columns: Sequence[str]) -> str:
+    if summary.failure and not summary.rate:
+        return f"  {summary.name:<16}{summary.failure}"
     cells = [f"{_cell(name, getattr(summary, name)):>{WIDTHS[name]}}" for name in columns]
     spread = f"   ({summary.slowest:,.0f} to {summary.fastest:,.0f})"
-    return f"  {summary.name:<14}{''.join(cells)}{spread}"
+    failure = f"   {summary.failure}" if summary.failure else ""
+    return f"  {summary.name:<16}{''.join(cells)}{spread}{failure}"
 
 
 def _cell(name: str, value: float | tuple[float, ...] | None) -> str:

@@ -41,7 +41,8 @@ def _one_round(contender: Contender, workspace: Path) -> Sample:
 
 
 def _line(number: int, rounds: int, name: str, sample: Sample) -> str:
+    label = f"  round {number}/{rounds}  {name:<16}"
+    if sample.failure:
+        return f"{label} {sample.failure}"
     trouble = sample.complaint()
-    return f"  round {number}/{rounds}  {name:<14} {sample.rate:>9,.0f}/s" + (
-        f"  {trouble}" if trouble else ""
-    )
+    return f"{label} {sample.rate:>9,.0f}/s" + (f"  {trouble}" if trouble else "")

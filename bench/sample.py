@@ -14,6 +14,7 @@ class Sample:
 
     Of one that keeps rows: `kept` so many, `at_most` so many were sent, and `missing` counts gaps
     in the numbered keys; a refused request leaves a gap too. `fault` is what else was wrong.
+    `failure` is why a contender that is not ours could not be measured: shown, and no fault.
     """
 
     rate: float
@@ -29,9 +30,12 @@ class Sample:
     backlog: Backlog | None = None
     backlog_growth: float | None = None
     fault: str | None = None
+    failure: str | None = None
 
     def complaint(self) -> str | None:
         """What disqualifies this round, if anything."""
+        if self.failure:
+            return None
         if self.kept is not None and self.kept < self.acked:
             return f"LOST EVENTS: acknowledged {self.acked}, on disk {self.kept}"
         if self.missing > self.errors:
@@ -59,10 +63,14 @@ class Summary:
     completed_rate: float | None = None
     backlog: Backlog | None = None
     backlog_growth: float | None = None
+    failure: str | None = None
 
 
 def summarise(name: str, samples: Sequence[Sample]) -> Summary:
-    rates = [sample.rate for sample in samples]
+    """Of one that failed in some rounds: over the others."""
+    failures = [sample.failure for sample in samples if sample.failure]
+    samples = [sample for sample in samples if not sample.failure]
+    rates = [sample.rate for sample in samples] or [0.0]
     return Summary(
         name=name,
         rate=median(rates),
@@ -76,6 +84,7 @@ def summarise(name: str, samples: Sequence[Sample]) -> Summary:
         completed_rate=_median([sample.completed_rate for sample in samples]),
         backlog=_median_backlog([sample.backlog for sample in samples]),
         backlog_growth=_median([sample.backlog_growth for sample in samples]),
+        failure=failures[0] if failures else None,
     )
 
 

@@ -5,15 +5,20 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from ackbox.app import App
+from ackbox.app import App, is_shared
 from ackbox.config import Settings, load_from_process
 from ackbox.errors import SettingError
 from ackbox.handlers import Handler, Registry, describe
-from ackbox.http.asgi import Mounted
+from ackbox.http.asgi import Mounted, build_asgi, build_probes
 from ackbox.http.server import run, serve
 from ackbox.runtime import Runtime
 
 H = TypeVar("H", bound=Handler)
+
+_NOT_SHARED = (
+    "Only one process can hold a SQLite ledger: use `ackbox serve`, which takes events and "
+    "processes them, or set DATABASE_URL to a PostgreSQL database, which many can share."
+)
 
 
 class Inbox:
@@ -73,6 +78,14 @@ class Inbox:
         """Serve until a signal; returns the exit code of the process."""
         return run(self._serve())
 
+    def work(self) -> int:
+        """Process events until a signal, and take none; returns the exit code of the process."""
+        if not is_shared(self.settings):
+            raise SettingError(_NOT_SHARED)
+        if not self.settings.worker_count:
+            raise SettingError("WORKER_COUNT=0 leaves nothing to do: at least 1 is expected.")
+        return run(self._work())
+
     @asynccontextmanager
     async def running(self, app: App) -> AsyncIterator[Runtime]:
         """What `lifespan` and the test harness do; whatever happens, the ledger is let go of."""
@@ -85,7 +98,11 @@ class Inbox:
 
     async def _serve(self) -> int:
         runtime = self._made(App(self.settings))
-        return await serve(runtime, self.settings.host, self.settings.port)
+        return await serve(build_asgi(runtime), runtime)
+
+    async def _work(self) -> int:
+        runtime = self._made(App(self.settings))
+        return await serve(build_probes(runtime), runtime)
 
     def _made(self, app: App) -> Runtime:
         if self._mounted.is_running:

@@ -16,6 +16,7 @@ from ackbox.model import (
     Caps,
     Checkpoint,
     Claim,
+    Content,
     Envelope,
     EventFilter,
     EventId,
@@ -119,6 +120,19 @@ class EventQueue(Protocol):
         ...
 
 
+class Relay(EventQueue, Protocol):
+    """An `EventQueue` before that of the database, which carries new events to the workers.
+
+    It may lose what it carries, repeat it, or be away: the database's own queue finds them all.
+    """
+
+    def announce(self, events: Mapping[EventId, str]) -> None:
+        """These are durable and new; each with its source. Never waits, never fails."""
+        ...
+
+    async def close(self) -> None: ...
+
+
 class Reader(Protocol):
     """The reading side: http, cli, console. Never blocks the writer, never reads for long."""
 
@@ -132,6 +146,10 @@ class Reader(Protocol):
 
     async def payload(self, event_id: EventId) -> bytes | None:
         """The exact bytes."""
+        ...
+
+    async def content(self, event_id: EventId) -> Content | None:
+        """The exact bytes and what came with them, for an export."""
         ...
 
     async def events(

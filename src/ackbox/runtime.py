@@ -12,10 +12,10 @@ from msgspec import Struct
 
 from ackbox.app import App
 from ackbox.config import cautions
-from ackbox.errors import AckboxError, HandlersStuck, Stopped
+from ackbox.errors import AckboxError, HandlersStuck, Stopped, Unavailable
 from ackbox.handlers import Registry
 from ackbox.ingest import Ingest, Limits
-from ackbox.model import Release, RetentionPolicy, WorkerId
+from ackbox.model import Release, RetentionPolicy, Stats, WorkerId
 from ackbox.ports import EventQueue, Reader, Store, Upkeep
 from ackbox.retry import RetryPolicy
 from ackbox.telemetry import Claimed, Fact, Settled, Started, to_all
@@ -23,6 +23,8 @@ from ackbox.upkeep import Replays, Retention, Watch, put_back_held
 from ackbox.worker import Executor, Heartbeat, Rules, Worker
 
 _HANDLER_TIMEOUT = timedelta(minutes=5)
+_WAIT_SECONDS = 1.0
+_HELD_SECONDS = 60.0
 
 
 class Phase(StrEnum):
@@ -67,20 +69,18 @@ class Runtime:
             self.logger.warning("caution", reason=caution)
         self._store = store = await self._app.open_store(self._fail)
         self._reader = reader = self._app.open_reader()
-        await store.apply_schema(self._schemas)
-        await store.recover()
-        stats = await reader.stats()
+        stats, backlog = await self._look_around(store, reader)
         self._ingest = Ingest(
             store,
             self._limits(),
-            backlog=await reader.waiting(self.clock()),
+            backlog=backlog,
             observe=self.observe,
             uniform=random.uniform,
         )
         watch = self._make_watch(self._ingest, store, reader)
         watch.measure(stats)
         self._watch = asyncio.create_task(watch.run())
-        self._retention = asyncio.create_task(self._make_retention(store).run())
+        self._retention = asyncio.create_task(self._make_retention(store, self._ingest).run())
         if self.settings.worker_count:
             self._start_worker(store.queue)
             self._holding = asyncio.create_task(self._put_back(store, reader))
@@ -89,10 +89,24 @@ class Runtime:
             Started(
                 stats,
                 stats.lag(self.clock()).total_seconds(),
-                self._app.sqlite_version,
+                self._app.home.engine,
                 self.settings.durability,
             )
         )
+
+    async def _look_around(self, store: Store, reader: Reader) -> tuple[Stats, int]:
+        """Users' tables made, what a dead process left made claimable, what waits counted. A
+        database that goes away meanwhile is waited for; a disk in trouble would be no better
+        after a while."""
+        while True:
+            try:
+                await store.apply_schema(self._schemas)
+                await store.recover()
+                return await reader.stats(), await reader.waiting(self.clock())
+            except Unavailable:
+                if not self._app.home.shared:
+                    raise
+                await asyncio.sleep(_WAIT_SECONDS)
 
     def hurry(self) -> None:
         """Whoever stops us will not wait for running handlers any longer."""
@@ -257,9 +271,18 @@ class Runtime:
             holding = self.settings.unhandled == "hold"
             return not holding or self.registry.find(source, event_type) is not None
 
-        await put_back_held(store, reader, handles, observe=self.observe)
+        every = _HELD_SECONDS if self._app.home.shared else None
+        await put_back_held(store, reader, handles, observe=self.observe, every=every)
 
-    def _make_retention(self, store: Store) -> Retention:
+    def _make_retention(self, store: Store, ingest: Ingest) -> Retention:
+        seen = ingest.recorded
+
+        def is_busy() -> bool:
+            """Something was recorded since this was asked last."""
+            nonlocal seen
+            before, seen = seen, ingest.recorded
+            return seen != before
+
         return Retention(
             store,
             RetentionPolicy(
@@ -268,6 +291,7 @@ class Runtime:
             ),
             interval=timedelta(hours=self.settings.cleanup_interval_hours),
             observe=self.observe,
+            is_busy=is_busy,
         )
 
     def _limits(self) -> Limits:
@@ -276,6 +300,7 @@ class Runtime:
             buffer_bytes=self.settings.ingest_buffer_bytes,
             queue_events=self.settings.queue_maxsize,
             timeout=self.settings.ingest_timeout.total_seconds(),
+            in_flight=self._app.home.batches,
         )
 
 

@@ -16,7 +16,7 @@ class Started(Struct, frozen=True):
 
     stats: Stats
     lag_seconds: float
-    sqlite_version: str
+    engine: str
     durability: str
 
 
@@ -90,10 +90,28 @@ class WorkerTrouble(Struct, frozen=True):
     error: str
 
 
+class QueueTrouble(Struct, frozen=True):
+    """What carries new events to the workers is away; the database finds them, only later."""
+
+    reason: str
+
+
+class QueueRecovered(Struct, frozen=True):
+    """It carries them again."""
+
+
 class LoopBlocked(Struct, frozen=True):
     """The event loop did not answer: `where` names what it was doing."""
 
     where: str
+
+
+class ClockSkewed(Struct, frozen=True):
+    """The database's clock is so many seconds ahead of ours; 0: they agree again. It alone judges
+    leases and due times; what a wrong clock still harms is what compares times of others with it
+    (F25)."""
+
+    seconds: float
 
 
 class Pruned(Struct, frozen=True):
@@ -154,7 +172,10 @@ Fact = (
     | Claimed
     | Settled
     | WorkerTrouble
+    | QueueTrouble
+    | QueueRecovered
     | LoopBlocked
+    | ClockSkewed
     | Pruned
     | PruneFailed
     | Replayed

@@ -25,7 +25,7 @@ async def test_three_hundred_kills_under_load_lose_nothing(tmp_path: Path) -> No
     with serving(tmp_path, APP, SETTINGS) as server:
         history = await kill_again_and_again(server, CYCLES)
         assert len(history.acked) > 20 * CYCLES
-        history.check(server.ledger)
+        history.check(server.query)
         assert server.stop() == 0
 
 
@@ -68,7 +68,7 @@ def survived(server: Doomed, call: str, when: int) -> bool:
         server.kill()
     server.restart()
     server.wait_until_idle()
-    history.check(server.ledger)
+    history.check(server.query)
     server.kill()
     return alive
 

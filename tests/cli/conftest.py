@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -7,6 +7,7 @@ import pytest
 from ackbox.model import Envelope
 from support.backends import open_sqlite
 from support.cli import Cli, Ledger
+from support.postgres import Install, PostgresServer, find_installs
 from support.server import Server, running
 
 
@@ -38,3 +39,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """For all tests of a worker that leave it as it is."""
     with running(tmp_path_factory.mktemp("server")) as started:
         yield started
+
+
+@pytest.fixture
+def target(postgres_of: Callable[[Install], PostgresServer]) -> Iterator[str]:
+    """The URL of an empty PostgreSQL database."""
+    server = postgres_of(find_installs()[-1])
+    url = server.create_database()
+    yield url
+    server.drop_database(url)

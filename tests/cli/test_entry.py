@@ -54,7 +54,7 @@ def test_every_command_and_option_says_what_it_is_for() -> None:
         for parameter in command.params
         if not parameter.help
     ]
-    assert len(list(commands())) == 13
+    assert len(list(commands())) == 16
     assert silent == []
 
 
@@ -73,11 +73,6 @@ def test_an_unknown_command_is_a_usage_error(cli: Cli) -> None:
 )
 def test_a_bad_setting_is_one_line_that_names_it(cli: Cli, command: str) -> None:
     assert "PORT=http" in cli(*command.split(), PORT="http").line
-
-
-def test_what_is_not_built_yet_is_refused_in_one_line(cli: Cli) -> None:
-    done = cli("events", "list", DATABASE_URL="postgresql://db/events")
-    assert "DATABASE_URL" in done.line
 
 
 def test_ctrl_c_ends_a_command_quietly_with_130(tmp_path: Path) -> None:

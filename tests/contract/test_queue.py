@@ -161,17 +161,6 @@ async def test_an_ended_lease_is_taken_over(
     assert first.id == second.id
 
 
-async def test_a_restart_ends_all_leases_at_once(backend: Backend, me: Hands) -> None:  # W4, F5
-    await record(backend, *"abc")
-    await me.claim()
-    await backend.store.recover()
-    assert {r["status"] for r in await backend.rows()} == {"processing"}
-    again = await me.claim()
-    assert [(c.idempotency_key, c.run, c.unsettled) for c in again] == [
-        *(("a", 2, 1), ("b", 2, 1), ("c", 2, 1)),
-    ]
-
-
 async def test_a_restart_does_not_bring_a_retry_forward(
     backend: Backend, me: Hands, clock: HandMoved
 ) -> None:  # W4, F4

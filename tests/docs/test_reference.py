@@ -22,7 +22,7 @@ from docs.pages import PAGES, REFERENCE, ROOT, codes, first_codes, rows, section
 
 METRIC = re.compile(r"\backbox_[a-z_]+[a-z]\b")
 SETTING = re.compile(r"`\$?([A-Z]+_[A-Z_]+)[`=]")
-NO_SETTINGS = {"ID_OR_KEY"}
+NO_SETTINGS = {"ID_OR_KEY", "SQLITE_FILE"}
 LEVELS = frozenset({"debug", "info", "warning", "error", "critical"})
 
 
@@ -98,7 +98,7 @@ def all_metrics() -> list[Metric]:
 def telling_facts() -> Iterator[Fact]:
     stats = Stats(dict.fromkeys(Status, 0), None)
     sent = envelope(1)
-    yield Started(stats, lag_seconds=0.0, sqlite_version="", durability="")
+    yield Started(stats, lag_seconds=0.0, engine="", durability="")
     yield Measured(stats, buffered_events=0, buffered_bytes=0)
     yield Recorded([sent], [Receipt(ReceiptKind.NEW, sent.id, Status.PENDING, NOW)], [0.1])
     yield Refused("queue")

@@ -16,7 +16,7 @@ async def test_twenty_five_kills_under_load_lose_nothing(tmp_path: Path) -> None
     with serving(tmp_path, APP, SETTINGS) as server:
         history = await kill_again_and_again(server, 25)
         assert len(history.acked) > 500
-        history.check(server.ledger)
+        history.check(server.query)
         assert server.stop() == 0
 
 

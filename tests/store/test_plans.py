@@ -26,6 +26,8 @@ BLOCKS = load_blocks("ackbox.stores.sqlite")
 
 UNBOUNDED = {
     "recount": "counts every row: `ackbox doctor --deep` only",
+    "leaving_counts": "counts every row: `ackbox promote` only",
+    "leaving_state": "looks at every row: `ackbox promote` only",
     "end_leases": "touches what was running when a process died: no more than its workers held",
     "dated_ahead": "once a start: leases and retries that are not over, a thousand pending",
 }

@@ -1,12 +1,12 @@
 """`ackbox serve app:inbox`: the real server process, with handlers written for the test."""
 
-import socket
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from support.guarded import free_ports
 from support.polling import eventually
 from support.server import Server, read_ledger
 
@@ -52,7 +52,4 @@ def serving(
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    return free_ports(1)[0]

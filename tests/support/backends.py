@@ -15,6 +15,8 @@ from ackbox.stores.sqlite.store import SqliteStore, open_store
 from ackbox.telemetry import Observer, to_nobody
 from support.clock import HandMoved
 from support.events import noon
+from support.postgres import Install, PostgresServer, find_installs
+from support.postgres_backend import PostgresBackend
 
 Row = dict[str, Any]
 
@@ -22,7 +24,8 @@ Row = dict[str, Any]
 class Backend(Protocol):
     """A ledger of its own for one test, and what no port offers yet but a test must see or do."""
 
-    clock: HandMoved
+    @property
+    def clock(self) -> HandMoved: ...
 
     @property
     def store(self) -> Store: ...
@@ -44,6 +47,10 @@ class Backend(Protocol):
 
     async def rows(self) -> list[Row]:
         """Every event with every column, by arrival."""
+        ...
+
+    async def ask(self, sql: str) -> list[tuple[Any, ...]]:
+        """Of any table; ids and times come as text."""
         ...
 
 
@@ -86,8 +93,26 @@ class SqliteBackend:
     async def rows(self) -> list[Row]:
         return await self.store._writer.submit(all_rows)
 
+    async def ask(self, sql: str) -> list[tuple[Any, ...]]:
+        return await self.store._writer.submit(lambda c: c.execute(sql).fetchall())
 
-BACKENDS: dict[str, Callable[[Path], Backend]] = {"sqlite": SqliteBackend}
+
+Server = Callable[[Install], PostgresServer]
+MakeBackend = Callable[[Path, Server], Backend]
+
+
+def _sqlite(folder: Path, _: Server) -> Backend:
+    return SqliteBackend(folder)
+
+
+def _postgres(install: Install) -> MakeBackend:
+    return lambda folder, servers: PostgresBackend(folder, servers(install))
+
+
+BACKENDS: dict[str, MakeBackend] = {
+    "sqlite": _sqlite,
+    **{str(install): _postgres(install) for install in find_installs()},
+}
 
 
 def unexpected(error: AckboxError) -> None:

@@ -9,6 +9,14 @@ class HandMoved:
     def __init__(self, start: datetime = NOON) -> None:
         self.now = start
 
+    @property
+    def now(self) -> datetime:
+        return self._now
+
+    @now.setter
+    def now(self, moment: datetime) -> None:
+        self._now = moment
+
     def __call__(self) -> datetime:
         return self.now
 

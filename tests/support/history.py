@@ -3,12 +3,15 @@
 import asyncio
 import json
 import random
+import time
 from collections import Counter
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from support.server import read_ledger
 from support.wire import request
+
+Query = Callable[[str], list[tuple[Any, ...]]]
+"""Asks a ledger, of whichever kind."""
 
 APP = """
 import asyncio
@@ -36,6 +39,8 @@ class History:
     def __init__(self, *, seed: int = 1) -> None:
         self.attempted: set[str] = set()
         self.acked: dict[str, str] = {}
+        self.sent_at: dict[str, float] = {}
+        self.acked_at: dict[str, float] = {}
         self.refused: Counter[int] = Counter()
         self._chance = random.Random(seed)
         self._number = 0
@@ -44,6 +49,7 @@ class History:
         self._number += 1
         key = f"event-{self._number}"
         self.attempted.add(key)
+        self.sent_at[key] = time.monotonic()
         payload = {
             "seconds": self._chance.choice([0, 0, 0, 0.01, 0.1]),
             "failures": self._chance.choice([0, 0, 0, 0, 1, 2]),
@@ -55,35 +61,51 @@ class History:
 
     def note(self, key: str, event_id: str) -> None:
         assert self.acked.setdefault(key, event_id) == event_id, "one key, two events"
+        self.acked_at.setdefault(key, time.monotonic())
 
-    def check(self, ledger: Path) -> None:
+    def check(self, query: Query) -> None:
         """After all is settled: nothing lost, nothing stale, effects exactly once."""
-        rows = read_ledger(ledger, "SELECT id, idempotency_key, status, run FROM events")
+        rows = query("SELECT id, idempotency_key, status, run FROM events")
         settled = {event_id: (status, run) for event_id, _, status, run in rows}
         assert set(self.acked.values()) <= set(settled), "acknowledged and lost"
         assert {key for _, key, _, _ in rows} <= self.attempted
         assert len({key for _, key, _, _ in rows}) == len(rows)
         assert {status for status, _ in settled.values()} <= {"completed", "failed"}
-        effects = read_ledger(ledger, "SELECT event_id, run FROM effects")
+        effects = query("SELECT event_id, run FROM effects")
         assert sorted(effects) == sorted(
             (event_id, run) for event_id, (status, run) in settled.items() if status == "completed"
         ), "effects are not exactly those of the runs that completed their events"
-        assert read_ledger(ledger, "PRAGMA integrity_check") == [("ok",)]
-        _check_tallies(ledger, Counter(status for status, _ in settled.values()))
+        _check_tallies(query, Counter(status for status, _ in settled.values()))
+
+    def check_order(self, query: Query) -> None:
+        """In a lane, what was sent after another's acknowledgement comes after it."""
+        rows = query(
+            "SELECT lane, idempotency_key FROM events WHERE lane IS NOT NULL "
+            "ORDER BY ledger_id DESC"
+        )
+        first_acked: dict[str, float] = {}
+        for lane, key in rows:
+            younger = first_acked.get(lane, float("inf"))
+            assert self.sent_at[key] <= younger, f"{key} overtook one acknowledged before"
+            first_acked[lane] = min(younger, self.acked_at.get(key, float("inf")))
 
 
-def _check_tallies(ledger: Path, counted: Counter[str]) -> None:
-    kept = dict(read_ledger(ledger, "SELECT status, events FROM tallies"))
+def _check_tallies(query: Query, counted: Counter[str]) -> None:
+    kept: dict[str, int] = dict(query("SELECT status, sum(events) FROM tallies GROUP BY status"))
     assert {status: count for status, count in kept.items() if count} == counted
 
 
 class Senders:
-    """So many at once; each sends the same event until it is acknowledged, then the next."""
+    """So many at once; each sends the same event until it is acknowledged, then the next. With
+    several ports, each try goes to any of them, and some events are sent once more afterwards."""
 
-    def __init__(self, port: int, history: History, *, count: int, pause: float) -> None:
-        self._port = port
+    def __init__(
+        self, ports: Sequence[int], history: History, *, count: int, pause: float, patience: float
+    ) -> None:
+        self._ports = ports
         self._history = history
         self._pause = pause
+        self._patience = patience
         self._stopped = False
         self._tasks = [asyncio.create_task(self._send_forever()) for _ in range(count)]
 
@@ -96,6 +118,8 @@ class Senders:
         while not self._stopped:
             key, body = self._history.next_event()
             self._history.note(key, await self._post_until_acked(body))
+            if len(self._ports) > 1 and random.random() < 0.2:
+                self._history.note(key, await self._post_until_acked(body))
             await asyncio.sleep(random.uniform(0, 2 * self._pause))
 
     async def _post_until_acked(self, body: bytes) -> str:
@@ -107,20 +131,22 @@ class Senders:
     async def _post(self, body: bytes) -> str | None:
         """None unless it was acknowledged."""
         try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+            async with asyncio.timeout(self._patience):
+                answer = await exchange(random.choice(self._ports), body)
         except OSError:
             return None
-        try:
-            headers = {"Connection": "close"}
-            writer.write(request("POST", "/webhooks", body, headers))
-            answer = await reader.read()
-        except OSError:
-            return None
-        finally:
-            writer.close()
         head, _, content = answer.partition(b"\r\n\r\n")
         status = int(head[9:12] or b"0")
         if status not in (200, 202) or not content.endswith(b"}"):
             self._history.refused[status] += 1
             return None
         return str(json.loads(content)["id"])
+
+
+async def exchange(port: int, body: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(request("POST", "/webhooks", body, {"Connection": "close"}))
+        return await reader.read()
+    finally:
+        writer.close()

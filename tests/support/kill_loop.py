@@ -12,11 +12,12 @@ SETTINGS = {"MAX_ATTEMPTS": "30", "RETRY_BASE_DELAY": "20ms", "RETRY_MAX_DELAY":
 async def kill_again_and_again(server: AppServer, cycles: int) -> History:
     """Ends when everything that was sent is acknowledged and settled."""
     history = History()
-    senders = Senders(server.port, history, count=50, pause=0.2)
+    senders = Senders([server.port], history, count=50, pause=0.2, patience=30)
     for _ in range(cycles):
         await asyncio.sleep(random.uniform(0.05, 0.4))
         await asyncio.to_thread(server.kill)
         await asyncio.to_thread(server.restart)
     await asyncio.wait_for(senders.stop(), 30)
     await asyncio.to_thread(server.wait_until_idle, within=60 + cycles)  # lanes run one by one
+    assert server.query("PRAGMA integrity_check") == [("ok",)]
     return history

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ackbox.model import Envelope, Release
+from ackbox.ports import Store
 from ackbox.stores.sqlite.store import SqliteStore
 from support.backends import open_sqlite
 from support.clock import HandMoved
@@ -35,7 +36,7 @@ class States:
     def _envelope(self, key: str, **more: Any) -> Envelope:
         return envelope(key, at=LONG_AGO, **{"source": self._source, **more})
 
-    async def seed(self, store: SqliteStore) -> None:
+    async def seed(self, store: Store) -> None:
         await store.record(self.all)
         await work(store, [self.completed], DONE)
         await work(store, [self.failed], DEAD)

@@ -1,5 +1,5 @@
-"""A server process as `ackbox serve` makes it, with something changed first. Run as a script; its
-argument is JSON:
+"""A server process as `ackbox` makes it, with something changed first. Run as a script; its first
+argument is JSON, the others are those of `ackbox`:
 
 - `set`: module constants, as in {"ackbox.http.protocol:REQUEST_SECONDS": 0.5}
 - `open_files`: the limit of open files
@@ -76,11 +76,13 @@ def main() -> None:
     if "open_files" in changes:
         resource.setrlimit(resource.RLIMIT_NOFILE, (changes["open_files"],) * 2)
     if "starts_with" in changes:
-        set_constants({"ackbox.app:open_store": partial(open_store_late, changes["starts_with"])})
+        set_constants(
+            {"ackbox.app.sqlite:open_store": partial(open_store_late, changes["starts_with"])}
+        )
     if "faults" in changes:
         vfs = ToldByFile(Path(changes["faults"]))
-        set_constants({"ackbox.app:open_store": partial(open_store, vfs=vfs.name)})
-    sys.argv[1:] = ["serve"]
+        set_constants({"ackbox.app.sqlite:open_store": partial(open_store, vfs=vfs.name)})
+    sys.argv[1:] = sys.argv[2:]
     ackbox_main()
 
 

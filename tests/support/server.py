@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,13 +31,15 @@ class Server:
         settings: Mapping[str, str] | None = None,
         changes: Mapping[str, Any] | None = None,
         log_file: Path | None = None,
+        command: Sequence[str] = ("serve",),
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.ledger = folder / "events.db"
         self.log_file = log_file or folder / "server.log"
         self.environment = _environment(self.ledger, settings or {})
-        self._arguments = _arguments(changes)
+        self._arguments = _arguments(changes, command)
+        self._said_before = 0
         self.process = self._start()
 
     @property
@@ -109,6 +111,7 @@ class Server:
         return stored
 
     def _start(self) -> "subprocess.Popen[bytes]":
+        self._said_before = len(self.log)
         with self.log_file.open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, *self._arguments],
@@ -120,11 +123,18 @@ class Server:
 
     def _announced_port(self) -> int:
         assert self.process.poll() is None, self.log
+        if "DATABASE_URL" in self.environment:
+            return self._logged_port()
         try:
             holder = json.loads((self.folder / "events.db.lock").read_text())
         except (OSError, json.JSONDecodeError):
             return 0
         return _port(holder, self.pid)
+
+    def _logged_port(self) -> int:
+        lines = self.log[self._said_before :].splitlines()
+        urls = [json.loads(line)["url"] for line in lines if _announces(line)]
+        return int(urls[0].rpartition(":")[2]) if urls else 0
 
 
 @contextmanager
@@ -133,9 +143,10 @@ def running(
     settings: Mapping[str, str] | None = None,
     changes: Mapping[str, Any] | None = None,
     log_file: Path | None = None,
+    command: Sequence[str] = ("serve",),
 ) -> Iterator[Server]:
     """A ready server; whatever happens, it is gone at the end, and it logged no traceback."""
-    server = Server(folder, settings, changes, log_file)
+    server = Server(folder, settings, changes, log_file, command)
     try:
         yield server.wait_until_ready()
         assert "Traceback" not in server.log, server.log
@@ -159,12 +170,16 @@ def _environment(ledger: Path, settings: Mapping[str, str]) -> dict[str, str]:
     return {**passed, "PYTHONPATH": str(TESTS), "DB_PATH": str(ledger), **_QUIET, **settings}
 
 
-def _arguments(changes: Mapping[str, Any] | None) -> list[str]:
+def _arguments(changes: Mapping[str, Any] | None, command: Sequence[str]) -> list[str]:
     if changes is None:
-        return ["-m", "ackbox", "serve"]
-    return ["-m", "support.serve", json.dumps(changes)]
+        return ["-m", "ackbox", *command]
+    return ["-m", "support.serve", json.dumps(changes), *command]
 
 
 def _port(holder: dict[str, Any], pid: int) -> int:
     url = holder.get("url")
     return int(url.rpartition(":")[2]) if url and holder["pid"] == pid else 0
+
+
+def _announces(line: str) -> bool:
+    return '"listening"' in line and line.endswith("}")

@@ -14,6 +14,7 @@ from ackbox.model import EventId, Receipt, ReceiptKind, Stats, Status
 from ackbox.telemetry import (
     Answered,
     Checkpointed,
+    ClockSkewed,
     ClockStepped,
     Committed,
     Measured,
@@ -134,6 +135,16 @@ def test_a_large_log_of_the_database_is_a_warning_and_a_small_one_is_not() -> No
     log.observe(Checkpointed(0.1, 20_000, 0))
 
     assert log.said() == [("warning", "write-ahead log is large")]
+
+
+def test_a_clock_that_disagrees_with_the_database_is_a_warning() -> None:  # F25
+    log = Log()
+
+    log.observe(ClockSkewed(-3600.04))
+    log.observe(ClockSkewed(0.0))
+
+    assert log.said() == [("warning", "clocks disagree"), ("warning", "clocks agree again")]
+    assert log.lines()[0]["seconds"] == -3600.0
 
 
 def test_what_happens_all_the_time_is_not_said() -> None:

@@ -10,6 +10,7 @@ from ackbox.model import EventId, Receipt, ReceiptKind, Stats, Status
 from ackbox.telemetry import (
     Answered,
     Checkpointed,
+    ClockSkewed,
     Committed,
     Fact,
     Measured,
@@ -128,3 +129,8 @@ def test_nothing_pending_is_no_age() -> None:
     found = samples(Measured(Stats(COUNTS, None), 0, 0))
 
     assert found["ackbox_oldest_pending_seconds"] == 0
+
+
+def test_the_skew_of_the_clocks_is_shown_until_they_agree() -> None:  # F25
+    assert samples(ClockSkewed(-90.5))["ackbox_clock_skew_seconds"] == -90.5
+    assert samples(ClockSkewed(-90.5), ClockSkewed(0.0))["ackbox_clock_skew_seconds"] == 0

@@ -133,6 +133,27 @@ async def test_the_writer_is_left_to_others_for_four_fifths_of_the_time() -> Non
     assert pauses == [4.0] * 5
 
 
+# F36
+async def test_beside_senders_retention_takes_a_hundredth_unless_it_is_late() -> None:
+    pauses: list[float] = []
+    ticks = iter(range(1000))
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    retention = Retention(
+        cast("Upkeep", Steps(rows=1)),
+        POLICY,
+        interval=timedelta(seconds=14),
+        observe=Facts(),
+        is_busy=lambda: True,
+        sleep=sleep,
+        monotonic=lambda: float(next(ticks)),
+    )
+    await retention.look()
+    assert pauses == [99.0, 99.0, 4.0, 4.0, 4.0]
+
+
 @pytest.mark.parametrize(
     ("error", "told"),
     [(RuntimeError("a bug"), 4), (Unavailable("the disk"), 0)],  # the store tells of its troubles

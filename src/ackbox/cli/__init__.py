@@ -9,7 +9,16 @@ from typing import Annotated
 import typer
 
 from ackbox import __version__
-from ackbox.cli import checkup, copying, events, migration, running, sending, settings
+from ackbox.cli import (
+    checkup,
+    copying,
+    events,
+    migration,
+    promoting,
+    running,
+    sending,
+    settings,
+)
 from ackbox.cli.output import warn
 from ackbox.errors import AckboxError
 
@@ -21,11 +30,13 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("serve")(running.serve)
+app.command("work")(running.work)
 app.command("send")(sending.send)
 app.add_typer(events.app, name="events")
 app.command("config")(settings.config)
 app.command("migrate")(migration.migrate)
 app.command("backup")(copying.backup)
+app.command("promote")(promoting.promote)
 app.command("doctor")(checkup.doctor)
 
 

@@ -31,9 +31,9 @@ def doctor(
 ) -> None:
     """Check settings, machine and ledger; say what to do. Exits 1 on a failure.
 
-    It changes nothing, and a server may run. One thing it cannot see: a program that opens the
-    ledger with another SQLite library inside the process of the server, as Python's sqlite3 in a
-    handler would, takes away the server's locks. Read it from other processes only.
+    It changes nothing, and a server may run. One thing it cannot see on SQLite: a program that
+    opens the ledger with another SQLite library inside the process of the server, as Python's
+    sqlite3 in a handler would, takes away the server's locks. Read it from other processes only.
     """
     with _elapsed() as tick:
         findings = list(_examine(deep, tick))
@@ -46,7 +46,7 @@ def doctor(
 
 
 def _examine(deep: bool, tick: Callable[[float], None]) -> "Iterator[Finding]":
-    from ackbox.app import examine_ledger, examine_ledger_deep
+    from ackbox.app import examine_ledger, examine_ledger_deep, is_shared
     from ackbox.config import cautions, load_from_process
     from ackbox.model import Finding, Verdict
 
@@ -62,8 +62,9 @@ def _examine(deep: bool, tick: Callable[[float], None]) -> "Iterator[Finding]":
     for caution in cautions(settings):
         yield Finding("settings", Verdict.WARN, *caution.split(": ", 1))
     yield from ledger
-    yield _server(settings)
-    if deep and not _failed(ledger) and settings.db_path.exists():
+    if not is_shared(settings):
+        yield _server(settings)
+    if deep and not _failed(ledger):
         yield from examine_ledger_deep(settings, tick)
 
 
@@ -127,9 +128,9 @@ def _as_builtins(findings: "list[Finding]") -> dict[str, Any]:
 
 def _print_finding(finding: "Finding") -> None:
     verdict = typer.style(f"{finding.verdict:<4}", fg=_COLOURS[finding.verdict])
-    typer.echo(f"{verdict}  {finding.about:<10}  {printable(finding.detail)}")
+    typer.echo(f"{verdict}  {finding.about:<12}  {printable(finding.detail)}")
     if finding.remedy:
-        typer.echo(f"{'':<18}-> {printable(finding.remedy)}")
+        typer.echo(f"{'':<20}-> {printable(finding.remedy)}")
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ackbox.cli import explaining, exporting, replaying
+from ackbox.cli import explaining, exporting, importing, replaying
 from ackbox.cli.event_filters import (
     Error,
     Lane,
@@ -111,6 +111,7 @@ def show_event(
 app.command("explain")(explaining.explain)
 app.command("replay")(replaying.replay)
 app.command("export")(exporting.export)
+app.command("import")(importing.import_events)
 
 
 async def _collect(

@@ -24,7 +24,7 @@ from ackbox.cli.output import warn
 from ackbox.errors import CommandFailed
 
 if TYPE_CHECKING:
-    from ackbox.model import EventFilter, EventRecord
+    from ackbox.model import Content, EventFilter, EventRecord
     from ackbox.ports import Reader
 
 _PAGE = 500
@@ -73,20 +73,22 @@ async def _write(reader: "Reader", where: "EventFilter", target: BinaryIO, repor
     count = 0
     async for events in pages(reader, where, _PAGE):
         for event in events:
-            payload = await reader.payload(event.id)
-            if payload is not None:  # pruned since its page was read
-                target.write(_line(event, payload))
+            content = await reader.content(event.id)
+            if content is not None:  # pruned since its page was read
+                target.write(_line(event, content))
                 count += 1
         report(count)
     return count
 
 
-def _line(event: "EventRecord", payload: bytes) -> bytes:
+def _line(event: "EventRecord", content: "Content") -> bytes:
     import msgspec
 
     from ackbox.cli.reading import as_builtins
 
-    return msgspec.json.encode({**as_builtins(event), **_as_text(payload)}) + b"\n"
+    headers = msgspec.Raw((content.headers or "null").encode())
+    line = {**as_builtins(event), "headers": headers, **_as_text(content.payload)}
+    return msgspec.json.encode(line) + b"\n"
 
 
 def _as_text(payload: bytes) -> dict[str, Any]:

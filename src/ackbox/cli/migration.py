@@ -16,9 +16,10 @@ def migrate(
         bool, typer.Option("--sql", help="Print the whole schema as SQL; needs no database.")
     ] = False,
 ) -> None:
-    """Make the ledger, or bring its schema up to date. Its server must be stopped.
+    """Make the ledger, or bring its schema up to date. On SQLite its server must be stopped.
 
-    `ackbox serve` does the same when it starts.
+    `ackbox serve` and `ackbox work` do the same when they start; on PostgreSQL only one does, and
+    the others wait.
     """
     if check and sql:
         raise typer.BadParameter("--check and --sql exclude each other.")
@@ -32,26 +33,28 @@ def migrate(
 
 def _print_sql() -> None:
     from ackbox.app import schema_sql
+    from ackbox.config import load_from_process
 
-    typer.echo(schema_sql())
+    typer.echo(schema_sql(load_from_process()))
 
 
 def _check() -> None:
-    from ackbox.app import pending_migrations
+    from ackbox.app import is_shared, ledger_name, pending_migrations
     from ackbox.config import load_from_process
     from ackbox.errors import SchemaMismatch
 
     settings = load_from_process()
     if missing := pending_migrations(settings):
+        run = "Run" if is_shared(settings) else "Stop its server and run"
         raise SchemaMismatch(
-            f"{settings.db_path} lacks {', '.join(missing)}. Stop its server and run "
-            "`ackbox migrate`, or start this release: it migrates at start."
+            f"{ledger_name(settings)} lacks {', '.join(missing)}. {run} `ackbox migrate`, or start "
+            "this release: it migrates at start."
         )
-    typer.echo(f"{settings.db_path} is up to date")
+    typer.echo(f"{ledger_name(settings)} is up to date")
 
 
 def _apply() -> None:
-    from ackbox.app import migrate_ledger
+    from ackbox.app import ledger_name, migrate_ledger
     from ackbox.config import load_from_process
 
     settings = load_from_process()
@@ -59,4 +62,4 @@ def _apply() -> None:
     for name in applied:
         typer.echo(f"applied {name}")
     if not applied:
-        typer.echo(f"{settings.db_path} is up to date")
+        typer.echo(f"{ledger_name(settings)} is up to date")

@@ -44,7 +44,7 @@ def replay_found(where: EventFilter, rate: float, report: Report) -> Done:
 def _here(settings: Settings, work: Callable[[Replays], Coroutine[Any, Any, T]]) -> T:
     async def run() -> T:
         store = await open_ledger_to_write(settings)
-        reader = open_ledger_to_read(settings)
+        reader = await open_ledger_to_read(settings)
         try:
             return await work(Replays(store, reader, clock=utc_now, observe=to_nobody))
         finally:

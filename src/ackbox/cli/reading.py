@@ -34,9 +34,10 @@ _SHORTEST_PREFIX = 8
 
 def reading(work: Callable[[Reader], Coroutine[Any, Any, T]]) -> T:
     """Read the ledger that the settings name, whether or not its server runs."""
-    reader = open_ledger_to_read(load_from_process())
+    settings = load_from_process()
 
     async def run() -> T:
+        reader = await open_ledger_to_read(settings)
         try:
             return await work(reader)
         finally:

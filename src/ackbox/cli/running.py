@@ -1,4 +1,4 @@
-"""`ackbox serve`."""
+"""`ackbox serve`, `ackbox work`."""
 
 import importlib
 import sys
@@ -32,6 +32,19 @@ def serve(
     if no_workers:
         inbox.settings = inbox.settings.model_copy(update={"worker_count": 0})
     raise typer.Exit(inbox.serve())
+
+
+def work(
+    target: Annotated[
+        str, typer.Argument(metavar="MODULE:INBOX", help="Your inbox, as in app:inbox.")
+    ],
+) -> None:
+    """Process events and take none, until SIGTERM or Ctrl-C. Needs PostgreSQL.
+
+    Answers /health, /ready and /metrics. Events are taken by `ackbox serve`, which also processes
+    them unless told --no-workers.
+    """
+    raise typer.Exit(_load(target).work())
 
 
 def _load(target: str | None) -> "Inbox":

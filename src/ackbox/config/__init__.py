@@ -12,6 +12,7 @@ an `errors.SettingError` of one line that names the variable, the value and what
     origins      each setting as `ackbox config` shows it, and where it came from
 """
 
+from ackbox.config.addresses import show_address
 from ackbox.config.loading import load, load_from_process
 from ackbox.config.origins import SettingOrigin, explain, explain_process
 from ackbox.config.settings import Settings, cautions, choose_log_format
@@ -28,6 +29,7 @@ __all__ = [
     "load_from_process",
     "parse_duration",
     "parse_size",
+    "show_address",
     "show_duration",
     "show_size",
 ]

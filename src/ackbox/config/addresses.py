@@ -10,13 +10,20 @@ _ADDRESS = re.compile(
     r"(?P<path>/[^\s?#]*)?"
     r"(?:\?(?P<query>[^\s#]*))?"
 )
+_PORT = re.compile(r":([0-9]+)(?=,|$)")
+_LAST_PORT = 65535
 # A list of what may be shown fails safe: passwords come under many names.
 _SHOWN_PARAMETERS = frozenset({"application_name", "db", "dbname", "host", "port", "sslmode"})
 
 
 def is_address(text: str, schemes: tuple[str, ...]) -> bool:
     found = _ADDRESS.fullmatch(text)
-    return found is not None and found["scheme"] in schemes and text.isprintable()
+    return (
+        found is not None
+        and found["scheme"] in schemes
+        and text.isprintable()
+        and all(int(port) <= _LAST_PORT for port in _PORT.findall(found["hosts"]))
+    )
 
 
 def show_address(text: str) -> str:

@@ -28,11 +28,14 @@ from ackbox.model import (
 from ackbox.telemetry import (
     Checkpointed,
     Claimed,
+    ClockSkewed,
     ClockStepped,
     Fact,
     LoopBlocked,
     Pruned,
     PruneFailed,
+    QueueRecovered,
+    QueueTrouble,
     Recorded,
     RecordFailed,
     Replayed,
@@ -102,7 +105,10 @@ class LogObserver:
             Claimed: self._say_claimed,
             Settled: self._say_settled,
             WorkerTrouble: self._say_worker_trouble,
+            QueueTrouble: self._say_queue_trouble,
+            QueueRecovered: self._say_queue_recovered,
             LoopBlocked: self._say_blocked,
+            ClockSkewed: self._say_skewed,
             Pruned: self._say_pruned,
             PruneFailed: self._say_prune_failed,
             Replayed: self._say_replayed,
@@ -162,8 +168,20 @@ class LogObserver:
     def _say_worker_trouble(self, fact: WorkerTrouble) -> None:
         self._logger.warning("worker cannot reach the store", doing=fact.doing, error=fact.error)
 
+    def _say_queue_trouble(self, fact: QueueTrouble) -> None:
+        self._logger.warning("queue in trouble", reason=fact.reason)
+
+    def _say_queue_recovered(self, fact: QueueRecovered) -> None:
+        self._logger.warning("queue recovered")
+
     def _say_blocked(self, fact: LoopBlocked) -> None:
         self._logger.error("event loop is blocked", where=fact.where)
+
+    def _say_skewed(self, fact: ClockSkewed) -> None:
+        if fact.seconds:
+            self._logger.warning("clocks disagree", seconds=round(fact.seconds, 1))
+        else:
+            self._logger.warning("clocks agree again")
 
     def _say_pruned(self, fact: Pruned) -> None:
         if fact.buried or fact.deleted or fact.forgotten or fact.pages:
@@ -208,7 +226,7 @@ class LogObserver:
             pending=fact.stats.pending,
             dead_letters=fact.stats.counts[Status.FAILED],
             oldest_pending_seconds=round(fact.lag_seconds, 1),
-            sqlite=fact.sqlite_version,
+            engine=fact.engine,
             durability=fact.durability,
         )
 

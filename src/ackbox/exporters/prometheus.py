@@ -19,6 +19,7 @@ from ackbox.telemetry import (
     Answered,
     Checkpointed,
     Claimed,
+    ClockSkewed,
     Committed,
     Fact,
     Measured,
@@ -77,6 +78,7 @@ class PrometheusMetrics:
         self._prune_failures = 0
         self._replayed = 0
         self._wal_pages = 0
+        self._clock_skew = 0.0
         self._measured: Measured | None = None
         self._started: Started | None = None
         self._registry = CollectorRegistry()
@@ -138,6 +140,8 @@ class PrometheusMetrics:
                 self._in_trouble = 1
             case StoreRecovered():
                 self._in_trouble = 0
+            case ClockSkewed(seconds):
+                self._clock_skew = seconds
             case _:
                 pass
 
@@ -224,6 +228,11 @@ class PrometheusMetrics:
             "ackbox_wal_pages",
             "Pages in the write-ahead log at its last checkpoint.",
             value=self._wal_pages,
+        )
+        yield GaugeMetricFamily(
+            "ackbox_clock_skew_seconds",
+            "How far the database's clock is ahead of ours; 0 within 30 s.",
+            value=self._clock_skew,
         )
 
     def _retention_metrics(self) -> Iterator[Metric]:

@@ -27,6 +27,11 @@ _ALLOWED = {
     "/api/events/replay": b"POST",
 }
 """Where FastAPI does not know of the fast path, or takes a name for an id."""
+_NOTHING_HERE = "There is nothing at this path."
+_ONLY_WORKS = (
+    "This instance processes events and takes none: it answers /health, /ready and /metrics. Send "
+    "events, and ask about them, where `ackbox serve` runs."
+)
 _SHORT = Query(
     min_length=1,
     max_length=NAME_LIMIT,
@@ -73,6 +78,14 @@ def build_api(runtime: Runtime) -> FastAPI:
     add_event_routes(api, runtime)
     _add_error_answers(api, runtime)
     add_ingest_routes(api, runtime.settings)
+    return api
+
+
+def build_probe_api(runtime: Runtime) -> FastAPI:
+    """What a process answers that takes no events."""
+    api = FastAPI(openapi_url=None, redirect_slashes=False)
+    _add_operations(api, runtime)
+    _add_error_answers(api, runtime, nothing_here=_ONLY_WORKS)
     return api
 
 
@@ -145,7 +158,9 @@ async def _backup_lines(runtime: Runtime, target: Path) -> AsyncIterator[bytes]:
         yield msgspec.json.encode({"done": True}) + b"\n"
 
 
-def _add_error_answers(api: FastAPI, runtime: Runtime) -> None:
+def _add_error_answers(
+    api: FastAPI, runtime: Runtime, *, nothing_here: str = _NOTHING_HERE
+) -> None:
     @api.exception_handler(HttpError)
     async def on_http_error(_: Request, error: HttpError) -> Response:
         return _problem(error.status, str(error), dict(error.headers))
@@ -160,7 +175,7 @@ def _add_error_answers(api: FastAPI, runtime: Runtime) -> None:
         path = local_path(request.scope)
         detail = str(error.detail)
         if error.status_code == 404:
-            detail = "There is nothing at this path."
+            detail = nothing_here
         elif error.status_code == 405:
             headers[b"allow"] = _ALLOWED.get(path, headers.get(b"allow", b""))
             detail = f"This path takes {headers[b'allow'].decode()} only."

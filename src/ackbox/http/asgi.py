@@ -4,8 +4,8 @@ import random
 
 from ackbox.errors import Stopped
 from ackbox.http.answers import problem, send_answer
-from ackbox.http.api import build_api
-from ackbox.http.fast_path import FastPath
+from ackbox.http.api import build_api, build_probe_api
+from ackbox.http.fast_path import INGEST_PATHS, FastPath
 from ackbox.http.guard import OPEN_PATHS, check_operator
 from ackbox.http.problems import HttpError, from_error
 from ackbox.http.requests import (
@@ -38,6 +38,12 @@ _ROUTES = frozenset(
 
 def build_asgi(runtime: Runtime, *, mounted: bool = False) -> Asgi:
     return FastPath(runtime, Guarded(runtime, build_api(runtime), mounted=mounted))
+
+
+def build_probes(runtime: Runtime) -> Asgi:
+    """For a process that takes no events. A sender that comes here anyway is told so, and not asked
+    for a token."""
+    return Guarded(runtime, build_probe_api(runtime), open_paths=OPEN_PATHS | INGEST_PATHS)
 
 
 class Mounted:
@@ -102,8 +108,16 @@ def _below_its_prefix(scope: Scope) -> Scope:
 class Guarded:
     """Lets in who may come in, and puts the request id on every answer."""
 
-    def __init__(self, runtime: Runtime, api: Asgi, *, mounted: bool) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        api: Asgi,
+        *,
+        mounted: bool = False,
+        open_paths: frozenset[str] = OPEN_PATHS,
+    ) -> None:
         self._mounted = mounted
+        self._open_paths = open_paths
         self._token = runtime.settings.api_token
         self._max_body = runtime.settings.max_body_bytes
         self._observe = runtime.observe
@@ -117,7 +131,7 @@ class Guarded:
         headers = dict(scope["headers"])
         made_id = request_id(headers.get(b"x-request-id"), random.getrandbits)
         try:
-            if path not in OPEN_PATHS:
+            if path not in self._open_paths:
                 check_operator(scope, self._token, mounted=self._mounted)
             check_url(scope)
             check_length(headers, self._max_body)

@@ -34,6 +34,8 @@ from ackbox.telemetry import Answered
 Route = Callable[[dict[bytes, bytes], str, Receive, Send], Awaitable[Answer | None]]
 """What to answer, or None when it has answered by itself, with 200."""
 
+INGEST_PATHS = frozenset({"/webhooks", "/webhooks/batch"})
+
 _PLAIN: Headers = (JSON,)
 _CONFLICT: Headers = (JSON, (b"ackbox-conflict", b"true"))
 _UNAUTHORIZED = HttpError(401, "Send INGEST_TOKEN as `Authorization: Bearer ...`.", CHALLENGE)

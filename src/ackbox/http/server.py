@@ -14,7 +14,6 @@ import uvicorn
 import uvloop
 
 from ackbox.errors import SettingError
-from ackbox.http.asgi import build_asgi
 from ackbox.http.protocol import protocol_class
 from ackbox.http.requests import Asgi
 from ackbox.runtime import Runtime
@@ -121,14 +120,15 @@ def run(main: Coroutine[Any, Any, T]) -> T:
         return runner.run(main)
 
 
-async def serve(runtime: Runtime, host: str, port: int) -> int:
+async def serve(app: Asgi, runtime: Runtime) -> int:
     """Until a signal, or until the store fails for good; returns the exit code.
 
     The socket is open from the start to the end of the drain: whoever comes too early or too late
-    is told so, and when to come back.
+    is told so, and when to come back. A start may wait for its database for ever; a signal ends
+    that too.
     """
-    listener = listen(host, port)
-    server = make_server(build_asgi(runtime), runtime.observe)
+    listener = listen(runtime.settings.host, runtime.settings.port)
+    server = make_server(app, runtime.observe)
     stopping = asyncio.Event()
 
     def stop() -> None:
@@ -139,9 +139,9 @@ async def serve(runtime: Runtime, host: str, port: int) -> int:
     on_stop_signal(stop)
     serving = asyncio.create_task(server.serve([listener]))
     try:
-        await runtime.start()
-        runtime.announce(url_of(listener))
-        await _first_of(serving, stopping.wait(), runtime.failed.wait())
+        if await _started(runtime, stopping):
+            runtime.announce(url_of(listener))
+            await _first_of(serving, stopping.wait(), runtime.failed.wait())
     finally:
         await runtime.stop()
         server.stop()
@@ -160,11 +160,25 @@ def serve_asgi(app: Asgi, host: str, port: int) -> None:
     run(main())
 
 
-async def _first_of(serving: asyncio.Task[None], *waits: Coroutine[Any, Any, object]) -> None:
+async def _started(runtime: Runtime, stopping: asyncio.Event) -> bool:
+    """False if it was told to stop before it had started."""
+    start = asyncio.create_task(runtime.start())
+    try:
+        await _first_of(start, stopping.wait())
+    finally:
+        start.cancel()  # no-op unless it still waits
+        await asyncio.wait([start])
+    if start.cancelled():
+        return False
+    await start  # raises what it raised
+    return True
+
+
+async def _first_of(task: asyncio.Task[None], *waits: Coroutine[Any, Any, object]) -> None:
     tasks = [asyncio.ensure_future(wait) for wait in waits]
-    await asyncio.wait([serving, *tasks], return_when=asyncio.FIRST_COMPLETED)
-    for task in tasks:
-        task.cancel()
+    await asyncio.wait([task, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    for each in tasks:
+        each.cancel()
 
 
 def _connection_cap() -> int:

@@ -35,6 +35,7 @@ from ackbox.model.claims import (
 )
 from ackbox.model.events import (
     Checkpoint,
+    Content,
     Envelope,
     EventId,
     EventRecord,
@@ -95,6 +96,7 @@ __all__ = [
     "Checkpoint",
     "Claim",
     "Clock",
+    "Content",
     "Done",
     "Envelope",
     "EventFilter",

@@ -60,6 +60,13 @@ class Receipt(Struct, frozen=True, gc=False):
     created_at: datetime
 
 
+class Content(Struct, frozen=True):
+    """What a sender handed over: the exact bytes, and the headers kept with them as JSON."""
+
+    payload: bytes
+    headers: str | None
+
+
 class Checkpoint(Struct, frozen=True):
     """How far a source has been read; committed together with the events read up to there."""
 

@@ -9,6 +9,7 @@ from ackbox.telemetry import Observer, WorkerTrouble
 
 _RETRY_SECONDS = 1.0
 
+Sleep = Callable[[float], Awaitable[None]]
 Handles = Callable[[str, str], bool]
 """Whether this instance handles events of this source and type."""
 
@@ -19,7 +20,19 @@ async def put_back_held(
     handles: Handles,
     *,
     observe: Observer,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    every: float | None = None,
+    sleep: Sleep = asyncio.sleep,
+) -> None:
+    """Once, or every so many seconds: another instance, without that handler, may hold more."""
+    while True:
+        await _put_back(store, reader, handles, observe, sleep)
+        if every is None:
+            return
+        await sleep(every)
+
+
+async def _put_back(
+    store: Upkeep, reader: Reader, handles: Handles, observe: Observer, sleep: Sleep
 ) -> None:
     """Type by type, a batch at a time: neither memory nor the start grows with what is held."""
     place: tuple[str, str] | None = ("", "")

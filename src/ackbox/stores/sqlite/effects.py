@@ -55,6 +55,8 @@ _OPAQUE = re.compile(
     r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|--[^\n]*|/\*.*?(?:\*/|\Z)""",
     re.DOTALL,
 )
+_WRITE = re.compile(r"\s*(?:WITH|INSERT|REPLACE|UPDATE|DELETE)\b", re.IGNORECASE)
+_NOT_ALLOWED = "tx: only INSERT, UPDATE and DELETE on tables of your own are allowed."
 _OR_ROLLBACK = re.compile(r"\bOR\s+ROLLBACK\b", re.IGNORECASE)
 
 
@@ -78,7 +80,10 @@ class Effects:
         return operation
 
     def _execute(self, connection: apsw.Connection, statement: Statement) -> None:
-        if _OR_ROLLBACK.search(_OPAQUE.sub(" ", statement.sql)):  # it would undo the neighbours too
+        plain = _OPAQUE.sub(" ", statement.sql)
+        if not _WRITE.match(plain):
+            raise InvalidStatement(_NOT_ALLOWED)
+        if _OR_ROLLBACK.search(plain):  # it would undo the neighbours too
             raise InvalidStatement("tx: OR ROLLBACK is not allowed; use OR ABORT.")
         end = monotonic() + _SECONDS
         connection.set_progress_handler(lambda: monotonic() > end, _STEPS)
@@ -115,7 +120,7 @@ def _reason(error: BaseException) -> str:
         case apsw.InterruptError():
             return f"tx: a statement took longer than {_SECONDS:g} s and was stopped."
         case apsw.AuthError():
-            return "tx: only INSERT, UPDATE and DELETE on tables of your own are allowed."
+            return _NOT_ALLOWED
         case KeyError():
             return f"tx: the parameter {error} was not given."
         case _:

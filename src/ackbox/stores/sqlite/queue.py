@@ -15,10 +15,11 @@ from datetime import datetime, timedelta
 import apsw
 
 from ackbox.errors import AckboxError, Unavailable
-from ackbox.model import Caps, Claim, Clock, Done, EventId, Outcome, Settlement, WorkerId, to_text
+from ackbox.model import Caps, Claim, Clock, EventId, Outcome, Settlement, WorkerId, to_text
+from ackbox.stores.outcomes import has_effects, otherwise
 from ackbox.stores.sqlite.effects import Effects
 from ackbox.stores.sqlite.picks import Picks, read_claims
-from ackbox.stores.sqlite.settling import Settling, otherwise
+from ackbox.stores.sqlite.settling import Settling
 from ackbox.stores.sqlite.statements import Statements
 from ackbox.stores.sqlite.writer import Operation, Writer
 
@@ -68,8 +69,8 @@ class SqliteQueue:
         """Plain outcomes share one operation; one with effects is an operation of its own, so that
         a statement that fails, or loses the transaction, harms no neighbour."""
         now = self._clock()
-        plain = [s for s in settlements if not _has_effects(s)]
-        jobs = [self._settle_with_effects(s, now) for s in settlements if _has_effects(s)]
+        plain = [s for s in settlements if not has_effects(s)]
+        jobs = [self._settle_with_effects(s, now) for s in settlements if has_effects(s)]
         if plain:
             jobs.append(self._settle_plain(plain, now))
         ends = await asyncio.gather(*jobs, return_exceptions=True)
@@ -125,7 +126,3 @@ def _claim(
         return read_claims(sql, picked), picks.next_due
 
     return operation
-
-
-def _has_effects(settlement: Settlement) -> bool:
-    return isinstance(settlement.outcome, Done) and bool(settlement.outcome.effects)

@@ -13,6 +13,7 @@ import apsw
 from ackbox.errors import InvalidEvent, Stopped
 from ackbox.model import (
     AuditPage,
+    Content,
     EventFilter,
     EventId,
     EventRecord,
@@ -66,6 +67,10 @@ class SqliteReader:
     async def payload(self, event_id: EventId) -> bytes | None:
         rows = await self._read(lambda run: run("payload", {"id": event_id}))
         return rows[0][0] if rows else None
+
+    async def content(self, event_id: EventId) -> Content | None:
+        rows = await self._read(lambda run: run("content", {"id": event_id}))
+        return Content(*rows[0]) if rows else None
 
     async def events(
         self, where: EventFilter, *, order: Order, limit: int, cursor: int | None = None

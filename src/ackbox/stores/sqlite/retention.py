@@ -17,10 +17,11 @@ from ackbox.stores.sqlite.statements import Statements
 from ackbox.stores.sqlite.writer import Operation
 
 _ROWS = 1000
-_BUDGET_SECONDS = 0.01
+_WALK = 250
+_BUDGET_SECONDS = 0.003
 # What is done between two looks at the time. SQLite walks the pages of a large payload to free
 # them, so bytes count as well as rows.
-_CHUNK_ROWS = 50
+_CHUNK_ROWS = 20
 _CHUNK_BYTES = 1 << 20
 _PAGES = 128
 _SPARE_PAGES = 1024
@@ -42,7 +43,7 @@ def bury(policy: RetentionPolicy, after: int, now: datetime) -> Operation[Walk]:
     def operation(connection: apsw.Connection) -> Walk:
         end = monotonic() + _BUDGET_SECONDS
         sql = Statements(connection)
-        last, anything_old, rows = sql.fetch("walk_old", after=after, limit=_ROWS, **limits)
+        last, anything_old, rows = sql.fetch("walk_old", after=after, limit=_WALK, **limits)
         buried = 0
         for start in range(0, len(rows), _CHUNK_ROWS):
             chunk = rows[start : start + _CHUNK_ROWS]
@@ -59,7 +60,7 @@ def prune(policy: RetentionPolicy, now: datetime) -> Operation[Removed]:
     def operation(connection: apsw.Connection) -> Removed:
         end = monotonic() + _BUDGET_SECONDS
         sql = Statements(connection)
-        ripe = sql.fetch("ripe", buried_before=_ago(now, policy.wait), limit=_ROWS)
+        ripe = sql.fetch("ripe", buried_before=_ago(now, policy.wait), limit=_WALK)
         rows = 0
         for chunk in _chunks(ripe):
             rows += _prune_chunk(sql, chunk, to_text(now))

@@ -13,18 +13,15 @@ from ackbox.model import (
     Buried,
     Done,
     Failure,
-    Outcome,
     Release,
     Settlement,
-    make_failure,
     to_text,
 )
+from ackbox.stores.outcomes import bounded
 from ackbox.stores.sqlite.statements import Statements
 from ackbox.stores.sqlite.writer import Operation
 
 Row = tuple[Any, ...]
-
-_LONGEST_DELAY = timedelta(days=3650)
 
 
 class Settling:
@@ -73,7 +70,7 @@ class Settling:
                 return "settle_dead", (None, *self._failure(settlement, failure))
 
     def _due(self, delay: timedelta) -> str:
-        return to_text(self._now + min(max(delay, timedelta(0)), _LONGEST_DELAY))
+        return to_text(self._now + bounded(delay))
 
     def _failure(self, settlement: Settlement, failure: Failure) -> Row:
         entry = {
@@ -84,14 +81,3 @@ class Settling:
             "error": failure.error,
         }
         return failure.error, failure.code, msgspec.json.encode(entry).decode()
-
-
-def otherwise(outcome: Outcome, error: str) -> Outcome:
-    """What a run comes to whose effects could not be applied."""
-    match outcome:
-        case Done(_, _, Again(failure, delay)):
-            return Again(make_failure(error, failure.code), delay)
-        case Done(_, _, Buried(failure)):
-            return Buried(make_failure(error, failure.code))
-        case _:
-            return outcome

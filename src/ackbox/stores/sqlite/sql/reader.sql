@@ -15,6 +15,9 @@ SELECT id FROM events WHERE id >= :prefix AND id < :prefix || 'g' ORDER BY id LI
 -- name: payload
 SELECT payload FROM events WHERE id = :id
 
+-- name: content
+SELECT payload, headers FROM events WHERE id = :id
+
 -- name: events_newest
 WITH candidates AS MATERIALIZED (
     SELECT * FROM (

@@ -6,8 +6,10 @@ from collections.abc import Coroutine
 from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
+from unittest import TestCase
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -24,9 +26,8 @@ from ackbox.model import (
     Settlement,
     to_text,
 )
-from ackbox.stores.sqlite.store import SqliteStore
-from support.backends import Row, all_rows, open_sqlite
-from support.clock import HandMoved
+from ackbox.ports import Store
+from support.backends import BACKENDS, Backend, Row, Server
 from support.events import envelope
 from support.work import LEASE, Hands, boom, dead, done
 
@@ -144,11 +145,15 @@ class Tombstone:
 
 
 class LedgerMachine(RuleBasedStateMachine):
+    name: ClassVar[str]
+    servers: ClassVar[dict[str, Server]] = {}
+
     @initialize()
     def open(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.folder = TemporaryDirectory()
-        self.clock = HandMoved()
+        self.backend: Backend = BACKENDS[self.name](Path(self.folder.name), self.servers["real"])
+        self.clock = self.backend.clock
         self.model: dict[str, Model] = {}
         self.tombstones: dict[str, Tombstone] = {}
         self.effects: list[tuple[str, int]] = []
@@ -156,8 +161,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.do(self._open())
 
     async def _open(self) -> None:
-        path = Path(self.folder.name) / "ledger.db"
-        self.store: SqliteStore = await open_sqlite(path, durability="normal", clock=self.clock)
+        await self.backend.open()
+        self.store: Store = self.backend.store
         self.me = Hands(self.store.queue)
         await self.store.apply_schema(SCHEMA)
         await self.store.recover()
@@ -167,7 +172,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "store"):
-            self.do(self.store.close())
+            self.do(self.backend.close())
             self.loop.close()
             self.folder.cleanup()
 
@@ -316,12 +321,9 @@ class LedgerMachine(RuleBasedStateMachine):
             del self.tombstones[key]
 
     def crash_and_restart(self, data: st.DataObject) -> None:
-        """Perhaps with a clock that was set back meanwhile."""
-        self.do(self.store.close())
-        self.clock.advance(seconds=-data.draw(st.sampled_from([0, 0, 3600])))
+        """A lease goes on: others may be alive."""
+        self.do(self.backend.close())
         self.do(self._open())
-        for event in self.model.values():
-            event.recover(self.clock())
 
     def time_passes(self, data: st.DataObject) -> None:
         self.clock.advance(seconds=data.draw(st.sampled_from([1, 6, 31, 3700])))
@@ -330,7 +332,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def the_ledger_says_what_the_model_says(self) -> None:
         if not hasattr(self, "store"):
             return
-        rows = self.do(self._rows())
+        rows = self.do(self.backend.rows())
         assert {row["idempotency_key"] for row in rows} == set(self.model)
         for row in rows:
             key = row["idempotency_key"]
@@ -352,25 +354,52 @@ class LedgerMachine(RuleBasedStateMachine):
             return
         sql = "SELECT idempotency_key, id, ledger_id IS NOT NULL, buried_at FROM tombstones"
         expected = [(k, s.id, s.has_row, to_text(s.at)) for k, s in self.tombstones.items()]
-        assert sorted(self.do(self._ask(sql))) == sorted(expected)
+        assert sorted(self.do(self.backend.ask(sql))) == sorted(expected)
 
     @invariant()
     def effects_are_exactly_those_of_completed_runs(self) -> None:
         if not hasattr(self, "store"):
             return
-        assert sorted(self.do(self._ask("SELECT id, run FROM mine"))) == sorted(self.effects)
-
-    async def _rows(self) -> list[Row]:
-        return await self.store._writer.submit(all_rows)
-
-    async def _ask(self, sql: str) -> list[Any]:
-        return await self.store._writer.submit(lambda c: c.execute(sql).fetchall())
+        assert sorted(self.do(self.backend.ask("SELECT id, run FROM mine"))) == sorted(self.effects)
 
 
-LedgerMachine.TestCase.settings = settings(
-    max_examples=40,
-    stateful_step_count=60,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
-TestLedgerMachine = LedgerMachine.TestCase
+class SqliteMachine(LedgerMachine):
+    name = "sqlite"
+
+    def crash_and_restart(self, data: st.DataObject) -> None:
+        """Perhaps with a clock that was set back meanwhile. Whoever opens the file holds it alone,
+        so all leases end."""
+        self.do(self.backend.close())
+        self.clock.advance(seconds=-data.draw(st.sampled_from([0, 0, 3600])))
+        self.do(self._open())
+        for event in self.model.values():
+            event.recover(self.clock())
+
+
+class Postgres16Machine(LedgerMachine):
+    name = "postgres-16"
+
+
+class Postgres18Machine(LedgerMachine):
+    name = "postgres-18"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _servers(postgres_of: Server) -> None:
+    LedgerMachine.servers["real"] = postgres_of
+
+
+def tried(machine: type[LedgerMachine], examples: int) -> type[TestCase]:
+    case: type[TestCase] = machine.TestCase
+    case.settings = settings(  # type: ignore[attr-defined]
+        max_examples=examples,
+        stateful_step_count=60,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    return case
+
+
+TestSqliteMachine = tried(SqliteMachine, 40)
+TestPostgres16Machine = tried(Postgres16Machine, 12)
+TestPostgres18Machine = tried(Postgres18Machine, 8)

@@ -1,0 +1,1 @@
+"""Queues on PostgreSQL, ackbox among them, as programs that are driven alike."""

@@ -1,0 +1,1 @@
+"""The comparisons on PostgreSQL, all on one server of their own."""

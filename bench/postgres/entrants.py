@@ -1,0 +1,68 @@
+"""Who takes part: the program of each, and how to see in the database what it did."""
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.postgres import node
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """`enqueued` counts the jobs that are kept, `left` those that are not completed."""
+
+    name: str
+    command: Callable[[Path], list[str]]
+    enqueued: str
+    left: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    is_peer: bool = True
+
+
+def _python(module: str) -> Callable[[Path], list[str]]:
+    return lambda directory: [sys.executable, "-m", f"bench.peers.{module}"]
+
+
+def _node(script: str) -> Callable[[Path], list[str]]:
+    return lambda directory: node.command(directory, script)
+
+
+def _ackbox(name: str, workers: int) -> Entrant:
+    return Entrant(
+        name,
+        _python("ackbox"),
+        enqueued="SELECT count(*) FROM events",
+        left="SELECT count(*) FROM events WHERE status <> 'completed'",
+        environment={"WORKER_COUNT": str(workers)},
+        is_peer=False,
+    )
+
+
+ACKBOX = _ackbox("ackbox", workers=10)
+ACKBOX_50 = _ackbox("ackbox-50", workers=50)
+PROCRASTINATE = Entrant(
+    "procrastinate",
+    _python("procrastinate"),
+    enqueued="SELECT count(*) FROM procrastinate_jobs",
+    left="SELECT count(*) FROM procrastinate_jobs WHERE status IN ('todo', 'doing')",
+)
+PGQUEUER = Entrant(
+    "pgqueuer",
+    _python("pgqueuer"),
+    enqueued="SELECT count(*) FROM pgqueuer",
+    left="SELECT count(*) FROM pgqueuer",
+)
+GRAPHILE_WORKER = Entrant(
+    "graphile-worker",
+    _node("graphile.mjs"),
+    enqueued="SELECT count(*) FROM graphile_worker._private_jobs",
+    left="SELECT count(*) FROM graphile_worker._private_jobs",
+)
+PG_BOSS = Entrant(
+    "pg-boss",
+    _node("pgboss.mjs"),
+    enqueued="SELECT count(*) FROM pgboss.job WHERE name = 'job'",
+    left="SELECT count(*) FROM pgboss.job WHERE name = 'job' AND state < 'completed'",
+)
+PEERS = (PROCRASTINATE, PGQUEUER, GRAPHILE_WORKER, PG_BOSS)

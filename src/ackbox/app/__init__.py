@@ -1,0 +1,145 @@
+"""The composition root: the only package that sees concrete stores and exporters."""
+
+import sys
+from collections.abc import AsyncGenerator, Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ackbox.app.homes import Holder, Home
+from ackbox.clock import ClockSteps, SteadyClock, uptime
+from ackbox.config import Settings, choose_log_format
+from ackbox.errors import AckboxError, SettingError
+from ackbox.exporters.logs import Logger, LogObserver, guest_logger, set_up_logging
+from ackbox.exporters.prometheus import CONTENT_TYPE, PrometheusMetrics
+from ackbox.model import BackupProgress, Clock, Finding
+from ackbox.ports import Reader, Store
+from ackbox.telemetry import to_all, to_nobody
+
+__all__ = [
+    "App",
+    "Holder",
+    "copy_ledger",
+    "examine_ledger",
+    "examine_ledger_deep",
+    "is_shared",
+    "ledger_name",
+    "migrate_ledger",
+    "open_ledger_to_read",
+    "open_ledger_to_write",
+    "pending_migrations",
+    "running_server",
+    "schema_sql",
+    "utc_now",
+]
+
+SOURCES = frozenset({"webhooks"})
+_QUEUE_OF_ONE = (
+    "QUEUE_URL is for the many instances that share a PostgreSQL database: set DATABASE_URL too, "
+    "or unset it. A SQLite ledger has one process, which nobody has to tell of new events."
+)
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class App:
+    """The parts of one process, chosen by its settings; nothing is opened yet. A `guest` lives in
+    the process of another app, and leaves that app's logging alone."""
+
+    metrics_content_type = CONTENT_TYPE
+
+    def __init__(
+        self, settings: Settings, *, clock: Clock | None = None, guest: bool = False
+    ) -> None:
+        self.settings = settings
+        self.clock = clock or SteadyClock(utc_now, uptime)
+        self.clock_steps = ClockSteps(utc_now, uptime)
+        self.guest = guest
+        self.home = find_home(settings)
+        self.logger = guest_logger(settings.log_level) if guest else _own_logger(settings)
+        self.metrics = PrometheusMetrics(self.clock, SOURCES)
+        self.observe = to_all(self.metrics.observe, LogObserver(self.logger).observe)
+
+    async def open_store(self, on_fatal: Callable[[AckboxError], None]) -> Store:
+        return await self.home.open_store(self.clock, self.observe, on_fatal)
+
+    def open_reader(self) -> Reader:
+        return self.home.open_reader()
+
+
+def find_home(settings: Settings) -> Home:
+    """Where the ledger lives. What only one of the stores needs is imported with it."""
+    if settings.database_url is None:
+        if settings.queue_url is not None:
+            raise SettingError(_QUEUE_OF_ONE)
+        from ackbox.app.sqlite import SqliteHome
+
+        return SqliteHome(settings)
+    from ackbox.app.postgres import PostgresHome
+
+    return PostgresHome(settings, settings.database_url.get_secret_value())
+
+
+def _own_logger(settings: Settings) -> Logger:
+    log_format = choose_log_format(settings.log_format, isatty=sys.stderr.isatty())
+    return set_up_logging(settings.log_level, log_format)
+
+
+def ledger_name(settings: Settings) -> str:
+    """As messages call it; it names no secret."""
+    return find_home(settings).name
+
+
+def is_shared(settings: Settings) -> bool:
+    """Whether several processes may hold the ledger at once."""
+    return find_home(settings).shared
+
+
+async def open_ledger_to_read(settings: Settings) -> Reader:
+    """Whether or not a server runs; raises `StoreError` unless this release can read it."""
+    home = find_home(settings)
+    await home.assert_readable()
+    return home.open_reader()
+
+
+async def open_ledger_to_write(settings: Settings, *, clock: Clock = utc_now) -> Store:
+    """For a command, without a server; raises `LedgerInUse` if one runs that must be asked."""
+    home = find_home(settings)
+    await home.assert_readable()
+
+    def ignore(error: AckboxError) -> None:
+        """It reaches whoever waits for the operation that met it."""
+
+    return await home.open_store(clock, to_nobody, ignore)
+
+
+def running_server(settings: Settings) -> Holder | None:
+    """The process that holds the ledger now, where one holds it for itself."""
+    return find_home(settings).holder()
+
+
+def copy_ledger(settings: Settings, target: Path) -> AsyncGenerator[BackupProgress, None]:
+    """Without a server; raises `LedgerInUse` if one runs."""
+    return find_home(settings).copy(target)
+
+
+def migrate_ledger(settings: Settings) -> list[str]:
+    """Returns what was applied; raises `LedgerInUse` if a server holds it for itself."""
+    return find_home(settings).migrate()
+
+
+def pending_migrations(settings: Settings) -> list[str]:
+    return find_home(settings).pending_migrations()
+
+
+def schema_sql(settings: Settings) -> str:
+    return find_home(settings).schema_sql()
+
+
+def examine_ledger(settings: Settings, *, mounts: str, clock: Clock = utc_now) -> Iterator[Finding]:
+    return find_home(settings).examine(clock, mounts)
+
+
+def examine_ledger_deep(settings: Settings, tick: Callable[[float], None]) -> Iterator[Finding]:
+    return find_home(settings).examine_deep(tick)

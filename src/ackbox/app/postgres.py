@@ -1,0 +1,97 @@
+"""A ledger in a PostgreSQL database, which many instances share."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from ackbox.app.homes import names
+from ackbox.config import Settings, show_address
+from ackbox.errors import AckboxError, CommandFailed, SettingError
+from ackbox.model import BackupProgress, Clock, Finding
+from ackbox.telemetry import Observer
+
+try:
+    from ackbox.stores.postgres import migrating
+    from ackbox.stores.postgres.database import Address, Database
+    from ackbox.stores.postgres.doctor import examine, examine_deep
+    from ackbox.stores.postgres.reader import PostgresReader
+    from ackbox.stores.postgres.store import PostgresStore, open_store
+except ModuleNotFoundError as error:
+    if error.name != "asyncpg":
+        raise
+    raise SettingError(
+        "DATABASE_URL is set, but the PostgreSQL driver is not installed: "
+        "pip install 'ackbox[postgres]'."
+    ) from None
+
+T = TypeVar("T")
+
+_NO_COPY = "A PostgreSQL ledger is backed up with pg_dump, or as your server is."
+
+
+class PostgresHome:
+    engine = "PostgreSQL"
+    batches = 2
+    shared = True
+
+    def __init__(self, settings: Settings, url: str) -> None:
+        self.name = show_address(url).partition("?")[0]
+        self._settings = settings
+        self._put_queue_before = _find_queue(settings)
+        self._address = Address(
+            url, settings.durability, pooled=settings.database_pooling == "transaction"
+        )
+
+    async def open_store(
+        self, clock: Clock, observe: Observer, on_fatal: Callable[[AckboxError], None]
+    ) -> PostgresStore:
+        store = await open_store(
+            self._address, clock=clock, observe=observe, notify=self._settings.notify
+        )
+        if self._put_queue_before is not None:
+            self._put_queue_before(store, observe)
+        return store
+
+    def open_reader(self) -> PostgresReader:
+        return PostgresReader(self._address, most=self._settings.queue_maxsize + 1)
+
+    async def assert_readable(self) -> None:
+        await self._ask(migrating.assert_current)
+
+    def holder(self) -> None:
+        """Nobody holds it for itself: a command goes to the database."""
+
+    def copy(self, target: Path) -> AsyncGenerator[BackupProgress, None]:
+        raise CommandFailed(_NO_COPY)
+
+    def migrate(self) -> list[str]:
+        return names(asyncio.run(self._ask(migrating.migrate)))
+
+    def pending_migrations(self) -> list[str]:
+        return names(asyncio.run(self._ask(migrating.pending)))
+
+    def schema_sql(self) -> str:
+        return migrating.schema_sql()
+
+    def examine(self, clock: Clock, mounts: str) -> Iterator[Finding]:
+        return examine(self._address, clock, notify=self._settings.notify)
+
+    def examine_deep(self, tick: Callable[[float], None]) -> Iterator[Finding]:
+        return examine_deep(self._address, tick)
+
+    async def _ask(self, work: Callable[[Database], Awaitable[T]]) -> T:
+        database = Database(self._address, size=1)
+        try:
+            return await work(database)
+        finally:
+            await database.close()
+
+
+def _find_queue(settings: Settings) -> Callable[[PostgresStore, Observer], None] | None:
+    if settings.queue_url is None:
+        return None
+    from ackbox.app.redis import put_queue_before
+
+    return partial(put_queue_before, settings.queue_url.get_secret_value())

@@ -1,0 +1,70 @@
+"""A ledger in one SQLite file."""
+
+from collections.abc import AsyncGenerator, Callable, Iterator
+from pathlib import Path
+
+import apsw
+
+from ackbox.app.homes import names
+from ackbox.config import Settings
+from ackbox.errors import AckboxError
+from ackbox.model import BackupProgress, Clock, Finding
+from ackbox.stores.sqlite import doctor, offline
+from ackbox.stores.sqlite.lock import Holder, find_holder
+from ackbox.stores.sqlite.reader import SqliteReader
+from ackbox.stores.sqlite.store import SqliteStore, open_store
+from ackbox.telemetry import Observer
+
+
+class SqliteHome:
+    batches = 1
+    shared = False
+
+    def __init__(self, settings: Settings) -> None:
+        self.name = str(settings.db_path)
+        self.engine = f"SQLite {apsw.sqlite_lib_version()}"
+        self._path = settings.db_path
+        self._durability = settings.durability
+
+    async def open_store(
+        self, clock: Clock, observe: Observer, on_fatal: Callable[[AckboxError], None]
+    ) -> SqliteStore:
+        return await open_store(
+            self._path,
+            durability=self._durability,
+            clock=clock,
+            observe=observe,
+            on_fatal=on_fatal,
+        )
+
+    def open_reader(self) -> SqliteReader:
+        return SqliteReader(self._path)
+
+    async def assert_readable(self) -> None:
+        offline.assert_readable(self._file)
+
+    def holder(self) -> Holder | None:
+        return find_holder(self._file)
+
+    def copy(self, target: Path) -> AsyncGenerator[BackupProgress, None]:
+        return offline.copy_ledger(self._file, target, durability=self._durability)
+
+    def migrate(self) -> list[str]:
+        return names(offline.migrate(self._file, durability=self._durability))
+
+    def pending_migrations(self) -> list[str]:
+        return names(offline.pending_migrations(self._file))
+
+    def schema_sql(self) -> str:
+        return offline.schema_sql()
+
+    def examine(self, clock: Clock, mounts: str) -> Iterator[Finding]:
+        return doctor.examine(self._file, now=clock(), mounts=mounts)
+
+    def examine_deep(self, tick: Callable[[float], None]) -> Iterator[Finding]:
+        return doctor.examine_deep(self._file, tick) if self._file.exists() else iter(())
+
+    @property
+    def _file(self) -> Path:
+        """The file itself: what lies beside it does not lie beside a link to it."""
+        return self._path.resolve()

@@ -1,0 +1,66 @@
+"""`ackbox promote`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ackbox.cli.output import printable, warn
+from ackbox.cli.progress import progress_bar
+from ackbox.errors import SettingError
+
+if TYPE_CHECKING:
+    from ackbox.app.promotion import Promoted
+    from ackbox.config import Settings
+
+File = Annotated[
+    Path, typer.Argument(metavar="SQLITE_FILE", help="The ledger; its server must be stopped.")
+]
+Url = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="DATABASE_URL",
+        help="An empty PostgreSQL database; if not given, the setting of this name.",
+    ),
+]
+
+
+def promote(file: File, url: Url = None) -> None:
+    """Carry a ledger from its SQLite file into a PostgreSQL database.
+
+    Events, keys, cursors and audit, verified at the end. The file is only read. If it is broken
+    off, the same command goes on where it was; until it is finished, no server starts there.
+    """
+    import asyncio
+
+    from ackbox.config import load_from_process
+
+    settings = load_from_process()
+    target = _target(settings, url)
+    from ackbox.app.promotion import promote_ledger
+
+    with progress_bar("rows") as report:
+        done = asyncio.run(promote_ledger(settings, file, target, report))
+    _tell(done, file)
+
+
+def _target(settings: "Settings", given: str | None) -> str:
+    from ackbox.config.addresses import is_address, show_address
+
+    if given is None and settings.database_url is not None:
+        return settings.database_url.get_secret_value()
+    if given is None or not is_address(given, ("postgresql", "postgres")):
+        what = "nothing" if given is None else show_address(given)
+        raise SettingError(
+            f"DATABASE_URL must be as postgresql://user@host:5432/database, not {what}."
+        )
+    return given
+
+
+def _tell(done: "Promoted", file: Path) -> None:
+    counts = ", ".join(f"{count} {name}" for name, count in done.counts.items())
+    typer.echo(printable(f"{file} is in {done.target}, verified: {counts}"))
+    if done.left_behind:
+        tables = ", ".join(done.left_behind)
+        warn(f"Your own tables were not carried: {tables}. See docs/how-to/move-to-postgres.md.")
+    warn(f"{file} is as it was. Move it away, so that no server is started on it again.")

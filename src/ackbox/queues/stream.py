@@ -1,0 +1,150 @@
+"""One Redis stream, read by one consumer group, that may be lost, trimmed or away at any time.
+
+Every call ends within a second, and none raises: a stream that is away is told of once, tried again
+with growing pauses, and gives nothing until then.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from time import monotonic
+from typing import Any, TypeVar
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError, ResponseError
+
+from ackbox.errors import SettingError
+from ackbox.model import EventId
+from ackbox.telemetry import Observer, QueueRecovered, QueueTrouble
+
+T = TypeVar("T")
+Announced = list[tuple[EventId, str]]
+"""Events and their sources."""
+
+LONGEST = 10_000  # more than this waits in the database alone, which is where a backlog is read
+
+_KEY = "ackbox"
+# Nothing is left pending, so nobody has to be told apart: all instances read as one consumer.
+_GROUP = _CONSUMER = "ackbox"
+# One entry each, by one command: a sixth of what a pipeline of XADD costs the client.
+_ADD = f"""for i = 1, #ARGV, 2 do
+    redis.call('XADD', KEYS[1], 'MAXLEN', '~', {LONGEST}, '*', ARGV[i], ARGV[i + 1])
+end
+return #ARGV"""
+_SECONDS = 1.0
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 5.0
+_FOREIGN = (RedisError, OSError, TimeoutError)
+
+
+class Stream:
+    """Connects on first use. All calls come from one event loop."""
+
+    def __init__(
+        self, url: str, observe: Observer, *, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self._client = _client(url)
+        self._observe = observe
+        self._clock = clock
+        self._is_away = False
+        self._pause = _FIRST_PAUSE
+        self._retry_at = 0.0
+
+    async def add(self, events: Mapping[EventId, str]) -> bool:
+        """Whether they are in the stream now: if not, nobody hears of them here."""
+        pairs = [text for pair in events.items() for text in pair]
+        sent = await self._attempt(lambda: self._client.eval(_ADD, 1, _KEY, *pairs), None)
+        return sent is not None
+
+    async def read(self, count: int, *, block: float = 0.0) -> Announced:
+        """At most `count` that no other instance was given, after at most `block` seconds.
+
+        Who does not block is in a hurry: while the stream is away, others find out that it is back.
+        """
+        if self._is_away and not block:
+            return []
+        return await self._attempt(lambda: self._read(count, block), [])
+
+    async def until_worth_trying(self) -> None:
+        """At once, unless it is away."""
+        await asyncio.sleep(max(self._retry_at - self._clock(), 0.0) if self._is_away else 0.0)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def _read(self, count: int, block: float) -> Announced:
+        try:
+            return await self._read_group(count, block)
+        except ResponseError as error:
+            if not str(error).startswith("NOGROUP"):
+                raise
+        # It never was there, or was lost with all it held (F11).
+        try:
+            await self._client.xgroup_create(_KEY, _GROUP, id="0", mkstream=True)
+        except ResponseError as error:
+            if not str(error).startswith("BUSYGROUP"):  # another instance was faster
+                raise
+        return await self._read_group(count, 0.0)
+
+    async def _read_group(self, count: int, block: float) -> Announced:
+        # Without acknowledgement: what dies with its reader is in the database, due, and found
+        # there sooner than any pending entry could be called abandoned (F44).
+        answer = await self._client.xreadgroup(
+            _GROUP,
+            _CONSUMER,
+            {_KEY: ">"},
+            count=count,
+            block=round(block * 1000) or None,
+            noack=True,
+        )
+        return _events(answer)
+
+    async def _attempt(self, call: Callable[[], Awaitable[T]], otherwise: T) -> T:
+        if self._is_away and self._clock() < self._retry_at:
+            return otherwise
+        try:
+            async with asyncio.timeout(_SECONDS):
+                result = await call()
+        except _FOREIGN as error:
+            self._note_away(error)
+            return otherwise
+        self._note_well()
+        return result
+
+    def _note_away(self, error: BaseException) -> None:
+        self._retry_at = self._clock() + self._pause
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+        if not self._is_away:
+            self._is_away = True
+            said = " ".join(str(error).split()) or type(error).__name__
+            self._observe(QueueTrouble(f"Redis cannot be used: {said}"))
+
+    def _note_well(self) -> None:
+        self._pause = _FIRST_PAUSE
+        if self._is_away:
+            self._is_away = False
+            self._observe(QueueRecovered())
+
+
+def _client(url: str) -> Any:
+    try:
+        return Redis.from_url(
+            url,
+            decode_responses=True,
+            encoding_errors="replace",  # whoever else wrote there
+            socket_connect_timeout=None,
+            socket_timeout=None,  # a whole call has its end, however many steps it takes
+            retry=Retry(NoBackoff(), 0),
+        )
+    except ValueError as error:
+        raise SettingError(f"QUEUE_URL cannot be used: {error}.") from None
+
+
+def _events(answer: Sequence[Any]) -> Announced:
+    return [
+        (EventId(event_id), source)
+        for _, entries in answer
+        for _, fields in entries
+        for event_id, source in (fields or {}).items()  # None: deleted in the meantime (F44)
+    ]

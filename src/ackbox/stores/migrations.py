@@ -1,0 +1,64 @@
+"""Numbered plain SQL that only ever adds: what both stores know of their migrations."""
+
+import re
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from importlib.resources import files
+
+from msgspec import Struct
+
+from ackbox.errors import SchemaMismatch
+
+_FILE = re.compile(r"^(\d{4})_(\w+)\.sql$")
+ENTER = "INSERT INTO schema_migrations (version, name, checksum) VALUES"
+
+
+class Migration(Struct, frozen=True):
+    version: int
+    name: str
+    sql: str
+
+    @property
+    def checksum(self) -> str:
+        return sha256(self.sql.encode()).hexdigest()
+
+
+Applied = Mapping[int, tuple[str, str]]
+"""What the books of a ledger say: version to name and checksum."""
+
+
+def load_migrations(package: str) -> list[Migration]:
+    found = [
+        Migration(int(match[1]), match[2], file.read_text("utf-8"))
+        for file in files(package).iterdir()
+        if (match := _FILE.match(file.name))
+    ]
+    return sorted(found, key=lambda migration: migration.version)
+
+
+def as_sql(books: str, migrations: Sequence[Migration]) -> str:
+    """What applying them to an empty database does, as text."""
+    return "\n".join([f"{books};\n", *map(_step, migrations)])
+
+
+def missing(applied: Applied, migrations: Sequence[Migration]) -> list[Migration]:
+    """What is still to apply; raises if the ledger was made by a newer or an altered release."""
+    known = {migration.version: migration for migration in migrations}
+    for version, (name, checksum) in applied.items():
+        if version not in known:
+            raise SchemaMismatch(
+                f"The ledger has migration {version:04} {name}, which this release does not know: "
+                "it was written by a newer ackbox. Start that release, or restore a backup."
+            )
+        if known[version].checksum != checksum:
+            raise SchemaMismatch(
+                f"Migration {version:04} {name} is not the one that made this ledger (its checksum "
+                "differs). Install the release that made it; never edit an applied migration."
+            )
+    return [migration for migration in migrations if migration.version not in applied]
+
+
+def _step(migration: Migration) -> str:
+    title = f"{migration.version:04} {migration.name}"
+    entry = f"({migration.version}, '{migration.name}', '{migration.checksum}')"
+    return "\n".join((f"-- {title}", "BEGIN;", migration.sql, f"{ENTER} {entry};", "COMMIT;", ""))

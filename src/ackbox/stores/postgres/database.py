@@ -1,0 +1,237 @@
+"""Connections to one PostgreSQL server: made when needed, made anew when lost, errors translated.
+
+A call that fails because the server is away raises `Unavailable`; from then on `trouble` says so,
+until something succeeds again.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import asyncpg
+from msgspec import Struct
+
+from ackbox.errors import AckboxError, Stopped
+from ackbox.stores.postgres.failures import FOREIGN, is_connection_lost, translate
+from ackbox.stores.postgres.parameters import compile_named
+from ackbox.stores.postgres.statements import blocks
+from ackbox.telemetry import Observer, StoreRecovered, StoreTrouble, to_nobody
+
+Rows = list[asyncpg.Record]
+
+_CONNECT_SECONDS = 5.0
+_SECONDS = 15.0
+_IDLE_SECONDS = 300.0
+_CLOSE_SECONDS = 2.0
+
+
+class Address(Struct, frozen=True):
+    """Where the server is, and how to speak to it. With `pooled`, a proxy may give each transaction
+    another server connection: nothing may be left in one."""
+
+    url: str
+    durability: str = "full"
+    pooled: bool = False
+    application: str = "ackbox"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """For the session; a pooling proxy has none, there each transaction sets its own."""
+        if self.pooled:
+            return {}
+        return {
+            "application_name": self.application,
+            "synchronous_commit": "on" if self.durability == "full" else "off",
+            "timezone": "UTC",
+        }
+
+    @property
+    def begin(self) -> str:
+        if not self.pooled:
+            return "BEGIN"
+        commit = "on" if self.durability == "full" else "off"
+        return f"BEGIN; SET LOCAL synchronous_commit = {commit}; SET LOCAL timezone = 'UTC'"
+
+
+class Connection(asyncpg.Connection):
+    """Nothing of ours outlives a statement in a session, so there is nothing to reset: one round
+    trip instead of two."""
+
+    __slots__ = ()
+
+    def get_reset_query(self) -> str:
+        return ""
+
+
+async def connect(address: Address, *, seconds: float = _SECONDS) -> Connection:
+    """A connection of its own, on the running loop."""
+    try:
+        made = await asyncpg.connect(
+            address.url,
+            timeout=_CONNECT_SECONDS,
+            command_timeout=seconds,
+            server_settings=address.settings,
+            statement_cache_size=0 if address.pooled else 200,
+            connection_class=Connection,
+        )
+    except FOREIGN as error:
+        raise translate(error) from error
+    return made
+
+
+class Session:
+    """Named blocks on one connection."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+    async def fetch(self, block: str, **values: object) -> Rows:
+        compiled = blocks()[block]
+        rows: Rows = await self.connection.fetch(compiled.sql, *compiled.values(values))
+        return rows
+
+    async def fetch_one(self, block: str, **values: object) -> Any:
+        rows = await self.fetch(block, **values)
+        return rows[0] if rows else None
+
+    async def execute(self, sql: str, params: Mapping[str, object], seconds: float) -> None:
+        """A statement of the user's own."""
+        compiled = compile_named(sql)
+        await self.connection.execute(compiled.sql, *compiled.values(params), timeout=seconds)
+
+    async def steer(self, sql: str) -> None:
+        await self.connection.execute(sql)
+
+
+async def fetch_alone(address: Address, block: str, **values: object) -> Rows:
+    """One statement on a connection of its own, on the running loop, whichever that is.
+
+    In a transaction: behind a pooling proxy the driver's look at unknown types would else be done
+    without its own settings, and take seconds. What failed is rolled back by hanging up, and a
+    goodbye is not said: either could hang.
+    """
+    connection = await connect(address)
+    try:
+        session = Session(connection)
+        await session.steer(address.begin)
+        rows = await session.fetch(block, **values)
+        await session.steer("COMMIT")
+        return rows
+    finally:
+        connection.terminate()
+
+
+class Database:
+    """At most so many connections, each call limited to so many seconds. All calls come from one
+    event loop."""
+
+    def __init__(
+        self,
+        address: Address,
+        observe: Observer = to_nobody,
+        *,
+        size: int = 6,
+        seconds: float = _SECONDS,
+    ) -> None:
+        self.address = address
+        self.trouble: str | None = None
+        self._observe = observe
+        self._closed = False
+        self._used = False
+        self._pool = _pool(address, size, seconds)
+
+    async def fetch(self, block: str, **values: object) -> Rows:
+        """One statement, which is a transaction by itself."""
+        if self.address.pooled:
+            async with self.transaction() as session:
+                return await session.fetch(block, **values)
+        async with self._session() as session:
+            return await session.fetch(block, **values)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Session]:
+        async with self._session() as session, _transaction(session, self.address):
+            yield session
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[Session]:
+        """Several statements, each with its own view: no long transaction."""
+        async with self._session() as session:
+            if self.address.pooled:
+                async with _transaction(session, self.address):
+                    yield session
+            else:
+                yield session
+
+    async def close(self) -> None:
+        if self._closed or not self._used:
+            self._closed = True
+            return
+        self._closed = True
+        try:
+            await asyncio.wait_for(self._pool.close(), _CLOSE_SECONDS)
+        except FOREIGN:
+            self._pool.terminate()
+
+    def note_trouble(self, reason: str) -> None:
+        """Told once, until something succeeds again."""
+        if self.trouble is None:
+            self.trouble = reason
+            self._observe(StoreTrouble(reason))
+
+    @asynccontextmanager
+    async def _session(self) -> AsyncIterator[Session]:
+        self._assert_open()
+        try:
+            self._used = True
+            await self._pool  # made on first use: until then there is no loop to make it on
+            async with self._pool.acquire(timeout=_CONNECT_SECONDS) as connection:
+                self._assert_open()
+                yield Session(connection)
+        except FOREIGN as error:
+            self._assert_open()
+            raise self._failed(error) from error
+        self._well()
+
+    def _assert_open(self) -> None:
+        if self._closed:
+            raise Stopped("The ledger is closed.")
+
+    def _failed(self, error: BaseException) -> AckboxError:
+        translated = translate(error)
+        if is_connection_lost(error) and not self._closed:
+            self.note_trouble(str(translated))
+        return translated
+
+    def _well(self) -> None:
+        if self.trouble is not None:
+            self.trouble = None
+            self._observe(StoreRecovered())
+
+
+def _pool(address: Address, size: int, seconds: float) -> Any:
+    return asyncpg.create_pool(
+        address.url,
+        min_size=0,
+        max_size=size,
+        timeout=_CONNECT_SECONDS,
+        command_timeout=seconds,
+        max_inactive_connection_lifetime=_IDLE_SECONDS,
+        max_queries=1_000_000,
+        server_settings=address.settings,
+        statement_cache_size=0 if address.pooled else 200,
+        connection_class=Connection,
+    )
+
+
+@asynccontextmanager
+async def _transaction(session: Session, address: Address) -> AsyncIterator[None]:
+    await session.steer(address.begin)
+    try:
+        yield
+    except BaseException:
+        with suppress(*FOREIGN):  # a lost connection is rolled back by the server
+            await session.steer("ROLLBACK")
+        raise
+    await session.steer("COMMIT")

@@ -1,0 +1,92 @@
+"""Bringing the schema up to date: once, however many instances start at a time."""
+
+from collections.abc import Sequence
+
+from ackbox.errors import SchemaMismatch, StoreError
+from ackbox.stores import migrations
+from ackbox.stores.migrations import ENTER, Migration
+from ackbox.stores.postgres.database import Database, Session
+
+_LOCK = 0x5ACB0
+_BOOKS = """CREATE TABLE IF NOT EXISTS schema_migrations (
+    version    integer PRIMARY KEY,
+    name       text NOT NULL,
+    checksum   text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now()
+)"""
+_FIRST_VERSION = 140000
+
+
+def all_migrations() -> list[Migration]:
+    return migrations.load_migrations("ackbox.stores.postgres.migrations")
+
+
+def schema_sql() -> str:
+    """All of an empty ledger, as SQL."""
+    return migrations.as_sql(_BOOKS, all_migrations())
+
+
+async def migrate(database: Database) -> list[Migration]:
+    """Each in one transaction with its own entry in the books, under a lock that whoever else
+    starts now waits for."""
+    done: list[Migration] = []
+    while True:
+        async with database.transaction() as session:
+            await session.steer("SET LOCAL statement_timeout = 0")
+            await session.steer(f"SELECT pg_advisory_xact_lock({_LOCK})")
+            missing = await _missing(session)
+            if not missing:
+                return done
+            await session.steer(_BOOKS)
+            await session.steer(missing[0].sql)
+            await _enter(session, missing[0])
+        done.append(missing[0])
+
+
+async def pending(database: Database) -> list[Migration]:
+    async with database.reading() as session:
+        return await _missing(session)
+
+
+async def assert_current(database: Database) -> None:
+    if missing := await pending(database):
+        raise SchemaMismatch(
+            f"The ledger lacks migration {missing[0].version:04} {missing[0].name}: it is empty, "
+            "or was written by an older ackbox. Run `ackbox migrate`."
+        )
+
+
+async def assert_durable(database: Database) -> None:
+    """`DURABILITY=full` is a promise that a server without fsync would break."""
+    async with database.reading() as session:
+        (row,) = await session.fetch("server_settings")
+    if row["version"] < _FIRST_VERSION:
+        raise StoreError(f"PostgreSQL 14 or later is needed, not {row['version'] // 10000}.")
+    if row["encoding"] != "UTF8":
+        raise StoreError(f"The database's encoding must be UTF8, not {row['encoding']}.")
+    if database.address.durability == "full" and (row["fsync"], row["pages"]) != ("on", "on"):
+        raise StoreError(
+            "The server runs with fsync or full_page_writes off, so that a power cut loses events "
+            "it has acknowledged. Switch both on, or choose DURABILITY=normal."
+        )
+
+
+async def _missing(session: Session) -> list[Migration]:
+    return migrations.missing(await _applied(session), all_migrations())
+
+
+async def _applied(session: Session) -> dict[int, tuple[str, str]]:
+    (found,) = await session.fetch("has_books")
+    if not found[0]:
+        return {}
+    rows = await session.fetch("books")
+    return {row["version"]: (row["name"], row["checksum"]) for row in rows}
+
+
+async def _enter(session: Session, migration: Migration) -> None:
+    entry = (migration.version, migration.name, migration.checksum)
+    await session.connection.execute(f"{ENTER} ($1, $2, $3)", *entry)
+
+
+def names(steps: Sequence[Migration]) -> list[str]:
+    return [f"{step.version:04} {step.name}" for step in steps]

@@ -1,0 +1,156 @@
+"""`EventQueue` on PostgreSQL: claims by SKIP LOCKED, leases judged by the server's clock.
+
+A row can be claimed when its `claimable_at` has come: that one column says it all, as on SQLite. A
+claimed row leaves a dead entry in the index, and while somebody's long transaction keeps vacuum
+away, a claim that begins at the oldest entry wades through all of them (F37). So about once a
+second a claim goes on from where the last one stopped; when that turns out to be much quicker, they
+all do, and only one in a while looks at the whole index.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from datetime import datetime, timedelta
+from math import inf
+from time import monotonic
+from typing import Any
+from uuid import UUID
+
+from ackbox.model import Caps, Claim, EventId, Outcome, Release, Settlement, WorkerId
+from ackbox.stores.outcomes import has_effects
+from ackbox.stores.postgres.database import Database, fetch_alone
+from ackbox.stores.postgres.effects import settle_with_effects
+from ackbox.stores.postgres.settling import run_of, settle_plain
+
+_ALL = 2**31 - 1
+_EVERY_SECONDS = 1.0
+_WHOLE_SHARE = 10  # a look at the whole index, once it is slow, takes at most a tenth of the time
+_MUCH = 1.5
+_SLACK_SECONDS = 0.002
+
+
+class PostgresQueue:
+    """Wake-ups are hints: whoever makes a row claimable rings the bell."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._home = asyncio.get_running_loop()
+        self._bell = asyncio.Event()
+        self._due_at: float | None = None
+        self._since: dict[str, datetime] = {}
+        self._slow = False
+        self._whole_again = self._onward_again = monotonic() + _EVERY_SECONDS
+        self._onward_seconds = inf
+
+    async def claim(
+        self,
+        worker: WorkerId,
+        *,
+        limit: int,
+        lease: timedelta,
+        caps: Caps,
+        ids: Sequence[EventId] | None = None,
+    ) -> list[Claim]:
+        self._bell.clear()
+        holding = any(caps.held.values())
+        asked = {"worker": worker, "lease": lease, "limit": limit, "holding": holding}
+        if ids is not None:
+            wanted = [one for one in ids if _is_uuid(one)]
+            rows = await self._database.fetch("claim_among", ids=wanted, **asked)
+            return [_claim(row) for row in rows]
+        now = monotonic()
+        onward = now < self._whole_again if self._slow else now >= self._onward_again
+        if onward and self._since and (claims := await self._look_onward(asked, caps)):
+            return claims
+        return await self._look_at_all(asked, caps)
+
+    async def _look_onward(self, asked: dict[str, Any], caps: Caps) -> list[Claim]:
+        started = monotonic()
+        rows = await self._database.fetch("claim", **asked, **self._places(caps))
+        self._onward_seconds = monotonic() - started
+        self._onward_again = monotonic() + _EVERY_SECONDS
+        return self._note(rows)
+
+    async def _look_at_all(self, asked: dict[str, Any], caps: Caps) -> list[Claim]:
+        self._since = {}
+        started = monotonic()
+        rows = await self._database.fetch("claim", **asked, **self._places(caps, whole=True))
+        seconds = monotonic() - started
+        self._slow = seconds > _MUCH * self._onward_seconds + _SLACK_SECONDS
+        self._whole_again = monotonic() + max(seconds * _WHOLE_SHARE, _EVERY_SECONDS)
+        return self._note(rows)
+
+    async def renew(self, claims: Sequence[Claim], *, lease: timedelta) -> AbstractSet[EventId]:
+        """Also from another event loop: the heartbeat has its own, and a handler may block ours."""
+        pairs = sorted((claim.ledger_id, claim.run) for claim in claims)
+        values = {
+            "rows": [row for row, _ in pairs],
+            "runs": [run for _, run in pairs],
+            "lease": lease,
+        }
+        if asyncio.get_running_loop() is self._home:
+            rows = await self._database.fetch("renew", **values)
+        else:
+            rows = await fetch_alone(self._database.address, "renew", **values)
+        held = {row[0] for row in rows}
+        return {claim.id for claim in claims if claim.ledger_id in held}
+
+    async def settle(self, settlements: Sequence[Settlement]) -> Mapping[EventId, Outcome]:
+        plain = [one for one in settlements if not has_effects(one)]
+        effective = [one for one in settlements if has_effects(one)]
+        written: dict[EventId, Outcome] = {}
+        if plain:
+            held = await settle_plain(self._database, plain)
+            written = {s.claim.id: s.outcome for s in plain if run_of(s) in held}
+        if effective:
+            written |= await settle_with_effects(self._database, effective)
+        if any(one.claim.lane or isinstance(one.outcome, Release) for one in settlements):
+            self._whole_again = 0.0  # what can be claimed now may be older than the last place
+        self.ring()  # a lane may have been freed, a retry may be due before anything else
+        return written
+
+    async def wait(self, timeout: timedelta) -> None:
+        seconds = timeout.total_seconds()
+        if self._due_at is not None:
+            seconds = min(seconds, max(self._due_at - monotonic(), 0.0))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._bell.wait(), seconds)
+
+    def ring(self) -> None:
+        self._bell.set()
+
+    def _places(self, caps: Caps, *, whole: bool = False) -> dict[str, Any]:
+        return {
+            "whole": whole,
+            "sources": list(self._since),
+            "since": list(self._since.values()),
+            "holders": list(caps.held),
+            "held": list(caps.held.values()),
+            "share": caps.share,
+            "alone": _ALL if caps.alone is None else caps.alone,
+        }
+
+    def _note(self, rows: Sequence[Any]) -> list[Claim]:
+        next_due = rows[0]["next_due"]
+        self._due_at = None if next_due is None else monotonic() + float(next_due)
+        if self._slow:
+            self._due_at = min(self._due_at or self._whole_again, self._whole_again)
+        claimed = [row for row in rows if row["ledger_id"] is not None]
+        for row in claimed:
+            self._since[row["source"]] = row["due_at"]
+        return [_claim(row) for row in claimed]
+
+
+def _claim(row: Any) -> Claim:
+    values = dict(row)
+    del values["next_due"], values["due_at"]
+    values["id"] = EventId(str(values["id"]))
+    return Claim(**values)
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        return str(UUID(text)) == text
+    except ValueError:
+        return False

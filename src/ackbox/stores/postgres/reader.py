@@ -1,0 +1,156 @@
+"""The reading side: short statements on connections of its own, no long transaction (L13)."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+from ackbox.errors import InvalidStatement
+from ackbox.model import (
+    AuditPage,
+    Content,
+    EventFilter,
+    EventId,
+    EventRecord,
+    EventStory,
+    Order,
+    Page,
+    SourcePage,
+    SourcePlace,
+    Stats,
+    Status,
+)
+from ackbox.stores.postgres.database import Address, Database
+from ackbox.stores.postgres.pages import read_page, read_source_page, records
+from ackbox.stores.postgres.parameters import compile_named
+from ackbox.stores.postgres.rules import check_question
+from ackbox.stores.postgres.stories import read_audit, read_story
+
+_UUID_DIGITS = 32
+_HEX = frozenset("0123456789abcdef")
+_COUNTED = 1_000_000
+_CONNECTIONS = 3
+_SECONDS = 5.0
+
+
+class PostgresReader:
+    """`most` bounds what is counted as waiting: past it there is no difference to anybody."""
+
+    def __init__(self, address: Address, *, most: int = _COUNTED) -> None:
+        self._database = Database(address, size=_CONNECTIONS, seconds=_SECONDS)
+        self._most = most
+
+    async def event(self, event_id: EventId) -> EventRecord | None:
+        if not is_event_id(event_id):
+            return None
+        async with self._database.reading() as session:
+            found = await records(session, [event_id])
+        return found[0] if found else None
+
+    async def event_by_key(self, source: str, idempotency_key: str) -> EventRecord | None:
+        key = {"source": source, "idempotency_key": idempotency_key}
+        if "\0" in source + idempotency_key:
+            return None  # no text of PostgreSQL's has one
+        async with self._database.reading() as session:
+            ids = [row[0] for row in await session.fetch("id_by_key", **key)]
+            found = await records(session, ids)
+        return found[0] if found else None
+
+    async def ids_starting(self, prefix: str, *, limit: int) -> list[EventId]:
+        digits = prefix.replace("-", "")
+        if not _may_begin_an_id(prefix):
+            return []
+        first, last = digits.ljust(_UUID_DIGITS, "0"), digits.ljust(_UUID_DIGITS, "f")
+        async with self._database.reading() as session:
+            rows = await session.fetch("ids_by_prefix", first=first, last=last, limit=limit)
+        return [EventId(row[0]) for row in rows]
+
+    async def payload(self, event_id: EventId) -> bytes | None:
+        if not is_event_id(event_id):
+            return None
+        async with self._database.reading() as session:
+            row = await session.fetch_one("payload", id=event_id)
+        return None if row is None else row[0]
+
+    async def content(self, event_id: EventId) -> Content | None:
+        if not is_event_id(event_id):
+            return None
+        async with self._database.reading() as session:
+            row = await session.fetch_one("content", id=event_id)
+        return None if row is None else Content(*row)
+
+    async def events(
+        self, where: EventFilter, *, order: Order, limit: int, cursor: int | None = None
+    ) -> Page:
+        async with self._database.reading() as session:
+            return await read_page(session, where, order, limit, cursor)
+
+    async def events_of_source(
+        self, where: EventFilter, *, limit: int, cursor: SourcePlace | None = None
+    ) -> SourcePage:
+        async with self._database.reading() as session:
+            return await read_source_page(session, where, limit, cursor)
+
+    async def story(self, event_id: EventId) -> EventStory | None:
+        if not is_event_id(event_id):
+            return None
+        async with self._database.reading() as session:
+            return await read_story(session, event_id)
+
+    async def stats(self) -> Stats:
+        async with self._database.reading() as session:
+            tallies = {row[0]: row[1] for row in await session.fetch("tallies")}
+            oldest = await session.fetch_one("oldest_pending")
+        counts = {status: tallies.get(status, 0) for status in Status}
+        return Stats(counts, None if oldest is None else oldest[0])
+
+    async def waiting(self, now: datetime) -> int:
+        """By the server's clock, whatever ours says."""
+        async with self._database.reading() as session:
+            row = await session.fetch_one("waiting", limit=self._most)
+        return int(row[0])
+
+    async def audit(
+        self, *, event_id: EventId | None = None, limit: int, cursor: int | None = None
+    ) -> AuditPage:
+        if event_id is not None and not is_event_id(event_id):
+            return AuditPage([], None)
+        async with self._database.reading() as session:
+            return await read_audit(session, event_id, limit, cursor)
+
+    async def held_type(self, after: tuple[str, str]) -> tuple[str, str] | None:
+        async with self._database.reading() as session:
+            row = await session.fetch_one("held_type", source=after[0], event_type=after[1])
+        return None if row is None else (row[0], row[1])
+
+    async def query(self, sql: str, params: Mapping[str, object]) -> list[dict[str, Any]]:
+        check_question(sql)
+        compiled = compile_named(sql)
+        async with self._database.transaction() as session:
+            await session.steer("SET TRANSACTION READ ONLY")
+            try:
+                rows = await session.connection.fetch(compiled.sql, *compiled.values(params))
+            except (asyncpg.SyntaxOrAccessError, asyncpg.DataError) as error:
+                reason = " ".join(str(error).split())
+                raise InvalidStatement(f"inbox.read takes one SELECT: {reason}.") from error
+        return [dict(row) for row in rows]
+
+    async def close(self) -> None:
+        await self._database.close()
+
+
+def is_event_id(text: str) -> bool:
+    try:
+        return str(UUID(text)) == text
+    except ValueError:
+        return False
+
+
+def _may_begin_an_id(prefix: str) -> bool:
+    example = "00000000-0000-0000-0000-000000000000"
+    if not 0 < len(prefix) <= len(example):
+        return False
+    pairs = zip(prefix, example, strict=False)
+    return all(have == "-" if want == "-" else have in _HEX for have, want in pairs)

@@ -1,0 +1,48 @@
+"""Retention, a batch at a time: a tombstone first, the row a while later (W11).
+
+In one step, an insert that waits for the delete would find neither row nor tombstone, and a purged
+key would run again. Vacuum takes the dead rows away behind it: nothing is left to give back.
+"""
+
+from ackbox.model import Removed, RetentionPolicy, Walk
+from ackbox.stores.postgres.database import Database, Session
+
+_ROWS = 1000
+
+
+async def bury(database: Database, policy: RetentionPolicy, after: int) -> Walk:
+    """Arrival is nearly the order of time, so the walk ends with the first batch that has nothing
+    old in it; what a wrong clock dated into the future does not end it."""
+    async with database.transaction() as session:
+        (walk,) = await session.fetch(
+            "walk_old", after=after, limit=_ROWS, keep=policy.keep, rest=policy.rest
+        )
+        rows = walk["rows"] or []
+        buried = len(await session.fetch("bury", rows=rows)) if rows else 0
+    return Walk(buried, walk["last"] if walk["anything_old"] else None)
+
+
+async def prune(database: Database, policy: RetentionPolicy) -> Removed:
+    """What was touched since it was buried stays, and its tombstone goes."""
+    async with database.transaction() as session:
+        ripe = await session.fetch("ripe", wait=policy.wait, limit=_ROWS)
+        keys = {
+            "sources": [row["source"] for row in ripe],
+            "keys": [row["idempotency_key"] for row in ripe],
+        }
+        rows = len(await session.fetch("prune", rows=[row["ledger_id"] for row in ripe]))
+        if len(await session.fetch("close_tombstones", **keys)) < len(ripe):
+            await session.fetch("drop_tombstones", **keys)
+        waiting = bool(await session.fetch("tombstones_open"))
+    return Removed(rows, more=bool(ripe), waiting=waiting)
+
+
+async def forget(database: Database, policy: RetentionPolicy) -> int:
+    async with database.transaction() as session:
+        await _drop_lanes(session)
+        return len(await session.fetch("forget", remember=policy.remember, limit=_ROWS))
+
+
+async def _drop_lanes(session: Session) -> None:
+    """Of those that nothing has touched for a while."""
+    await session.fetch("drop_lanes", limit=_ROWS)

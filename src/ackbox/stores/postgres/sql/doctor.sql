@@ -1,0 +1,40 @@
+-- name: condition
+SELECT current_setting('server_version_num')::int AS version,
+       current_setting('server_encoding') AS encoding,
+       current_setting('fsync') AS fsync,
+       current_setting('full_page_writes') AS full_page_writes,
+       current_setting('synchronous_commit') AS synchronous_commit,
+       current_setting('synchronous_standby_names') AS synchronous_standbys,
+       current_setting('autovacuum') = 'on' AND current_setting('track_counts') = 'on' AS autovacuum,
+       current_setting('max_connections')::int
+           - current_setting('superuser_reserved_connections')::int AS connections_allowed,
+       (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS connections,
+       (SELECT count(*) FROM pg_stat_replication) AS replicas,
+       pg_is_in_recovery() AS standby,
+       clock_timestamp() AS clock
+
+-- name: long_transactions
+SELECT pid, coalesce(state, 'unknown') AS state,
+       extract(epoch FROM clock_timestamp() - xact_start)::float8 AS seconds
+FROM pg_stat_activity
+WHERE datname = current_database() AND backend_type = 'client backend'
+  AND pid <> pg_backend_pid() AND clock_timestamp() - xact_start > :longer_than::interval
+ORDER BY xact_start LIMIT 5
+
+-- name: vacuumed
+SELECT coalesce('autovacuum_enabled=false' = ANY (reloptions), false) AS switched_off,
+       coalesce(pg_stat_get_dead_tuples(oid), 0) AS dead,
+       coalesce(pg_stat_get_live_tuples(oid), 0) AS live
+FROM pg_class WHERE oid = to_regclass('events')
+
+-- name: held_events
+SELECT count(*) FROM (
+    SELECT 1 FROM events WHERE outcome = 'held' AND status = 'pending' LIMIT :limit) AS held
+
+-- name: recount
+SELECT coalesce(kept.status, counted.status) AS status,
+       coalesce(kept.events, 0) AS kept, coalesce(counted.events, 0) AS counted
+FROM (SELECT status, sum(events)::bigint AS events FROM tallies GROUP BY status) AS kept
+FULL JOIN (SELECT status, count(*) AS events FROM events GROUP BY status) AS counted
+    USING (status)
+ORDER BY 1

@@ -1,0 +1,161 @@
+-- name: events_by_id
+SELECT ledger_id, id::text AS id, source, idempotency_key, event_type, content_type,
+       length(payload) AS payload_bytes, encode(payload_sha256, 'hex') AS payload_sha256, status,
+       outcome, attempts, run, last_error, error_code, retry_after, processor_id, lease_until,
+       ingest_count, conflict_count, source_sequence, source_emitted_at, lane, transport,
+       verified_by, request_id, created_at, updated_at, last_seen_at, processed_at
+FROM events WHERE id = ANY (:ids::uuid[])
+
+-- name: id_by_key
+SELECT id::text FROM events WHERE source = :source AND idempotency_key = :idempotency_key
+
+-- name: ids_by_prefix
+SELECT id::text FROM events WHERE id BETWEEN :first::uuid AND :last::uuid ORDER BY id LIMIT :limit
+
+-- name: payload
+SELECT payload FROM events WHERE id = :id::uuid
+
+-- name: content
+SELECT payload, headers FROM events WHERE id = :id::uuid
+
+-- name: events_newest
+WITH candidates AS MATERIALIZED (
+    (SELECT ledger_id FROM events
+     WHERE :scan::text = 'all' AND ledger_id < :cursor
+     ORDER BY ledger_id DESC LIMIT :window)
+    UNION ALL
+    (SELECT ledger_id FROM events
+     WHERE :scan <> 'all' AND status <> 'completed'
+       AND (status, ledger_id) > (:scan, 0) AND (status, ledger_id) < (:scan, :cursor::bigint)
+     ORDER BY status DESC, ledger_id DESC LIMIT :window)
+)
+SELECT seen.rows, seen.edge, page.ledger_id, page.id
+FROM (SELECT count(*) AS rows, min(ledger_id) AS edge FROM candidates) AS seen
+LEFT JOIN LATERAL (
+    SELECT ledger_id, id::text FROM candidates JOIN events USING (ledger_id)
+    WHERE (:status::text IS NULL OR status = :status)
+      AND (NOT :retrying::bool OR attempts > 0)
+      AND (:source::text IS NULL OR source = :source)
+      AND (:event_type::text IS NULL OR event_type = :event_type)
+      AND (:since::timestamptz IS NULL OR created_at >= :since)
+      AND (:until::timestamptz IS NULL OR created_at < :until)
+      AND (:outcome::text IS NULL OR outcome = :outcome)
+      AND (:error_code::text IS NULL OR error_code = :error_code)
+      AND (:lane::text IS NULL OR lane = :lane)
+    ORDER BY ledger_id DESC LIMIT :limit
+) AS page ON true
+ORDER BY page.ledger_id DESC NULLS LAST
+
+-- name: events_oldest
+WITH candidates AS MATERIALIZED (
+    (SELECT ledger_id FROM events
+     WHERE :scan::text = 'all' AND ledger_id > :cursor AND ledger_id <= :last_readable
+     ORDER BY ledger_id LIMIT :window)
+    UNION ALL
+    (SELECT ledger_id FROM events
+     WHERE :scan <> 'all' AND status <> 'completed'
+       AND (status, ledger_id) > (:scan, :cursor::bigint)
+       AND (status, ledger_id) <= (:scan, :last_readable::bigint)
+     ORDER BY status, ledger_id LIMIT :window)
+)
+SELECT seen.rows, seen.edge, page.ledger_id, page.id
+FROM (SELECT count(*) AS rows, max(ledger_id) AS edge FROM candidates) AS seen
+LEFT JOIN LATERAL (
+    SELECT ledger_id, id::text FROM candidates JOIN events USING (ledger_id)
+    WHERE (:status::text IS NULL OR status = :status)
+      AND (NOT :retrying::bool OR attempts > 0)
+      AND (:source::text IS NULL OR source = :source)
+      AND (:event_type::text IS NULL OR event_type = :event_type)
+      AND (:since::timestamptz IS NULL OR created_at >= :since)
+      AND (:until::timestamptz IS NULL OR created_at < :until)
+      AND (:outcome::text IS NULL OR outcome = :outcome)
+      AND (:error_code::text IS NULL OR error_code = :error_code)
+      AND (:lane::text IS NULL OR lane = :lane)
+      AND (NOT :unordered::bool OR (source_sequence IS NULL AND source_emitted_at IS NULL))
+    ORDER BY ledger_id LIMIT :limit
+) AS page ON true
+ORDER BY page.ledger_id
+
+-- name: events_of_source
+WITH candidates AS MATERIALIZED (
+    SELECT coalesce(source_sequence, 9223372036854775807) AS sequence,
+           coalesce(source_emitted_at, 'infinity') AS emitted, ledger_id
+    FROM events
+    WHERE (source_sequence IS NOT NULL OR source_emitted_at IS NOT NULL) AND source = :source
+      AND (coalesce(source_sequence, 9223372036854775807),
+           coalesce(source_emitted_at, 'infinity'), ledger_id)
+        > (:sequence::bigint, :emitted_at::timestamptz, :ledger_id::bigint)
+    ORDER BY coalesce(source_sequence, 9223372036854775807),
+             coalesce(source_emitted_at, 'infinity'), ledger_id
+    LIMIT :window
+)
+SELECT sequence, source_emitted_at AS emitted, ledger_id, id::text,
+       (:status::text IS NULL OR status = :status)
+       AND (NOT :retrying::bool OR attempts > 0)
+       AND (:event_type::text IS NULL OR event_type = :event_type)
+       AND (:since::timestamptz IS NULL OR created_at >= :since)
+       AND (:until::timestamptz IS NULL OR created_at < :until)
+       AND (:outcome::text IS NULL OR outcome IS NOT DISTINCT FROM :outcome)
+       AND (:error_code::text IS NULL OR error_code IS NOT DISTINCT FROM :error_code)
+       AND (:lane::text IS NULL OR lane IS NOT DISTINCT FROM :lane) AS matches
+FROM candidates JOIN events USING (ledger_id)
+ORDER BY candidates.sequence, candidates.emitted, ledger_id
+
+-- name: last_given
+SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM events_ledger_id_seq
+
+-- name: first_open
+SELECT min(((classid::bigint << 32) | objid::bigint) & ((1::bigint << 48) - 1)) FROM pg_locks
+WHERE locktype = 'advisory' AND objsubid = 1 AND mode = 'ShareLock'
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND classid::bigint >> 16 = :tag::bigint
+
+-- name: story
+SELECT unsettled, claimable_at, headers, errors::text AS errors,
+       (SELECT buried_at FROM tombstones
+        WHERE tombstones.source = events.source
+          AND tombstones.idempotency_key = events.idempotency_key
+          AND tombstones.ledger_id = events.ledger_id) AS buried_at
+FROM events WHERE id = :id::uuid
+
+-- name: older_in_lane
+SELECT id::text FROM events
+WHERE (source, lane, ledger_id) > (:source, :lane, 0)
+  AND (source, lane, ledger_id) < (:source, :lane, :ledger_id)
+  AND lane IS NOT NULL AND status IN ('pending', 'processing')
+  AND outcome IS DISTINCT FROM 'held'
+ORDER BY source, lane, ledger_id LIMIT 1
+
+-- name: running_in_lane
+SELECT id::text FROM events
+WHERE status = 'processing' AND source = :source AND lane = :lane LIMIT 1
+
+-- name: tallies
+SELECT status, sum(events)::bigint AS events FROM tallies GROUP BY status
+
+-- name: oldest_pending
+SELECT created_at FROM (
+    SELECT created_at, status FROM events
+    WHERE (status, ledger_id) > ('pending', 0) AND status <> 'completed'
+    ORDER BY status, ledger_id LIMIT 1) AS oldest
+WHERE status = 'pending'
+
+-- name: waiting
+SELECT count(*) FROM (
+    SELECT 1 FROM events
+    WHERE status = 'pending' AND status <> 'completed' AND coalesce(retry_after, created_at) <= now()
+      AND outcome IS DISTINCT FROM 'held'
+    LIMIT :limit) AS due
+
+-- name: audit
+SELECT audit_id, at, actor, action, event_id::text, detail FROM audit
+WHERE audit_id < :cursor ORDER BY audit_id DESC LIMIT :limit
+
+-- name: audit_of_event
+SELECT audit_id, at, actor, action, event_id::text, detail FROM audit
+WHERE event_id = :event_id::uuid AND audit_id < :cursor ORDER BY audit_id DESC LIMIT :limit
+
+-- name: held_type
+SELECT source, event_type FROM events
+WHERE outcome = 'held' AND status = 'pending' AND (source, event_type) > (:source, :event_type)
+ORDER BY source, event_type LIMIT 1

@@ -1,0 +1,58 @@
+-- name: walk_old
+WITH walked AS MATERIALIZED (
+    SELECT ledger_id, status, created_at, processed_at FROM events
+    WHERE ledger_id > :after ORDER BY ledger_id LIMIT :limit
+)
+SELECT max(ledger_id) AS last,
+       bool_or(created_at < now() - :keep::interval OR created_at > now()) AS anything_old,
+       array_agg(ledger_id ORDER BY ledger_id) FILTER (
+           WHERE created_at < now() - :keep::interval AND status IN ('completed', 'failed')
+             AND processed_at < now() - :rest::interval) AS rows
+FROM walked
+
+-- name: bury
+INSERT INTO tombstones (
+    source, idempotency_key, id, status, created_at, payload_sha256, buried_at, ledger_id)
+SELECT source, idempotency_key, id, status, created_at, payload_sha256, now(), ledger_id
+FROM events WHERE ledger_id = ANY (:rows::bigint[]) AND status IN ('completed', 'failed')
+ORDER BY source, idempotency_key
+ON CONFLICT (source, idempotency_key) DO NOTHING
+RETURNING 1
+
+-- name: ripe
+SELECT source, idempotency_key, ledger_id FROM tombstones
+WHERE ledger_id IS NOT NULL AND buried_at <= now() - :wait::interval
+ORDER BY buried_at LIMIT :limit FOR UPDATE SKIP LOCKED
+
+-- name: prune
+DELETE FROM events
+WHERE ledger_id = ANY (:rows::bigint[])
+  AND status IN ('completed', 'failed')
+  AND EXISTS (
+    SELECT 1 FROM tombstones
+    WHERE tombstones.source = events.source
+      AND tombstones.idempotency_key = events.idempotency_key
+      AND tombstones.ledger_id = events.ledger_id AND tombstones.buried_at >= events.updated_at)
+RETURNING 1
+
+-- name: close_tombstones
+UPDATE tombstones SET ledger_id = NULL, buried_at = now()
+FROM unnest(:sources::text[], :keys::text[]) AS ripe (source, key)
+WHERE tombstones.source = ripe.source AND idempotency_key = ripe.key
+  AND NOT EXISTS (SELECT 1 FROM events WHERE events.ledger_id = tombstones.ledger_id)
+RETURNING 1
+
+-- name: drop_tombstones
+DELETE FROM tombstones USING unnest(:sources::text[], :keys::text[]) AS asked (source, key)
+WHERE tombstones.ledger_id IS NOT NULL
+  AND tombstones.source = asked.source AND idempotency_key = asked.key
+
+-- name: tombstones_open
+SELECT 1 FROM tombstones WHERE ledger_id IS NOT NULL LIMIT 1
+
+-- name: forget
+DELETE FROM tombstones WHERE (source, idempotency_key) IN (
+    SELECT source, idempotency_key FROM tombstones
+    WHERE ledger_id IS NULL AND buried_at < now() - :remember::interval
+    ORDER BY buried_at LIMIT :limit FOR UPDATE SKIP LOCKED)
+RETURNING 1

@@ -1,0 +1,234 @@
+"""The ledger in a PostgreSQL database, as one of many instances that share it."""
+
+import asyncio
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+import asyncpg
+
+from ackbox.errors import (
+    AckboxError,
+    CommandFailed,
+    InvalidStatement,
+    SettingError,
+    Stopped,
+    Unavailable,
+)
+from ackbox.model import (
+    BackupProgress,
+    Checkpoint,
+    Clock,
+    Envelope,
+    EventId,
+    Receipt,
+    ReceiptKind,
+    Removed,
+    ReplayKind,
+    RetentionPolicy,
+    Walk,
+)
+from ackbox.ports import EventQueue, Relay
+from ackbox.stores.postgres import replaying, retention
+from ackbox.stores.postgres.arriving import assert_none_arriving
+from ackbox.stores.postgres.database import Address, Database
+from ackbox.stores.postgres.migrating import assert_durable, migrate
+from ackbox.stores.postgres.notices import Notices
+from ackbox.stores.postgres.queue import PostgresQueue
+from ackbox.stores.postgres.record import record
+from ackbox.stores.postgres.rules import check_schema
+from ackbox.telemetry import ClockSkewed, Observer
+
+_AWAY = "The database cannot be reached, or takes no writes."
+_PULSE_SECONDS = 1.0
+_FOLD_TAG = 0x5ACB1
+_SKEW = timedelta(seconds=30)
+_SHOWN = 60
+_FIRST_DELAY = 0.1
+_LONGEST_DELAY = 5.0
+_CLOSE_SECONDS = 5.0
+
+
+async def open_store(
+    address: Address,
+    *,
+    clock: Clock,
+    observe: Observer,
+    notify: bool = True,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> "PostgresStore":
+    """Waits for a server that is away; raises `SettingError` or `StoreError` for what waiting does
+    not mend."""
+    database = Database(address, observe)
+    delay = _FIRST_DELAY
+    try:
+        while True:
+            try:
+                await assert_durable(database)
+                await migrate(database)
+                await assert_none_arriving(database)
+                break
+            except Unavailable as error:
+                database.note_trouble(str(error))
+                await sleep(delay)
+                delay = min(delay * 2, _LONGEST_DELAY)
+    except BaseException:
+        await database.close()
+        raise
+    return PostgresStore(database, clock=clock, observe=observe, notify=notify)
+
+
+class PostgresStore:
+    """Implements `Ledger` and `Upkeep`."""
+
+    def __init__(
+        self, database: Database, *, clock: Clock, observe: Observer, notify: bool
+    ) -> None:
+        self._own_queue = PostgresQueue(database)
+        self.queue: EventQueue = self._own_queue
+        self.database = database
+        self._relay: Relay | None = None
+        self._clock = clock
+        self._observe = observe
+        self._skewed = False
+        self._closed = False
+        self._recording: set[asyncio.Task[list[Receipt]]] = set()
+        listening = notify and not database.address.pooled
+        self._notices = Notices(database, self._own_queue.ring) if listening else None
+        self._pulse = asyncio.create_task(self._beat())
+
+    @property
+    def trouble(self) -> str | None:
+        """Senders read it: where the database is, and as whom we ask it, is in the log."""
+        return None if self.database.trouble is None else _AWAY
+
+    async def record(
+        self, envelopes: Sequence[Envelope], *, checkpoint: Checkpoint | None = None
+    ) -> list[Receipt]:
+        """A caller that goes away changes nothing about the transaction."""
+        if self._closed:
+            raise Stopped("The ledger is closed.")
+        recording = asyncio.ensure_future(record(self.database, envelopes, checkpoint))
+        self._recording.add(recording)
+        recording.add_done_callback(self._recorded)
+        receipts = await asyncio.shield(recording)
+        if self._relay is None:
+            self.news()
+        else:
+            self._relay.announce(_new_events(envelopes, receipts))
+        return receipts
+
+    def hand_over(self, relay: Relay) -> None:
+        """From now on it brings new events to the workers. It is closed with the store."""
+        self.queue = self._relay = relay
+
+    async def checkpoint(self, source: str) -> str | None:
+        rows = await self.database.fetch("checkpoint", source=source)
+        return rows[0][0] if rows else None
+
+    async def prove_writable(self) -> None:
+        await self.database.fetch("heartbeat")
+
+    async def recover(self) -> None:
+        """A dead instance's claims come back when their leases end: others may be alive (W4)."""
+
+    async def apply_schema(self, ddl: Sequence[str]) -> None:
+        """The users' own tables; all of them or none, and one instance at a time."""
+        if not ddl:
+            return
+        async with self.database.transaction() as session:
+            await session.steer(f"SELECT pg_advisory_xact_lock({_FOLD_TAG + 1})")
+            for sql in ddl:
+                try:
+                    check_schema(sql)
+                    await session.steer(sql)
+                except InvalidStatement as error:
+                    raise _refusal(sql, str(error)) from None
+                except (asyncpg.SyntaxOrAccessError, asyncpg.DataError) as error:
+                    raise _refusal(sql, str(error)) from error
+
+    async def replay(self, ids: Sequence[EventId], *, actor: str) -> Mapping[EventId, ReplayKind]:
+        done = await replaying.replay(self.database, ids, actor)
+        self.news()
+        return done
+
+    async def put_back(self, source: str, event_type: str) -> int:
+        rows = await replaying.put_back(self.database, source, event_type)
+        self.news()
+        return rows
+
+    async def bury(self, policy: RetentionPolicy, *, after: int) -> Walk:
+        return await retention.bury(self.database, policy, after)
+
+    async def prune(self, policy: RetentionPolicy) -> Removed:
+        return await retention.prune(self.database, policy)
+
+    async def forget(self, policy: RetentionPolicy) -> int:
+        return await retention.forget(self.database, policy)
+
+    async def give_back(self) -> int:
+        """Vacuum does that."""
+        return 0
+
+    def check_room(self) -> None:
+        """The server looks after its own disk."""
+
+    def announce(self, url: str) -> None:
+        """Commands go to the database, not to a server of ours."""
+
+    def backup(self, target: Path) -> AsyncIterable[BackupProgress]:
+        raise CommandFailed("A PostgreSQL ledger is backed up with pg_dump, or as your server is.")
+
+    async def close(self) -> None:
+        """What was handed over is made durable first."""
+        self._closed = True
+        if self._recording:
+            await asyncio.wait(self._recording, timeout=_CLOSE_SECONDS)
+        if self._relay is not None:
+            await self._relay.close()
+        self._pulse.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._pulse
+        if self._notices is not None:
+            await self._notices.close()
+        await self.database.close()
+
+    def _recorded(self, recording: "asyncio.Task[list[Receipt]]") -> None:
+        self._recording.discard(recording)
+        if not recording.cancelled():
+            recording.exception()  # nobody may be left to take it
+
+    def news(self) -> None:
+        """Something may be claimable: tell our own workers, and other instances."""
+        self._own_queue.ring()
+        if self._notices is not None:
+            self._notices.tell()
+
+    async def _beat(self) -> None:
+        """Adds up the tallies, finds out that a lost server is back, and compares the clocks."""
+        while True:
+            await asyncio.sleep(_PULSE_SECONDS)
+            with suppress(AckboxError):  # the database tells of its own troubles
+                await self.database.fetch("fold_tallies", tag=_FOLD_TAG)
+                await self._compare_clocks()
+
+    async def _compare_clocks(self) -> None:
+        before = self._clock()
+        (row,) = await self.database.fetch("server_time")
+        skew = row[0] - before
+        skewed = abs(skew) > _SKEW
+        if skewed != self._skewed:
+            self._observe(ClockSkewed(skew.total_seconds() if skewed else 0.0))
+        self._skewed = skewed
+
+
+def _new_events(envelopes: Sequence[Envelope], receipts: Sequence[Receipt]) -> dict[EventId, str]:
+    pairs = zip(envelopes, receipts, strict=True)
+    return {said.id: sent.source for sent, said in pairs if said.kind is ReceiptKind.NEW}
+
+
+def _refusal(sql: str, reason: str) -> SettingError:
+    line = " ".join(sql.split())
+    shown = line if len(line) <= _SHOWN else line[: _SHOWN - 3] + "..."
+    return SettingError(f"inbox.schema({shown!r}) is refused: {' '.join(reason.split())}.")

@@ -1,0 +1,168 @@
+"""The servers that other tests rely on: real, of several versions, and gone afterwards."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+from redis.asyncio import Redis
+
+from support.polling import eventually
+from support.postgres import Install, PostgresServer, find_installs, running_postgres
+from support.valkey import ValkeyServer, running_valkey
+
+ENDLESS = "SELECT count(*) FROM generate_series(1, 1000000) a, generate_series(1, 1000000) b"
+IS_BUSY = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query ~ 'generate_s[e]'"
+STARTS_AND_WAITS = """
+import sys
+from pathlib import Path
+from support.postgres import PostgresServer, find_installs
+
+server = PostgresServer(find_installs()[-1], Path(sys.argv[1]))
+server.initialise()
+server.start()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module", params=find_installs(), ids=str)
+def install(request: pytest.FixtureRequest) -> Install:
+    found: Install = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def own(install: Install) -> Iterator[PostgresServer]:
+    with running_postgres(install) as server:
+        yield server
+
+
+def test_both_versions_of_the_wheel_are_there() -> None:
+    assert {16, 18} <= {install.major for install in find_installs()}
+
+
+async def test_each_version_answers(
+    install: Install, postgres_of: Callable[[Install], PostgresServer]
+) -> None:
+    server = postgres_of(install)
+    assert await ask(server.url(), "SELECT 1") == 1
+    version = str(await ask(server.url(), "SHOW server_version"))
+    assert version.startswith(f"{install.major}.")
+
+
+async def test_a_commit_is_real(
+    install: Install, postgres_of: Callable[[Install], PostgresServer]
+) -> None:
+    url = postgres_of(install).url()
+    for setting in ("fsync", "full_page_writes", "synchronous_commit"):
+        assert await ask(url, f"SHOW {setting}") == "on"
+
+
+async def test_a_database_is_new_each_time(
+    install: Install, postgres_of: Callable[[Install], PostgresServer]
+) -> None:
+    server = postgres_of(install)
+    first, second = server.create_database(), server.create_database()
+    await ask(first, "CREATE TABLE seen ()")
+    assert await ask(second, "SELECT to_regclass('seen')") is None
+    for url in (first, second):
+        server.drop_database(url)
+    with pytest.raises(asyncpg.InvalidCatalogNameError):
+        await ask(first, "SELECT 1")
+
+
+async def test_a_crash_loses_connections_but_no_commit(own: PostgresServer) -> None:
+    await ask(own.url(), "CREATE TABLE seen AS SELECT 1 AS kept")
+    connection = await asyncpg.connect(own.url())
+    own.kill()
+    with pytest.raises((asyncpg.PostgresConnectionError, asyncpg.InterfaceError)):
+        await connection.fetchval("SELECT 1")
+    with pytest.raises(OSError, match="onnect"):
+        await asyncpg.connect(own.url())
+    own.restart()
+    assert await ask(own.url(), "SELECT kept FROM seen") == 1
+    assert "was not properly shut down" in own.log
+
+
+async def test_a_crash_ends_a_query_at_once(own: PostgresServer) -> None:
+    busy = asyncio.create_task(ask(own.url(), ENDLESS))
+    await asyncio.to_thread(eventually, lambda: own.execute(IS_BUSY) == "1")
+    own.kill()
+    with pytest.raises(asyncpg.PostgresConnectionError):
+        await busy
+    own.restart()
+
+
+async def test_a_stop_does_not_wait_for_clients(own: PostgresServer) -> None:
+    connection = await asyncpg.connect(own.url())
+    said = len(own.log)
+    own.restart()
+    connection.terminate()
+    assert await ask(own.url(), "SELECT 1") == 1
+    assert "was not properly shut down" not in own.log[said:]
+
+
+def test_a_server_dies_with_the_tests_that_started_it() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        with subprocess.Popen(
+            [sys.executable, "-c", STARTS_AND_WAITS, folder],
+            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": os.pathsep.join(sys.path)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as tests:
+            assert tests.stdout is not None
+            assert tests.stdout.readline() == b"ready\n"
+            assert len(processes_of(folder)) >= 3  # those tests, the guardian and the server
+            tests.send_signal(signal.SIGKILL)
+        eventually(lambda: not processes_of(folder))
+
+
+async def test_valkey_answers(valkey: ValkeyServer) -> None:
+    async with Redis.from_url(valkey.url()) as client:
+        assert await client.ping()
+
+
+async def test_valkey_comes_back_empty_after_a_crash(tmp_path: Path) -> None:
+    with running_valkey(tmp_path) as server:
+        async with Redis.from_url(server.url()) as client:
+            await client.set("key", "value")
+        server.kill()
+        server.restart()
+        async with Redis.from_url(server.url()) as client:
+            assert await client.get("key") is None
+
+
+async def test_valkey_remembers_when_it_is_told_to(tmp_path: Path) -> None:
+    with running_valkey(tmp_path, "--appendonly", "yes", "--appendfsync", "always") as server:
+        async with Redis.from_url(server.url()) as client:
+            await client.set("key", "value")
+        server.kill()
+        server.restart()
+        async with Redis.from_url(server.url()) as client:
+            assert await client.get("key") == b"value"
+
+
+async def ask(url: str, sql: str) -> object:
+    connection = await asyncpg.connect(url)
+    try:
+        return await connection.fetchval(sql)
+    finally:
+        await connection.close()
+
+
+def processes_of(folder: str) -> list[str]:
+    """The command lines that name the folder. The guardian's is among them until all are gone."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found.append(path.read_text(errors="replace"))
+        except OSError:  # it has just ended
+            continue
+    return [line for line in found if folder in line]

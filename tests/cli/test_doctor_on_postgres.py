@@ -1,0 +1,272 @@
+"""`ackbox doctor` on PostgreSQL: what can be wrong with a server, and what to do then."""
+
+import inspect
+import json
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from ackbox.model import Finding, Verdict
+from ackbox.stores.postgres import condition, doctor, reader
+from ackbox.stores.postgres.condition import Condition, LongTransaction, Vacuumed
+from ackbox.stores.postgres.database import Address, Database
+from support.cli import Cli, Done
+from support.events import NOON, envelopes
+from support.postgres import Install, PostgresServer, find_installs
+from support.postgres_cli import PostgresLedger
+
+PASSWORD = "hunter2-hunter2-hunter2"
+SOUND = Condition(
+    version=180_001,
+    encoding="UTF8",
+    fsync="on",
+    full_page_writes="on",
+    synchronous_commit="on",
+    synchronous_standbys="",
+    autovacuum=True,
+    connections_allowed=97,
+    connections=5,
+    replicas=0,
+    standby=False,
+    clock=NOON,
+)
+
+
+@pytest.fixture(params=find_installs(), ids=str)
+def ledger(
+    request: pytest.FixtureRequest, postgres_of: Callable[[Install], PostgresServer]
+) -> Iterator[PostgresLedger]:
+    made = PostgresLedger(postgres_of(request.param))
+    yield made
+    made.server.drop_database(made.url)
+
+
+def findings(done: Done) -> dict[str, dict[str, Any]]:
+    order = ["ok", "warn", "fail"]
+    rows = json.loads(done.out)["findings"]
+    for row in rows:
+        assert (row["verdict"] == "ok") == (row["remedy"] is None), row
+    return {row["about"]: row for row in sorted(rows, key=lambda row: order.index(row["verdict"]))}
+
+
+def examine(cli: Cli, about: str, url: str, *options: str, **settings: str) -> tuple[str, str]:
+    done = cli("doctor", "--json", *options, DATABASE_URL=url, **settings)
+    found = findings(done)
+    assert done.code == any(row["verdict"] == "fail" for row in found.values())
+    return found[about]["verdict"], f"{found[about]['detail']} {found[about]['remedy']}"
+
+
+def major_of(server: PostgresServer) -> int:
+    return int(server.execute("SHOW server_version_num")) // 10_000
+
+
+def verdicts(found: Iterator[Finding]) -> list[Verdict]:
+    return [finding.verdict for finding in found]
+
+
+def test_a_sound_ledger_is_found_sound(cli: Cli, ledger: PostgresLedger) -> None:
+    async def fill(store: Any) -> None:
+        await store.record(envelopes(3))
+
+    ledger.fill(fill)
+    done = cli("doctor", "--deep", "--json", DATABASE_URL=ledger.url)
+    found = findings(done)
+    assert done.code == 0, done.out
+    assert {row["verdict"] for row in found.values()} == {"ok"}
+    assert set(found) == {
+        *("python", "open files", "postgresql", "encoding", "durability", "clock", "connections"),
+        *("transactions", "notify", "ledger", "vacuum", "queue", "tallies"),
+    }
+    assert found["postgresql"]["detail"].startswith(f"PostgreSQL {major_of(ledger.server)}.")
+    assert found["queue"]["detail"] == "3 pending"
+    assert found["tallies"]["detail"].startswith("3 events")
+
+
+def test_looking_makes_no_ledger(cli: Cli, ledger: PostgresLedger) -> None:
+    verdict, words = examine(cli, "ledger", ledger.url, "--deep")
+    assert verdict == "ok"
+    assert "the first start makes it" in words
+    assert ledger.execute("SELECT to_regclass('events')") == ""
+
+
+def test_a_newer_schema_is_a_failure(cli: Cli, ledger: PostgresLedger) -> None:
+    assert cli("migrate", DATABASE_URL=ledger.url).code == 0
+    ledger.execute("INSERT INTO schema_migrations (version, name, checksum) VALUES (99, 'x', '')")
+    verdict, words = examine(cli, "ledger", ledger.url)
+    assert verdict == "fail"
+    assert "newer ackbox" in words
+
+
+# F37
+def test_a_transaction_that_stays_open_is_named_by_its_process(
+    cli: Cli, ledger: PostgresLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(condition, "LONG_TRANSACTION", timedelta(milliseconds=1))
+    with ledger.open_transaction() as pid:
+        verdict, words = examine(cli, "transactions", ledger.url)
+    assert verdict == "warn"
+    assert f"Process {pid}" in words
+    assert "idle in transaction" in words
+    assert f"pg_terminate_backend({pid})" in words
+
+
+# F37
+def test_a_table_without_autovacuum_is_a_failure(cli: Cli, ledger: PostgresLedger) -> None:
+    assert cli("migrate", DATABASE_URL=ledger.url).code == 0
+    ledger.execute("ALTER TABLE events SET (autovacuum_enabled = false)")
+    assert examine(cli, "vacuum", ledger.url)[0] == "fail"
+
+
+def test_held_events_are_a_warning(cli: Cli, ledger: PostgresLedger) -> None:
+    async def fill(store: Any) -> None:
+        await store.record(envelopes(3))
+
+    ledger.fill(fill)
+    ledger.execute("UPDATE events SET outcome = 'held' WHERE idempotency_key <> 'key-0'")
+    verdict, words = examine(cli, "queue", ledger.url)
+    assert verdict == "warn"
+    assert "2 of them held" in words
+
+
+def test_deep_counts_the_events_one_by_one(cli: Cli, ledger: PostgresLedger) -> None:
+    async def fill(store: Any) -> None:
+        await store.record(envelopes(5))
+
+    ledger.fill(fill)
+    ledger.execute("INSERT INTO tallies VALUES ('pending', 1)")
+    verdict, words = examine(cli, "tallies", ledger.url, "--deep")
+    assert verdict == "fail"
+    assert "pending 6, counted 5" in words
+
+
+def test_deep_tells_how_long_it_has_been_counting(ledger: PostgresLedger) -> None:
+    async def fill(store: Any) -> None:
+        await store.record(envelopes(5))
+
+    ledger.fill(fill)
+    told: list[float] = []
+    assert verdicts(doctor.examine_deep(Address(ledger.url), told.append)) == ["ok"]
+    assert told
+
+
+# F37
+def test_deep_stops_before_it_keeps_vacuum_away(
+    ledger: PostgresLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fill(store: Any) -> None:
+        await store.record(envelopes(1))
+
+    ledger.fill(fill)
+    ledger.execute("CREATE VIEW slow AS SELECT events.* FROM events, pg_sleep(5)")
+    ledger.execute("ALTER TABLE events RENAME TO hidden; ALTER VIEW slow RENAME TO events")
+    monkeypatch.setattr(doctor, "_DEEP_SECONDS", 0.3)
+    (finding,) = doctor.examine_deep(Address(ledger.url), lambda seconds: None)
+    assert finding.verdict is Verdict.WARN
+    assert "stopped" in finding.detail
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [({"DATABASE_POOLING": "transaction"}, "DATABASE_POOLING"), ({"NOTIFY": "off"}, "NOTIFY=off")],
+)
+def test_without_notify_instances_poll(
+    cli: Cli, ledger: PostgresLedger, settings: dict[str, str], why: str
+) -> None:
+    verdict, words = examine(cli, "notify", ledger.url, **settings)
+    assert verdict == "ok"
+    assert why in words
+
+
+def test_a_notify_that_is_not_heard_is_a_warning(
+    cli: Cli, ledger: PostgresLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "_HEAR_SECONDS", 0.0)
+    verdict, words = examine(cli, "notify", ledger.url)
+    assert verdict == "warn"
+    assert "DATABASE_POOLING=transaction" in words
+
+
+# F51
+def test_a_server_that_is_away_is_a_failure_that_tells_no_password(cli: Cli) -> None:
+    url = f"postgresql://user:{PASSWORD}@127.0.0.1:1/events"
+    verdict, words = examine(cli, "postgresql", url, "--deep")
+    assert verdict == "fail"
+    assert "cannot be reached" in words
+    assert PASSWORD not in words
+
+
+def test_an_address_that_is_refused_is_a_bad_setting(cli: Cli, ledger: PostgresLedger) -> None:
+    url = ledger.server.url("nowhere")
+    verdict, words = examine(cli, "settings", url)
+    assert verdict == "fail"
+    assert '"nowhere" does not exist' in words
+
+
+@pytest.mark.parametrize(
+    ("version", "verdict"), [(130_020, "fail"), (140_000, "ok"), (180_001, "ok"), (190_000, "warn")]
+)
+def test_a_server_of_another_age_is_told(version: int, verdict: str) -> None:
+    assert condition.check_version(version).verdict == verdict
+
+
+def test_another_encoding_is_a_failure() -> None:
+    assert condition.check_encoding("LATIN1").verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize(
+    ("changes", "durability", "verdicts_"),
+    [
+        ({}, "full", ["ok"]),
+        ({"fsync": "off"}, "full", ["fail"]),
+        ({"full_page_writes": "off"}, "full", ["fail"]),
+        ({"synchronous_commit": "off"}, "full", ["fail"]),
+        ({"synchronous_commit": "local"}, "full", ["fail"]),
+        ({"fsync": "off"}, "normal", ["ok"]),
+        ({"replicas": 1}, "full", ["warn"]),
+        ({"replicas": 1, "synchronous_standbys": "b"}, "full", ["ok"]),
+        ({"standby": True}, "full", ["fail", "ok"]),
+    ],
+)
+def test_what_breaks_the_promise_of_full_is_told(
+    changes: dict[str, Any], durability: str, verdicts_: list[str]
+) -> None:
+    found = Condition(**{**{f: getattr(SOUND, f) for f in Condition.__struct_fields__}, **changes})
+    assert verdicts(condition.check_durability(found, durability)) == verdicts_
+
+
+# F25
+@pytest.mark.parametrize(
+    ("seconds", "verdict"), [(29, "ok"), (-29, "ok"), (31, "warn"), (-31, "warn")]
+)
+def test_a_clock_that_disagrees_with_the_servers_is_a_warning(seconds: int, verdict: str) -> None:
+    assert condition.check_clock(NOON + timedelta(seconds=seconds), NOON).verdict == verdict
+
+
+@pytest.mark.parametrize(("used", "verdict"), [(86, "ok"), (87, "warn")])
+def test_too_few_connections_for_another_instance_are_a_warning(used: int, verdict: str) -> None:
+    assert condition.check_connections(used, 97).verdict == verdict
+
+
+def test_the_connections_of_an_instance_are_counted_right() -> None:
+    """Of the store, of the reader, one that listens, one that renews leases."""
+    of_store = inspect.signature(Database).parameters["size"].default
+    most = of_store + reader._CONNECTIONS + 2
+    assert most == condition._CONNECTIONS_OF_AN_INSTANCE
+
+
+def test_dead_rows_that_nobody_vacuums_are_a_warning() -> None:
+    assert condition.check_vacuum(True, Vacuumed(False, 2_000_000, 100)).verdict is Verdict.WARN
+    assert condition.check_vacuum(True, Vacuumed(False, 900_000, 100)).verdict is Verdict.OK
+    assert condition.check_vacuum(False, None).verdict is Verdict.FAIL
+
+
+def test_each_open_transaction_is_a_finding() -> None:
+    found = [LongTransaction(1, "active", 90.0), LongTransaction(2, "idle in transaction", 80.0)]
+    assert len(list(condition.check_transactions(found))) == 2
+
+
+def test_events_that_wait_for_long_are_a_warning() -> None:
+    assert condition.check_queue(1, NOON - timedelta(hours=2), 0, NOON).verdict is Verdict.WARN
+    assert condition.check_queue(1, NOON - timedelta(minutes=2), 0, NOON).verdict is Verdict.OK

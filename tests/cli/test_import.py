@@ -1,0 +1,245 @@
+"""`ackbox events import` (L11)."""
+
+import asyncio
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ackbox.model import Envelope
+from ackbox.stores.sqlite.lock import LedgerLock
+from support.cli import Cli, Done, Ledger, environment, run
+from support.events import envelope, envelopes
+from support.promoting import opened, postgres_rows
+from support.seeding import States, seed
+from support.server import read_ledger
+
+KEPT = (
+    "source, idempotency_key, event_type, payload, payload_sha256, headers, lane, source_sequence"
+)
+RICH = [
+    envelope("plain", b'{"n": 1}'),
+    envelope("bytes", b"\xff\x00\x1b"),
+    envelope("full", b"[]", source="shop", lane="a", source_sequence=7, headers='{"x-shop":"a"}'),
+    envelope("empty", b"", event_type="order.paid"),
+]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def empty(request: pytest.FixtureRequest, cli: Cli, tmp_path: Path) -> dict[str, str]:
+    """The settings of an empty ledger, on either database."""
+    if request.param == "sqlite":
+        settings = {"DB_PATH": str(tmp_path / "new.db")}
+    else:
+        settings = {"DATABASE_URL": request.getfixturevalue("target")}
+    assert cli("migrate", **settings).code == 0
+    return settings
+
+
+def lines(*written: dict[str, Any] | str) -> str:
+    return "".join((w if isinstance(w, str) else json.dumps(w)) + "\n" for w in written)
+
+
+def line(key: str = "k", **more: Any) -> dict[str, Any]:
+    return {"idempotency_key": key, "payload": "{}", **more}
+
+
+def rows(settings: dict[str, str], columns: str) -> list[tuple[Any, ...]]:
+    sql = f"SELECT {columns} FROM events ORDER BY ledger_id"
+    if "DB_PATH" in settings:
+        return read_ledger(Path(settings["DB_PATH"]), sql)
+    return postgres_rows(settings["DATABASE_URL"], sql)
+
+
+@pytest.fixture
+def take(cli: Cli, tmp_path: Path) -> Callable[..., Done]:
+    """Writes these lines into a file, and imports it."""
+
+    def take(settings: dict[str, str], text: str, *options: str) -> Done:
+        (tmp_path / "in.jsonl").write_text(text)
+        return cli("events", "import", "in.jsonl", *options, **settings)
+
+    return take
+
+
+Take = Callable[..., Done]
+
+
+def test_what_was_exported_is_imported_byte_for_byte(
+    cli: Cli, ledger: Ledger, empty: dict[str, str], tmp_path: Path
+) -> None:
+    path = ledger(RICH)
+    cli("events", "export", "--file", "out.jsonl")
+    done = cli("events", "import", "out.jsonl", **empty)
+    assert (done.code, done.out, done.err) == (0, "4 new, 0 duplicate, 0 conflict\n", "")
+    assert rows(empty, KEPT) == read_ledger(path, f"SELECT {KEPT} FROM events ORDER BY ledger_id")
+    assert set(rows(empty, "status, attempts, transport")) == {("pending", 0, "import")}
+
+
+def test_from_postgresql_back_to_sqlite(cli: Cli, target: str, tmp_path: Path) -> None:
+    record(target, RICH)
+    cli("events", "export", "--file", "out.jsonl", DATABASE_URL=target)
+    cli("migrate")
+    assert cli("events", "import", "out.jsonl").out == "4 new, 0 duplicate, 0 conflict\n"
+    here = read_ledger(tmp_path / "ackbox.db", f"SELECT {KEPT} FROM events ORDER BY 2")
+    there = postgres_rows(target, f"SELECT {KEPT} FROM events ORDER BY 2")
+    assert here == there
+
+
+def record(url: str, sent: list[Envelope]) -> None:
+    async def fill() -> None:
+        store = await opened(url)
+        await store.record(sent)
+        await store.close()
+
+    asyncio.run(fill())
+
+
+def test_a_known_key_is_a_duplicate_or_a_conflict(take: Take, empty: dict[str, str]) -> None:
+    text = lines(line("a"), line("b"))
+    assert take(empty, text).out == "2 new, 0 duplicate, 0 conflict\n"
+    text = lines(line("a"), line("b", payload="[]"), line("c"))
+    assert take(empty, text).out == "1 new, 1 duplicate, 1 conflict\n"
+    assert rows(empty, "idempotency_key, payload") == [("a", b"{}"), ("b", b"{}"), ("c", b"{}")]
+
+
+BAD = {
+    "no JSON": ("{", "no event as JSON"),
+    "no object": ("[]", "no event as JSON"),
+    "no key": ('{"payload": "x"}', "idempotency_key"),
+    "no payload": ('{"idempotency_key": "k"}', "one of payload and payload_base64"),
+    "two payloads": (lines(line(payload_base64="eA==")).strip(), "one of payload"),
+    "a payload that is no text": (lines(line(payload={})).strip(), "payload"),
+    "bad base64": ('{"idempotency_key": "k", "payload_base64": "?"}', "not base64"),
+    "another payload": (lines(line(payload_sha256="00")).strip(), "payload_sha256"),
+    "a control character": (lines(line("a\nb")).strip(), "control character"),
+    "an empty key": (lines(line("")).strip(), "1 to 255 characters"),
+    "a state that is none": (lines(line(status="lost")).strip(), "status"),
+    "a time without offset": (lines(line(source_emitted_at="2026-01-31T12:00:00")).strip(), "offs"),
+    "a number too large": (lines(line(source_sequence=1 << 63)).strip(), "64 bits"),
+    "a payload too large": (lines(line(payload="x" * 2000)).strip(), "MAX_BODY_BYTES"),
+    "a line too large": (lines(line(payload="x" * 900_000)).strip(), "MAX_BODY_BYTES"),
+}
+
+
+@pytest.mark.parametrize("flaw", BAD)
+def test_a_bad_line_is_named_and_the_rest_goes_on(
+    take: Take, cli: Cli, tmp_path: Path, flaw: str
+) -> None:
+    text, reason = BAD[flaw]
+    settings = {"DB_PATH": str(tmp_path / "new.db"), "MAX_BODY_BYTES": "1000"}
+    cli("migrate", **settings)
+    done = take(settings, lines(line("a"), "", text, line("b")))
+    assert done.code == 1
+    assert done.out == "2 new, 0 duplicate, 0 conflict\n"
+    complaint, end = done.err.splitlines()
+    assert complaint.startswith("line 3: ")
+    assert reason in complaint
+    assert end == "ackbox: 1 lines were not recorded; what is wrong is above."
+    assert [key for (key,) in rows(settings, "idempotency_key")] == ["a", "b"]
+
+
+def test_a_line_that_is_not_utf_8_is_bad(cli: Cli, ledger: Ledger, tmp_path: Path) -> None:
+    ledger([])
+    (tmp_path / "in.jsonl").write_bytes(b'{"idempotency_key": "k", "payload": "\xff"}\n')
+    assert "not UTF-8" in cli("events", "import", "in.jsonl").err
+
+
+def test_one_that_the_ledger_refuses_does_not_take_the_others_with_it(
+    take: Take, empty: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ackbox.cli.event_lines.check_sequence", lambda value: value)
+    done = take(empty, lines(line("a"), line("b", source_sequence=1 << 70), line("c")))
+    assert done.out == "2 new, 0 duplicate, 0 conflict\n"
+    assert done.err.startswith("line 2: The event cannot be stored")
+
+
+def test_a_state_chooses(cli: Cli, take: Take, empty: dict[str, str], tmp_path: Path) -> None:
+    path = seed(tmp_path / "s.db", States().seed)
+    text = cli("events", "export", DB_PATH=str(path)).out
+    assert take(empty, text, "--status", "failed").out == "1 new, 0 duplicate, 0 conflict\n"
+    assert take(empty, text, "--status", "error").out == "1 new, 0 duplicate, 0 conflict\n"
+    assert rows(empty, "idempotency_key") == [("failed",), ("retrying",)]
+    assert take(empty, text).out == f"{len(States().all) - 2} new, 2 duplicate, 0 conflict\n"
+
+
+def test_a_state_that_is_none_is_a_wrong_command_line(take: Take, empty: dict[str, str]) -> None:
+    assert take(empty, "", "--status", "lost").code == 2
+
+
+def test_a_dry_run_looks_at_every_line_and_records_none(take: Take, empty: dict[str, str]) -> None:
+    done = take(empty, lines(line("a"), "{", line("b")), "--dry-run")
+    assert done.out == "2 events would be recorded, known keys as duplicates\n"
+    assert (done.code, done.err.splitlines()[0][:7]) == (1, "line 2:")
+    assert rows(empty, "id") == []
+
+
+def test_many_events_in_their_order_and_again(
+    take: Take, empty: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ackbox.cli.importing._BYTES", 5000)
+    keys = [f"key-{random.Random(n).random()}" for n in range(2500)]
+    text = lines(*(line(key, lane="one", payload="x" * (n % 99)) for n, key in enumerate(keys)))
+    assert take(empty, text).out == "2500 new, 0 duplicate, 0 conflict\n"
+    assert take(empty, text).out == "0 new, 2500 duplicate, 0 conflict\n"
+    assert [key for (key,) in rows(empty, "idempotency_key")] == keys
+    claimable = [key for key, at in rows(empty, "idempotency_key, claimable_at") if at]
+    assert claimable == keys[:1]
+
+
+def test_standard_input(ledger: Ledger, tmp_path: Path) -> None:
+    ledger([])
+    done = run("events", "import", "-", folder=tmp_path, stdin=lines(line("a")).encode())
+    assert done.out == "1 new, 0 duplicate, 0 conflict\n"
+
+
+def test_a_file_that_is_not_there_is_one_line(cli: Cli, ledger: Ledger) -> None:
+    ledger([])
+    assert "Cannot read nowhere: No such file" in cli("events", "import", "nowhere").line
+
+
+def test_a_ledger_that_a_server_holds_is_refused(cli: Cli, ledger: Ledger, tmp_path: Path) -> None:
+    lock = LedgerLock(ledger([]))
+    lock.describe("http://127.0.0.1:8123")
+    (tmp_path / "in.jsonl").write_text(lines(line("a")))
+    assert "http://127.0.0.1:8123" in cli("events", "import", "in.jsonl").line
+    lock.release()
+
+
+def test_a_killed_import_is_started_again(cli: Cli, ledger: Ledger, tmp_path: Path) -> None:
+    path = ledger([])
+    with subprocess.Popen(
+        [sys.executable, "-m", "ackbox", "events", "import", "-"],
+        cwd=tmp_path,
+        env=environment({}),
+        stdin=subprocess.PIPE,
+    ) as process:
+        assert process.stdin
+        text = lines(*(line(f"{n}") for n in range(1200)))
+        process.stdin.write(text.encode())
+        process.stdin.flush()
+        count = "SELECT count(*) FROM events"
+        while read_ledger(path, count) != [(1000,)]:
+            assert process.poll() is None
+        process.kill()
+    (tmp_path / "in.jsonl").write_text(text)
+    assert cli("events", "import", "in.jsonl").out == "200 new, 1000 duplicate, 0 conflict\n"
+
+
+def test_an_unfinished_promotion_takes_no_events(cli: Cli, take: Take, target: str) -> None:
+    cli("migrate", DATABASE_URL=target)
+    sql = "INSERT INTO promotion VALUES (1, 'a.db', 'x', 'events', '[0]', 0, now(), NULL)"
+    postgres_rows(target, sql)
+    done = take({"DATABASE_URL": target}, lines(line("a")))
+    assert "unfinished promotion of a.db" in done.line
+
+
+def test_exports_of_many_payload_sizes_fit(cli: Cli, ledger: Ledger, empty: dict[str, str]) -> None:
+    ledger(envelopes(30, size=40_000))
+    cli("events", "export", "--file", "out.jsonl")
+    assert cli("events", "import", "out.jsonl", **empty).out.startswith("30 new")

@@ -1,0 +1,230 @@
+"""Every command on a PostgreSQL ledger, where it differs from a file or might."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ackbox.stores.migrations import Migration
+from ackbox.stores.postgres import migrating
+from support.cli import Cli, environment
+from support.events import envelope, envelopes
+from support.postgres import Install, PostgresServer, find_installs
+from support.postgres_cli import PostgresLedger
+from support.seeding import States
+from support.server import running
+
+PASSWORD = "hunter2-hunter2-hunter2"
+AWAY = f"postgresql://user:{PASSWORD}@127.0.0.1:1/events"
+EXTRA = Migration(99, "extra", "CREATE TABLE extra (id integer PRIMARY KEY)")
+READING = ["events list", "events show k", "events explain k", "events export", "migrate --check"]
+WRITING = ["events replay k", "events replay --status failed --yes", "migrate"]
+
+
+@pytest.fixture
+def ledger(postgres_of: Callable[[Install], PostgresServer]) -> Iterator[PostgresLedger]:
+    made = PostgresLedger(postgres_of(find_installs()[-1]))
+    yield made
+    made.server.drop_database(made.url)
+
+
+@pytest.fixture
+def states(ledger: PostgresLedger) -> States:
+    states = States()
+    ledger.fill(states.seed)
+    return states
+
+
+# P11
+def test_migrate_makes_the_ledger_once(cli: Cli, ledger: PostgresLedger) -> None:
+    name = ledger.url
+    assert "lacks 0001 ledger" in cli("migrate", "--check", DATABASE_URL=ledger.url).line
+    assert cli("migrate", DATABASE_URL=ledger.url).out.startswith("applied 0001 ledger\n")
+    assert cli("migrate", DATABASE_URL=ledger.url).out == f"{name} is up to date\n"
+    assert cli("migrate", "--check", DATABASE_URL=ledger.url).out == f"{name} is up to date\n"
+
+
+# P11
+def test_migrate_needs_no_stopped_server(
+    cli: Cli, ledger: PostgresLedger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = migrating.all_migrations()
+    with running(tmp_path / "server", {"DATABASE_URL": ledger.url}) as server:
+        monkeypatch.setattr(migrating, "all_migrations", lambda: [*known, EXTRA])
+        line = cli("migrate", "--check", DATABASE_URL=ledger.url).line
+        assert "Run `ackbox migrate`" in line
+        assert "Stop" not in line
+        assert cli("migrate", DATABASE_URL=ledger.url).out == "applied 0099 extra\n"
+        assert server.is_ready()
+
+
+# P11
+def test_the_printed_sql_makes_the_same_ledger_as_migrate(
+    cli: Cli, ledger: PostgresLedger, tmp_path: Path
+) -> None:
+    printed = cli("migrate", "--sql", DATABASE_URL=AWAY)
+    assert printed.code == 0
+    ledger.execute(printed.out)
+    assert cli("migrate", "--check", DATABASE_URL=ledger.url).code == 0
+
+
+# F51
+def test_the_name_of_a_ledger_has_no_password(cli: Cli, ledger: PostgresLedger) -> None:
+    url = ledger.url.replace("postgres@", f"postgres:{PASSWORD}@") + "?application_name=me"
+    done = cli("migrate", DATABASE_URL=url)
+    assert done.code == 0
+    again = cli("migrate", DATABASE_URL=url)
+    assert PASSWORD not in again.out
+    assert "is up to date" in again.out
+
+
+# F51
+@pytest.mark.parametrize("command", [*READING, *WRITING])
+def test_a_database_that_is_away_is_one_line(cli: Cli, command: str) -> None:
+    line = cli(*command.split(), DATABASE_URL=AWAY).line
+    assert "cannot be reached" in line
+    assert PASSWORD not in line
+
+
+def test_several_hosts_are_one_ledger(cli: Cli, ledger: PostgresLedger) -> None:
+    url = ledger.url.replace("@", "@127.0.0.1:1,")
+    assert cli("migrate", DATABASE_URL=url).code == 0
+
+
+@pytest.mark.parametrize("command", ["events list", "events export", "events replay k"])
+def test_an_empty_database_is_not_made_a_ledger_by_looking(
+    cli: Cli, ledger: PostgresLedger, command: str
+) -> None:
+    assert "`ackbox migrate`" in cli(*command.split(), DATABASE_URL=ledger.url).line
+    assert ledger.execute("SELECT to_regclass('events')") == ""
+
+
+# W12
+def test_a_backup_is_refused_in_one_line_that_names_pg_dump(
+    cli: Cli, ledger: PostgresLedger, tmp_path: Path
+) -> None:
+    assert "pg_dump" in cli("backup", "copy.db", DATABASE_URL=ledger.url).line
+    assert not list(tmp_path.iterdir())
+
+
+# L11
+def test_events_are_listed_by_filter_and_page(
+    cli: Cli, ledger: PostgresLedger, states: States
+) -> None:
+    listed = json.loads(cli("events", "list", "--json", DATABASE_URL=ledger.url).out)
+    assert [row["id"] for row in listed["items"]] == [one.id for one in reversed(states.all)]
+    failed = cli("events", "list", "--status", "failed", DATABASE_URL=ledger.url)
+    assert states.failed.id in failed.out
+    page = json.loads(cli("events", "list", "--json", "--limit", "3", DATABASE_URL=ledger.url).out)
+    cursor = str(page["next"])
+    rest = cli("events", "list", "--json", "--cursor", cursor, DATABASE_URL=ledger.url)
+    assert len(json.loads(rest.out)["items"]) == len(states.all) - 3
+    of_source = cli(
+        *("events", "list", "--json", "--source", "shop", "--order", "source"),
+        DATABASE_URL=ledger.url,
+    )
+    assert [row["id"] for row in json.loads(of_source.out)["items"]] == [states.completed.id]
+
+
+# L11
+@pytest.mark.parametrize("by", ["id", "key", "beginning"])
+def test_an_event_is_shown_by_id_key_or_beginning(
+    cli: Cli, ledger: PostgresLedger, states: States, by: str
+) -> None:
+    # Ids made in one moment begin alike.
+    wanted = {"id": states.failed.id, "key": "failed", "beginning": states.failed.id[:-1]}[by]
+    done = cli("events", "show", wanted, "--json", DATABASE_URL=ledger.url)
+    assert json.loads(done.out)["id"] == states.failed.id
+
+
+# L11
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ("pending", "pending: due, a worker takes it next"),
+        ("retrying", "waits for another run"),
+        ("held", "held: no handler takes this type"),
+        ("running", "a-worker"),
+        ("failed", "a dead letter"),
+        ("behind", "behind another event of its lane"),
+    ],
+)
+def test_it_is_explained_why_an_event_is_where_it_is(
+    cli: Cli, ledger: PostgresLedger, states: States, wanted: str, said: str
+) -> None:
+    assert said in cli("events", "explain", wanted, DATABASE_URL=ledger.url).out
+
+
+# L11, F31
+@pytest.mark.parametrize("served", [False, True])
+def test_events_are_replayed_whether_or_not_a_server_runs(
+    cli: Cli, ledger: PostgresLedger, states: States, tmp_path: Path, served: bool
+) -> None:
+    def replay() -> None:
+        done = cli("events", "replay", "failed", "retrying", "held", DATABASE_URL=ledger.url)
+        assert done.code == 0, done
+        assert "refused" in cli("events", "replay", "running", DATABASE_URL=ledger.url).out
+        found = cli("events", "replay", "--status", "completed", "--yes", DATABASE_URL=ledger.url)
+        assert found.out.splitlines()[-1] == "1 of 1 events replayed"
+
+    if served:
+        with running(tmp_path / "server", {"DATABASE_URL": ledger.url}):
+            replay()
+    else:
+        replay()
+    statuses = ledger.execute("SELECT status, count(*) FROM events GROUP BY 1 ORDER BY 1")
+    assert statuses == "pending|7\nprocessing|1"
+    actors = ledger.execute("SELECT DISTINCT split_part(actor, ' ', 1) FROM audit")
+    assert actors == "cli"
+
+
+# L11
+def test_every_event_is_exported_with_its_exact_payload(cli: Cli, ledger: PostgresLedger) -> None:
+    sent = [*envelopes(700), envelope("text", b'{"a": 1.00}')]
+
+    async def fill(store: Any) -> None:
+        await store.record(sent)
+
+    ledger.fill(fill)
+    done = cli("events", "export", DATABASE_URL=ledger.url)
+    lines = [json.loads(line) for line in done.out.splitlines()]
+    assert {line["id"] for line in lines} == {one.id for one in sent}
+    (text,) = [line for line in lines if line["idempotency_key"] == "text"]
+    assert text["payload"] == '{"a": 1.00}'
+
+
+def test_an_event_is_sent_to_the_server_of_the_settings(
+    cli: Cli, ledger: PostgresLedger, tmp_path: Path
+) -> None:
+    with running(tmp_path / "server", {"DATABASE_URL": ledger.url}) as server:
+        settings = {"DATABASE_URL": ledger.url, "PORT": str(server.port)}
+        said = [cli("send", "order.paid", "--key", "k", **settings).out for _ in range(2)]
+        assert [line.split()[0] for line in said] == ["new", "duplicate"]
+    assert ledger.execute("SELECT event_type, ingest_count FROM events") == "order.paid|2"
+
+
+def test_without_its_driver_the_way_to_get_it_is_told(tmp_path: Path) -> None:
+    script = "import sys; sys.modules['asyncpg'] = None; from ackbox.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", script, "events", "list"],
+        cwd=tmp_path,
+        env=environment({"DATABASE_URL": AWAY}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "pip install 'ackbox[postgres]'" in done.stderr
+
+
+# W16, F51
+def test_the_address_is_shown_without_its_password(cli: Cli) -> None:
+    done = cli("config", DATABASE_URL=AWAY, NOTIFY="off", DATABASE_POOLING="transaction")
+    words = [line.split() for line in done.out.splitlines()]
+    assert ["DATABASE_URL", "postgresql://user:***@127.0.0.1:1/events", "environment"] in words
+    assert ["NOTIFY", "off", "environment"] in words

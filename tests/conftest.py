@@ -1,0 +1,27 @@
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
+
+import pytest
+
+from support.postgres import Install, PostgresServer, running_postgres
+from support.valkey import ValkeyServer, running_valkey
+
+
+@pytest.fixture(scope="session")
+def postgres_of() -> Iterator[Callable[[Install], PostgresServer]]:
+    """The server of that version, started by the first test that asks for it, for all in this
+    process. Whoever kills servers starts one of its own."""
+    with ExitStack() as servers:
+
+        @cache
+        def started(install: Install) -> PostgresServer:
+            return servers.enter_context(running_postgres(install))
+
+        yield started
+
+
+@pytest.fixture(scope="session")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyServer]:
+    with running_valkey(tmp_path_factory.mktemp("valkey")) as server:
+        yield server

@@ -1,0 +1,195 @@
+"""`EventQueue.settle` with effects: what a handler writes through `tx` commits with its event."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from ackbox.errors import InvalidStatement, SettingError
+from ackbox.model import Again, Buried, Done, Failure, Outcome, Settlement
+from support.backends import Backend
+from support.events import envelope, envelopes
+from support.work import OTHER, Hands, boom, done
+
+SCHEMA = ["CREATE TABLE mine (id TEXT PRIMARY KEY, n INTEGER)", "CREATE TABLE log (what TEXT)"]
+ADD = "INSERT INTO mine (id, n) VALUES (:id, :n)"
+
+
+@pytest.fixture(autouse=True)
+async def tables(backend: Backend) -> None:
+    await backend.store.apply_schema(SCHEMA)
+
+
+async def mine(backend: Backend) -> list[Any]:
+    return [row["id"] for row in await backend.reader.query("SELECT id FROM mine ORDER BY id", {})]
+
+
+async def settle(backend: Backend, *outcomes: Outcome, **more: Any) -> list[Outcome | None]:
+    """One event for each outcome, settled together; returns what was written for each."""
+    sent = [envelope(f"e{n}", **more) for n in range(len(outcomes))]
+    await backend.store.record(sent)
+    claims = await Hands(backend.store.queue).claim(len(outcomes))
+    batch = [Settlement(claim, outcome) for claim, outcome in zip(claims, outcomes, strict=True)]
+    written = await backend.store.queue.settle(batch)
+    return [written.get(claim.id) for claim in claims]
+
+
+async def statuses(backend: Backend) -> list[str]:
+    return [row["status"] for row in await backend.rows()]
+
+
+async def test_effects_commit_with_the_completion(backend: Backend) -> None:
+    (written,) = await settle(backend, done(ADD, "UPDATE mine SET n = n + 1", id="a", n=1))
+    assert isinstance(written, Done)
+    assert await backend.reader.query("SELECT id, n FROM mine", {}) == [{"id": "a", "n": 2}]
+    assert await statuses(backend) == ["completed"]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        ADD,  # its key is taken by the first statement
+        "INSERT INTO nowhere VALUES (1)",
+        "INSERT INTO mine (id, n) VALUES (:missing, 1)",
+        "nonsense",
+        "",
+        "SELECT 1",
+        "CREATE TABLE more (id TEXT)",
+        "DROP TABLE mine",
+        "BEGIN",
+        "COMMIT",
+        "ROLLBACK",
+        "SAVEPOINT x",
+        "INSERT INTO mine (id) VALUES ('b'); COMMIT",
+        "DELETE FROM events",
+        "UPDATE EVENTS SET attempts = 0",
+        'DELETE FROM "events"',
+        "DELETE FROM tallies",
+        "INSERT INTO mine SELECT idempotency_key, 1 FROM events",
+        "WITH e AS (SELECT status FROM events) INSERT INTO mine SELECT status, 1 FROM e",
+        "INSERT INTO mine (id, n) VALUES ('b', (SELECT count(*) FROM events))",
+    ],
+)
+async def test_a_statement_that_may_not_or_cannot_run_fails_its_event_alone(
+    backend: Backend, sql: str
+) -> None:
+    written = await settle(
+        backend, done(ADD, id="1", n=1), done(ADD, sql, id="2", n=2), done(ADD, id="3", n=3)
+    )
+    assert [type(outcome) for outcome in written] == [Done, Again, Done]
+    failed = written[1]
+    assert isinstance(failed, Again)
+    assert failed.failure.code == "tx"
+    assert failed.failure.error.startswith("tx: ")
+    assert await mine(backend) == ["1", "3"]
+    assert await statuses(backend) == ["completed", "pending", "completed"]
+
+
+@pytest.mark.parametrize("value", [[1], {"a": 1}, object(), 1 << 70, "\ud800", 1j])
+async def test_a_value_that_sql_cannot_hold_fails_its_event_alone(
+    backend: Backend, value: object
+) -> None:
+    written = await settle(backend, done(ADD, id="1", n=1), done(ADD, id="2", n=value))
+    assert [type(outcome) for outcome in written] == [Done, Again]
+    assert await mine(backend) == ["1"]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "WITH v (id) AS (VALUES ('a')) INSERT INTO mine SELECT id, 1 FROM v",
+        "INSERT INTO mine (id) VALUES ('a') ON CONFLICT (id) DO UPDATE SET n = mine.n + 1",
+        "INSERT INTO log VALUES ('events; COMMIT -- :no')",
+        "INSERT INTO log VALUES ('b''; COMMIT') RETURNING what",
+        "DELETE FROM mine WHERE id IN (SELECT id FROM mine)",
+        "UPDATE mine SET n = abs(-1) /* events */",
+        "INSERT INTO mine (id, n) VALUES ('c', CAST('1' AS INTEGER));",
+    ],
+)
+async def test_what_may_run_runs(backend: Backend, sql: str) -> None:
+    written = await settle(backend, done(), done(sql))
+    assert [type(outcome) for outcome in written] == [Done, Done]
+
+
+async def test_nothing_is_applied_when_the_claim_was_lost(backend: Backend) -> None:  # F17
+    me, other = Hands(backend.store.queue), Hands(backend.store.queue, OTHER)
+    await backend.store.record([envelope()])
+    stale = await me.claim_one()
+    backend.clock.advance(seconds=30)
+    fresh = await other.claim_one()
+    assert dict(await me.settle(stale, done(ADD, id="stale", n=1))) == {}
+    assert await mine(backend) == []
+    await other.settle(fresh, done(ADD, id="fresh", n=1))
+    assert await mine(backend) == ["fresh"]
+
+
+async def test_effects_settled_again_are_applied_once(backend: Backend) -> None:
+    """As when the answer to the first call was lost."""
+    me = Hands(backend.store.queue)
+    await backend.store.record([envelope()])
+    claim = await me.claim_one()
+    outcome = done("INSERT INTO log VALUES ('once')")
+    assert dict(await me.settle(claim, outcome)) == {claim.id: outcome}
+    assert dict(await me.settle(claim, outcome)) == {claim.id: outcome}
+    assert len(await backend.reader.query("SELECT what FROM log", {})) == 1
+
+
+async def test_effects_free_their_lane(backend: Backend) -> None:
+    (written, _) = await settle(backend, done(ADD, id="1", n=1), done(ADD, id="2", n=1))
+    assert isinstance(written, Done)
+    await backend.store.record([envelope(key, lane="l") for key in ("first", "second")])
+    me = Hands(backend.store.queue)
+    first = await me.claim_one()
+    await me.settle(first, done(ADD, id="3", n=1))
+    assert await me.keys() == ["second"]
+
+
+async def test_effects_that_fail_the_last_attempt_make_a_dead_letter(backend: Backend) -> None:
+    last = done("INSERT INTO nowhere VALUES (1)", otherwise=Buried(Failure("", "tx")))
+    (written,) = await settle(backend, last)
+    assert isinstance(written, Buried)
+    assert await statuses(backend) == ["failed"]
+
+
+async def test_effects_of_concurrent_settlements_are_all_applied(backend: Backend) -> None:
+    me = Hands(backend.store.queue)
+    await backend.store.record(envelopes(60))
+    claims = await me.claim()
+
+    async def end(number: int) -> None:
+        await me.settle(claims[number], done(ADD, id=f"{number:02}", n=number))
+
+    await asyncio.gather(*(end(number) for number in range(60)))
+    assert await mine(backend) == [f"{number:02}" for number in range(60)]
+
+
+@pytest.mark.parametrize("sql", ["DROP TABLE events", "nonsense", "DELETE FROM tombstones"])
+async def test_a_schema_leaves_ackbox_alone(backend: Backend, sql: str) -> None:
+    with pytest.raises(SettingError, match="refused"):
+        await backend.store.apply_schema(["CREATE TABLE good (id TEXT)", sql])
+    with pytest.raises(InvalidStatement):
+        await backend.reader.query("SELECT * FROM good", {})
+
+
+async def test_a_question_gives_rows_by_name(backend: Backend) -> None:
+    await settle(backend, done(ADD, id="a", n=1), done(ADD, id="b", n=2), boom())
+    found = await backend.reader.query("SELECT id, n FROM mine WHERE n > :least", {"least": 1})
+    assert found == [{"id": "b", "n": 2}]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DELETE FROM mine",
+        "INSERT INTO mine (id) VALUES ('x')",
+        "nonsense",
+        "SELECT :missing",
+        "SELECT 1; DELETE FROM mine",
+        "",
+    ],
+)
+async def test_a_question_changes_nothing(backend: Backend, sql: str) -> None:
+    await settle(backend, done(ADD, id="a", n=1))
+    with pytest.raises(InvalidStatement):
+        await backend.reader.query(sql, {})
+    assert await mine(backend) == ["a"]

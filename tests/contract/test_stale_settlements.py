@@ -1,0 +1,25 @@
+"""A worker that lost a claim and took the event again may hand in both runs at once (F17)."""
+
+import pytest
+
+from ackbox.model import Settlement
+from support.backends import Backend
+from support.events import envelope
+from support.work import LEASE, Hands, done
+
+
+@pytest.mark.parametrize("stale_first", [True, False])
+async def test_of_two_runs_in_one_batch_only_the_valid_one_has_effects(
+    backend: Backend, stale_first: bool
+) -> None:
+    me = Hands(backend.store.queue)
+    await backend.store.apply_schema(["CREATE TABLE seen (run INTEGER)"])
+    await backend.store.record([envelope("a")])
+    stale = await me.claim_one()
+    backend.clock.advance(seconds=LEASE.total_seconds())
+    valid = await me.claim_one()
+    insert = "INSERT INTO seen VALUES (:run)"
+    both = [Settlement(one, done(insert, run=one.run)) for one in (stale, valid)]
+    written = await backend.store.queue.settle(both if stale_first else both[::-1])
+    assert await backend.reader.query("SELECT run FROM seen", {}) == [{"run": valid.run}]
+    assert written == {valid.id: both[1].outcome}

@@ -1,0 +1,43 @@
+"""Three instances on one PostgreSQL, and what may happen to them (F2, F5, F17, F21, F38)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support import claims_log
+from support.cluster import clustered
+from support.disturbances import LEASE, SETTINGS, Disturbances, disturb
+from support.history import APP
+from support.postgres import PostgresServer, find_installs, running_postgres
+
+RUN_WITHIN = 5.0
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    """One that may be killed."""
+    with running_postgres(find_installs()[-1]) as started:
+        yield started
+
+
+@pytest.mark.timeout(120)
+async def test_whatever_happens_nothing_is_lost_and_nothing_done_twice(
+    server: PostgresServer, tmp_path: Path
+) -> None:  # F2, F17, F38
+    with clustered(server, tmp_path, APP, SETTINGS) as cluster:
+        claims_log.install(cluster)
+        disturbances = Disturbances(cluster, LEASE)
+        history = await disturb(cluster, disturbances.each(), disturbances, senders=30)
+        assert len(history.acked) > 200
+        history.check(cluster.query)
+        history.check_order(cluster.query)
+        claims_log.check(cluster, lease=LEASE)
+        assert claims_log.check_lanes(cluster) > 40
+        assert max(claims_log.lateness(cluster, disturbances.outages)) < RUN_WITHIN
+        print(
+            len(history.acked),
+            disturbances.count,
+            sorted(claims_log.lateness(cluster, disturbances.outages))[-5:],
+            history.refused,
+        )

@@ -1,0 +1,129 @@
+"""Taking events and processing them, in processes of their own on one PostgreSQL (P3)."""
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from support.polling import eventually
+from support.postgres import Install, PostgresServer, find_installs, running_postgres
+from support.posting import posted
+from support.problems import assert_problem
+from support.server import Server, running
+from support.wire import exchange, request
+
+SLEEPS = """
+import asyncio
+from ackbox import Inbox
+
+inbox = Inbox()
+
+@inbox.on("*")
+async def handle(event):
+    await asyncio.sleep(event.json())
+"""
+NEWEST = find_installs()[-1]
+
+
+@pytest.fixture
+def server(postgres_of: Callable[[Install], PostgresServer]) -> PostgresServer:
+    return postgres_of(NEWEST)
+
+
+@pytest.fixture
+def url(server: PostgresServer) -> Iterator[str]:
+    made = server.create_database()
+    yield made
+    server.drop_database(made)
+
+
+def statuses(server: PostgresServer, url: str) -> str:
+    sql = "SELECT status, count(*) FROM events GROUP BY 1 ORDER BY 1"
+    return server.execute(sql, url.rpartition("/")[2])
+
+
+@contextmanager
+def working(folder: Path, url: str, **settings: str) -> Iterator[Server]:
+    folder.mkdir()
+    (folder / "worked.py").write_text(SLEEPS)
+    given = {"DATABASE_URL": url, "WORKER_COUNT": "3", **settings}
+    with running(folder, given, command=("work", "worked:inbox")) as started:
+        yield started
+
+
+# P3
+def test_one_process_takes_events_and_another_processes_them(
+    server: PostgresServer, url: str, tmp_path: Path
+) -> None:
+    taking = {"DATABASE_URL": url, "WORKER_COUNT": "3"}
+    with running(tmp_path / "in", taking, command=("serve", "--no-workers")) as door:
+        for _ in range(5):
+            assert door.post(posted(payload=0)).status == 202
+        assert statuses(server, url) == "pending|5"
+        with working(tmp_path / "work", url) as worker:
+            eventually(lambda: statuses(server, url) == "completed|5")
+            door.post(posted(payload=0))
+            eventually(lambda: statuses(server, url) == "completed|6")
+            assert worker.metric("ackbox_events_processed_total") == 6
+
+
+def test_who_only_works_answers_probes_and_nothing_else(url: str, tmp_path: Path) -> None:
+    with working(tmp_path / "work", url) as worker:
+        assert worker.get("/health").json() == {"status": "ok", "durability": "full"}
+        assert worker.get("/ready").status == 200
+        assert worker.metric("ackbox_events_claimed_total") == 0
+        for path in ("/webhooks", "/webhooks/batch"):
+            answer = exchange(worker.port, request("POST", path, posted(payload=0)))
+            assert "`ackbox serve`" in assert_problem(answer, 404)
+        for path in ("/api/events", "/api/stats", "/webhooks?idempotency_key=a", "/openapi.json"):
+            assert_problem(worker.get(path), 404)
+
+
+def test_a_sender_who_meets_a_worker_is_told_so_and_not_to_log_in(url: str, tmp_path: Path) -> None:
+    with working(tmp_path / "work", url, API_TOKEN="a-token-of-twenty-characters") as worker:
+        assert_problem(worker.post(posted()), 404)
+        assert_problem(worker.get("/metrics"), 401)
+
+
+# W5, F26
+def test_a_worker_drains_at_a_signal(server: PostgresServer, url: str, tmp_path: Path) -> None:
+    taking = {"DATABASE_URL": url}
+    with running(tmp_path / "in", taking, command=("serve", "--no-workers")) as door:
+        for _ in range(8):
+            door.post(posted(payload=1.0))
+    with working(tmp_path / "work", url) as worker:
+        eventually(lambda: "processing" in statuses(server, url))
+        worker.process.send_signal(signal.SIGTERM)
+        eventually(lambda: worker.get("/ready").status == 503)
+        assert worker.get("/health").status == 200
+        assert worker.process.wait(20) == 0
+    assert statuses(server, url) == "completed|3\npending|5"
+
+
+# F38
+def test_a_worker_is_ready_while_its_database_is_there(tmp_path: Path) -> None:
+    with running_postgres(NEWEST) as server, working(tmp_path / "work", server.url()) as worker:
+        server.stop()
+        eventually(lambda: worker.get("/ready").status == 503)
+        assert worker.get("/health").status == 200
+        server.start()
+        eventually(worker.is_ready, within=20)
+
+
+# W5, F38
+def test_a_signal_ends_a_worker_whose_database_is_away(tmp_path: Path) -> None:
+    with running_postgres(NEWEST) as server:
+        url = server.url()
+        taking = {"DATABASE_URL": url}
+        with running(tmp_path / "in", taking, command=("serve", "--no-workers")) as door:
+            door.post(posted(payload=600))
+        with working(tmp_path / "work", url, SHUTDOWN_GRACE="1s") as worker:
+            eventually(lambda: "processing" in statuses(server, url))
+            server.stop()
+            eventually(lambda: worker.get("/ready").status == 503)
+            started = time.monotonic()
+            assert worker.stop() == 0
+            assert time.monotonic() - started < 15

@@ -1,0 +1,308 @@
+"""The stream may lose everything, repeat it, or be away: events run, once, only later."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from time import monotonic
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from ackbox.model import Envelope, EventId
+from ackbox.telemetry import QueueRecovered, QueueTrouble
+from support.events import envelope, envelopes
+from support.instances import Instance, Join
+from support.tcp_proxy import proxied
+from support.valkey import ValkeyServer
+
+KEY = GROUP = "ackbox"
+FOREVER = timedelta(minutes=5)
+HEARD = 5.0  # who waits forever and hears nothing takes longer
+FOUND = 5.0  # the database is looked at once a second
+NO_DELAY = 0.8  # a call to the broker may take a second
+
+
+def names(sent: list[Envelope]) -> list[str]:
+    return sorted(one.idempotency_key for one in sent)
+
+
+async def until(check: Callable[[], Any], *, within: float = 10.0) -> None:
+    end = monotonic() + within
+    while not check():
+        assert monotonic() < end
+        await asyncio.sleep(0.01)
+
+
+async def settled_in(instance: Instance) -> None:
+    """It has seen an empty database, and listens."""
+    assert await instance.claim() == []
+    await instance.queue.wait(timedelta(milliseconds=20))
+
+
+# --- how it should be
+
+
+async def test_another_instance_hears_of_a_new_event_at_once(join: Join) -> None:
+    door, worker = await join(), await join()
+    await settled_in(worker)
+    waiting = asyncio.ensure_future(worker.queue.wait(FOREVER))
+    await asyncio.sleep(0.05)
+    await door.store.record([envelope("a")])
+    await asyncio.wait_for(waiting, HEARD)
+    assert [one.idempotency_key for one in await worker.claims_within(FOUND)] == ["a"]
+
+
+async def test_one_event_wakes_one_of_those_who_wait(join: Join) -> None:
+    door, *workers = [await join() for _ in range(4)]
+    for worker in workers:
+        await settled_in(worker)
+    waiting = [asyncio.ensure_future(w.queue.wait(FOREVER)) for w in workers]
+    await asyncio.sleep(0.05)
+    await door.store.record([envelope("a")])
+    await asyncio.wait(waiting, timeout=HEARD, return_when=asyncio.FIRST_COMPLETED)
+    woken, idle = await asyncio.wait(waiting, timeout=0.1)
+    assert (len(woken), len(idle)) == (1, 2)
+    for one in idle:
+        one.cancel()
+    await asyncio.wait(waiting)
+
+
+async def test_a_burst_is_shared_by_those_who_wait(join: Join) -> None:
+    door, *workers = [await join() for _ in range(3)]
+    for worker in workers:
+        await settled_in(worker)
+    sent = envelopes(200)
+
+    def all_done() -> bool:
+        return sum(len(worker.done) for worker in workers) == 200
+
+    working = [asyncio.ensure_future(worker.work_until(all_done)) for worker in workers]
+    await asyncio.sleep(0.05)
+    await door.store.record(sent)
+    await asyncio.gather(*working)
+    assert sorted([*workers[0].done, *workers[1].done]) == names(sent)
+    assert all(len(worker.done) >= 20 for worker in workers)
+
+
+async def test_who_records_is_not_woken_by_it_but_by_the_stream(join: Join, redis: Redis) -> None:
+    door = await join()
+    await settled_in(door)
+    await redis.xgroup_create(KEY, "unheard", mkstream=True)
+    await redis.rename(KEY, "elsewhere")
+    await door.store.record([envelope("a")])
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(door.store._own_queue.wait(FOREVER), 0.1)
+
+
+async def test_nothing_is_left_pending_in_the_stream(join: Join, redis: Redis) -> None:  # F44
+    worker = await join()
+    await worker.store.record(envelopes(5))
+    await worker.work_until(lambda: len(worker.done) == 5)
+    pending: dict[str, Any] = await redis.xpending(KEY, GROUP)
+    assert pending["pending"] == 0
+
+
+async def test_what_was_announced_before_the_end_is_sent(join: Join, redis: Redis) -> None:
+    door = await join()
+    await door.store.record(envelopes(5))
+    await door.store.close()
+    assert await redis.xlen(KEY) == 5
+
+
+# --- F6: nobody announced it
+
+
+async def test_an_event_whose_instance_died_before_it_told_is_found(join: Join) -> None:  # F6
+    dying, worker = await join(None), await join()
+    await settled_in(worker)
+    await dying.store.record([envelope("a")])
+    assert [one.idempotency_key for one in await worker.claims_within(FOUND)] == ["a"]
+
+
+async def test_a_broker_that_refuses_delays_no_receipt_and_loses_no_event(
+    join: Join, own_valkey: ValkeyServer
+) -> None:  # F6
+    door, worker = await join(), await join()
+    await settled_in(worker)
+    own_valkey.kill()
+    started = monotonic()
+    await door.store.record([envelope("a")])
+    receipts = await door.store.record([envelope("a")])  # the sender tries again
+    assert monotonic() - started < NO_DELAY
+    assert [str(receipt.kind) for receipt in receipts] == ["duplicate"]
+    assert [one.idempotency_key for one in await worker.claims_within(FOUND)] == ["a"]
+
+
+async def test_a_broker_that_hangs_delays_no_receipt_and_no_claim_by_more_than_a_second(
+    join: Join, own_valkey: ValkeyServer
+) -> None:
+    with proxied(own_valkey.port) as proxy:
+        worker = await join(f"redis://127.0.0.1:{proxy.port}/0")
+        await settled_in(worker)
+        proxy.hang()
+        started = monotonic()
+        await worker.store.record([envelope("a")])
+        assert monotonic() - started < NO_DELAY
+        assert [one.idempotency_key for one in await worker.claims_within(FOUND)] == ["a"]
+        await until(lambda: worker.facts.of(QueueTrouble))
+        proxy.heal()
+        await heard_again(worker)
+
+
+async def heard_again(worker: Instance) -> None:
+    while not worker.facts.of(QueueRecovered):
+        await worker.claim()
+        await worker.queue.wait(timedelta(milliseconds=50))
+    await settled_in(worker)
+    waiting = asyncio.ensure_future(worker.queue.wait(FOREVER))
+    await asyncio.sleep(0.05)
+    await worker.store.record([envelope("again")])
+    await asyncio.wait_for(waiting, HEARD)
+    assert [one.idempotency_key for one in await worker.claims_within(FOUND)] == ["again"]
+
+
+# --- F11: the broker lost everything
+
+
+@pytest.mark.parametrize("loss", ["flush", "restart"])
+async def test_what_a_broker_lost_is_found_in_the_database(
+    join: Join, redis: Redis, own_valkey: ValkeyServer, loss: str
+) -> None:  # F11
+    door, worker = await join(), await join()
+    await settled_in(worker)
+    sent = envelopes(50)
+    await door.store.record(sent)
+    if loss == "flush":
+        await redis.flushall()
+    else:
+        own_valkey.kill()
+        own_valkey.start()
+    await worker.work_until(lambda: len(worker.done) == 50)
+    assert sorted(worker.done) == names(sent)
+
+
+async def test_a_lost_group_is_made_again(join: Join, redis: Redis) -> None:  # F11
+    door, worker = await join(), await join()
+    await settled_in(worker)
+    await redis.flushall()
+    await settled_in(worker)
+    waiting = asyncio.ensure_future(worker.queue.wait(FOREVER))
+    await asyncio.sleep(0.05)
+    await door.store.record([envelope("a")])
+    await asyncio.wait_for(waiting, HEARD)
+    assert await worker.keys() == ["a"]
+    assert worker.facts.of(QueueTrouble) == []
+
+
+# --- F44: entries trimmed, repeated, poisoned, or lost with their reader
+
+
+async def test_trimmed_entries_are_found_in_the_database(join: Join, redis: Redis) -> None:  # F44
+    door, worker = await join(), await join()
+    await settled_in(worker)
+    sent = envelopes(50)
+    await door.store.record(sent)
+    await redis.xtrim(KEY, maxlen=3, approximate=False)
+    await worker.work_until(lambda: len(worker.done) == 50)
+    assert sorted(worker.done) == names(sent)
+
+
+async def test_what_a_dead_reader_took_along_is_found_by_another(
+    join: Join, redis: Redis
+) -> None:  # F44
+    door, worker = await join(), await join()
+    await settled_in(worker)
+    await door.store.record([envelope("a")])
+    await until(lambda: not door.store.queue._unsent)  # type: ignore[attr-defined]
+    await redis.xreadgroup(GROUP, "dead", {KEY: ">"}, noack=True)
+    assert [one.idempotency_key for one in await worker.claims_within(FOUND)] == ["a"]
+
+
+async def test_what_the_stream_repeats_is_not_run_again(join: Join, redis: Redis) -> None:  # F44
+    worker = await join()
+    sent = envelopes(50)
+    await worker.store.record(sent)
+    await worker.work_until(lambda: len(worker.done) == 50)
+    await redis.xgroup_setid(KEY, GROUP, "0")
+    for _ in range(5):
+        assert await worker.claim(20) == []
+    assert sorted(worker.done) == names(sent)
+
+
+async def test_entries_of_others_do_no_harm(join: Join, redis: Redis) -> None:  # F44
+    worker = await join()
+    await settled_in(worker)
+    for field in ("no id", "\0", "", "x" * 9000, str(EventId("0" * 32)), b"\xff\xfe"):
+        await redis.xadd(KEY, {field: "?"})
+    await worker.store.record([envelope("a")])
+    assert [one.idempotency_key for one in await worker.claims_within(FOUND)] == ["a"]
+    assert worker.facts.of(QueueTrouble) == []
+
+
+async def test_nothing_runs_twice_while_the_stream_is_lost_and_repeated(
+    join: Join, redis: Redis
+) -> None:  # P3
+    door, *workers = [await join() for _ in range(4)]
+    sent = envelopes(600)
+
+    def all_done() -> bool:
+        return sum(len(worker.done) for worker in workers) >= 600
+
+    async def disturb() -> None:
+        while not all_done():
+            await redis.flushall()
+            await asyncio.sleep(0.02)
+            if await redis.exists(KEY):
+                await redis.xgroup_create(KEY, "another")
+                for group in await redis.xinfo_groups(KEY):
+                    await redis.xgroup_setid(KEY, group["name"], "0")
+            await asyncio.sleep(0.02)
+
+    async def feed() -> None:
+        for start in range(0, 600, 20):
+            await door.store.record(sent[start : start + 20])
+            await asyncio.sleep(0.005)
+
+    working = [worker.work_until(all_done, within=30) for worker in workers]
+    await asyncio.gather(feed(), disturb(), *working)
+    assert sorted(key for worker in workers for key in worker.done) == names(sent)
+
+
+# --- away and back again
+
+
+async def test_without_a_broker_everything_starts_and_runs(
+    join: Join, own_valkey: ValkeyServer
+) -> None:
+    own_valkey.stop()
+    worker = await join()
+    for n in range(20):
+        await worker.store.record([envelope(f"k{n}")])
+        assert [one.idempotency_key for one in await worker.claims_within(FOUND)] == [f"k{n}"]
+    assert len(worker.facts.of(QueueTrouble)) == 1
+
+
+async def test_a_broker_that_comes_back_is_used_again(join: Join, own_valkey: ValkeyServer) -> None:
+    door, worker = await join(), await join()
+    await settled_in(worker)
+    own_valkey.kill()
+    for n in range(10):
+        await door.store.record([envelope(f"k{n}")])
+    await worker.work_until(lambda: len(worker.done) == 10)
+    own_valkey.start()
+    await heard_again(worker)
+    assert len(worker.facts.of(QueueTrouble)) == 1
+
+
+async def test_the_instance_that_records_is_woken_when_the_broker_cannot(
+    join: Join, own_valkey: ValkeyServer
+) -> None:
+    own_valkey.stop()
+    worker = await join()
+    await settled_in(worker)
+    waiting = asyncio.ensure_future(worker.queue.wait(FOREVER))
+    await asyncio.sleep(0.05)
+    await worker.store.record([envelope("a")])
+    await asyncio.wait_for(waiting, HEARD)
+    assert [one.idempotency_key for one in await worker.claims_within(FOUND)] == ["a"]

@@ -1,0 +1,57 @@
+"""What only a store with one holder does: SQLite's."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from ackbox.model import RetentionPolicy
+from support.backends import SqliteBackend
+from support.events import envelope, envelopes
+from support.work import Hands
+from support.working import DONE, work
+
+POLICY = RetentionPolicy(keep=timedelta(days=30), remember=timedelta(days=7))
+
+
+@pytest.fixture
+async def backend(tmp_path: Path) -> AsyncIterator[SqliteBackend]:
+    opened = SqliteBackend(tmp_path)
+    await opened.open()
+    yield opened
+    await opened.close()
+
+
+async def test_a_restart_ends_all_leases_at_once(backend: SqliteBackend) -> None:  # W4, F5
+    me = Hands(backend.store.queue)
+    await backend.store.record([envelope(key) for key in "abc"])
+    await me.claim()
+    await backend.store.recover()
+    assert {r["status"] for r in await backend.rows()} == {"processing"}
+    again = await me.claim()
+    assert [(c.idempotency_key, c.run, c.unsettled) for c in again] == [
+        *(("a", 2, 1), ("b", 2, 1), ("c", 2, 1)),
+    ]
+
+
+# F36
+async def test_space_is_given_back_a_little_at_a_time(
+    backend: SqliteBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ackbox.stores.sqlite.retention._SPARE_PAGES", 0)
+    sent = envelopes(400, size=8000)
+    await backend.store.record(sent)
+    await work(backend.store, sent, DONE)
+    backend.clock.advance(days=31)
+    place: int | None = 0
+    while place is not None:
+        place = (await backend.store.bury(POLICY, after=place)).next
+    backend.clock.advance(minutes=1)
+    while (await backend.store.prune(POLICY)).more:
+        pass
+    steps = [await backend.store.give_back()]
+    while steps[-1]:
+        steps.append(await backend.store.give_back())
+    assert sum(steps) > 400
+    assert max(steps) <= 128

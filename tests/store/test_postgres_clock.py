@@ -1,0 +1,41 @@
+"""An instance whose clock is wrong says so (F25)."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from ackbox.stores.postgres import store as stores
+from ackbox.stores.postgres.database import Address
+from ackbox.telemetry import ClockSkewed, Fact
+from support.facts import Facts
+from support.postgres import Install, PostgresServer, find_installs
+
+
+# F25
+async def test_a_clock_that_disagrees_with_the_servers_is_told_until_it_agrees(
+    postgres_of: Callable[[Install], PostgresServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "_PULSE_SECONDS", 0.01)
+    address = Address(postgres_of(find_installs()[-1]).create_database())
+    ahead = timedelta(hours=1)
+    facts, told = Facts(), asyncio.Event()
+
+    def observe(fact: Fact) -> None:
+        facts(fact)
+        told.set()
+
+    opened = await stores.open_store(
+        address, clock=lambda: datetime.now(UTC) + ahead, observe=observe
+    )
+    try:
+        await asyncio.wait_for(told.wait(), 10)
+        told.clear()
+        ahead = timedelta(seconds=5)
+        await asyncio.wait_for(told.wait(), 10)
+    finally:
+        await opened.close()
+    first, last = facts.of(ClockSkewed)
+    assert first.seconds == pytest.approx(-3600, abs=5)
+    assert last.seconds == 0

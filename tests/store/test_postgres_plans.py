@@ -1,0 +1,126 @@
+"""Plan guards on PostgreSQL: what a hot block costs does not depend on rows it has no use for."""
+
+from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from ackbox.stores.postgres.database import Address, Connection, connect
+from ackbox.stores.postgres.statements import blocks
+from support.backends import BACKENDS, Server
+from support.events import envelope
+from support.postgres import find_installs
+from support.postgres_backend import PostgresBackend
+
+ROWS = 200_000
+GROW = """
+INSERT INTO events (id, source, idempotency_key, event_type, status, lane, claimable_at, transport,
+    created_at, updated_at, last_seen_at, processed_at, content_type, payload_sha256, payload)
+SELECT gen_random_uuid(), $1, $2 || n, 'webhook', $3, $4,
+    CASE WHEN $3 <> 'pending' THEN NULL
+         WHEN $4::text IS NULL THEN timestamptz '2026-01-01'
+         WHEN n = 1 THEN timestamptz '2030-01-01' END,
+    'http', timestamptz '2026-01-01', timestamptz '2026-01-01', timestamptz '2026-01-01',
+    timestamptz '2026-01-01', 'application/json', '\\x00', '\\x00'
+FROM generate_series(1, $5::int) AS n
+"""
+CLAIM: dict[str, Any] = {
+    "whole": True,
+    "sources": [],
+    "since": [],
+    "holders": ["capped"],
+    "held": [10],
+    "share": 10,
+    "alone": 100,
+    "limit": 10,
+    "lease": timedelta(seconds=30),
+    "worker": "w",
+    "holding": True,
+}
+HOT: dict[str, Mapping[str, Any]] = {
+    "renew": {"rows": [1], "runs": [1], "lease": timedelta(seconds=1)},
+    "held": {"rows": [1], "runs": [1]},
+    "settled": {"rows": [1], "runs": [1]},
+    "settle_done": {"rows": [1], "runs": [1], "outcomes": ["handled"]},
+    "promote": {"sources": ["laned"], "lanes": ["lane"]},
+    "demote": {"sources": ["laned"], "lanes": ["lane"]},
+    "id_by_key": {"source": "webhooks", "idempotency_key": "old-7"},
+    "older_in_lane": {"source": "laned", "lane": "lane", "ledger_id": 1 << 40},
+    "running_in_lane": {"source": "laned", "lane": "lane"},
+    "oldest_pending": {},
+    "held_type": {"source": "", "event_type": ""},
+    "tallies": {},
+    "last_given": {},
+    "audit": {"cursor": 1 << 40, "limit": 20},
+    "ripe": {"wait": timedelta(minutes=1), "limit": 10},
+    "forget": {"remember": timedelta(days=7), "limit": 10},
+    "waiting": {"limit": 100},
+    "replayable_held": {"source": "a", "event_type": "b", "limit": 10},
+    "walk_old": {
+        "after": 0,
+        "limit": 100,
+        "keep": timedelta(days=1),
+        "rest": timedelta(days=1),
+    },
+}
+
+
+@pytest.fixture(scope="module", params=[str(find_installs()[-1])])
+async def grown(
+    request: pytest.FixtureRequest, postgres_of: Server, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Connection]:
+    """A ledger with much in it that nobody can claim, and a little that can be."""
+    backend = BACKENDS[request.param](tmp_path_factory.mktemp("grown"), postgres_of)
+    assert isinstance(backend, PostgresBackend)
+    await backend.open()
+    connection = await connect(Address(backend.url), seconds=120)
+    for source, key, status, lane in (
+        ("webhooks", "old-", "completed", None),
+        ("laned", "old-", "pending", "lane"),
+        ("capped", "old-", "pending", None),
+    ):
+        await connection.execute(GROW, source, key, status, lane, ROWS)
+    await connection.execute("VACUUM ANALYZE events")
+    await backend.store.record([envelope(f"live-{n}", source="live") for n in range(50)])
+    yield connection
+    await connection.execute("TRUNCATE events, tallies")  # quicker than row by row
+    await connection.close()
+    await backend.close()
+
+
+async def blocks_touched(connection: Connection, name: str, values: Mapping[str, Any]) -> int:
+    """Pages of tables and indexes that the block looked at; nothing of it is kept."""
+    compiled = blocks()[name]
+    explain = f"EXPLAIN (ANALYZE, BUFFERS, TIMING off, FORMAT json) {compiled.sql}"
+    undone = connection.transaction()
+    await undone.start()
+    plan = await connection.fetchval(explain, *compiled.values(values))
+    await undone.rollback()
+    found = msgspec.json.decode(plan)[0]["Plan"]
+    return int(found["Shared Hit Blocks"] + found["Shared Read Blocks"])
+
+
+async def test_a_claim_costs_what_it_takes(grown: Connection) -> None:
+    """Beside 200 000 rows behind a lane's head, and 200 000 of a source that has its share."""
+    assert await blocks_touched(grown, "claim", CLAIM) < 600
+
+
+async def test_a_claim_from_a_place_looks_at_less(grown: Connection) -> None:
+    since = datetime(2026, 1, 2, tzinfo=UTC)
+    place = {"whole": False, "sources": ["capped"], "since": [since]}
+    assert await blocks_touched(grown, "claim", {**CLAIM, **place}) < 100
+
+
+@pytest.mark.parametrize("name", sorted(HOT))
+async def test_a_hot_block_scans_no_table(grown: Connection, name: str) -> None:
+    assert await blocks_touched(grown, name, HOT[name]) < 500
+
+
+async def test_the_guard_sees_a_scan(grown: Connection) -> None:
+    await grown.execute("SET enable_indexscan = off; SET enable_bitmapscan = off")
+    try:
+        assert await blocks_touched(grown, "id_by_key", HOT["id_by_key"]) > 2000
+    finally:
+        await grown.execute("RESET enable_indexscan; RESET enable_bitmapscan")

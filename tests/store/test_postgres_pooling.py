@@ -1,0 +1,151 @@
+"""Behind a proxy that gives each transaction another server connection (`DATABASE_POOLING`)."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from ackbox.app import utc_now
+from ackbox.model import EventId, ReplayKind, Status
+from ackbox.stores.postgres.database import Address
+from ackbox.stores.postgres.reader import PostgresReader
+from ackbox.stores.postgres.store import PostgresStore, open_store
+from ackbox.telemetry import to_nobody
+from support.cluster import Instance
+from support.events import envelope
+from support.polling import eventually
+from support.pooling_proxy import PoolingProxy, pooled
+from support.postgres import Install, PostgresServer, find_installs
+from support.posting import posted
+from support.work import Hands, boom, dead, done
+
+
+@pytest.fixture(params=[find_installs()[0], find_installs()[-1]], ids=str)
+def server(
+    request: pytest.FixtureRequest, postgres_of: Callable[[Install], PostgresServer]
+) -> PostgresServer:
+    return postgres_of(request.param)
+
+
+@pytest.fixture
+def proxy(server: PostgresServer) -> Iterator[PoolingProxy]:
+    with pooled(server.port, server.create_database().rpartition("/")[2]) as made:
+        yield made
+
+
+@pytest.fixture
+def url(proxy: PoolingProxy) -> str:
+    return f"postgresql://postgres@127.0.0.1:{proxy.port}/any"
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[PostgresStore]:
+    address = Address(url, pooled=True)
+    opened = await open_store(address, clock=utc_now, observe=to_nobody)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def reader(url: str, store: PostgresStore) -> AsyncIterator[PostgresReader]:
+    opened = PostgresReader(Address(url, pooled=True))
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def me(store: PostgresStore) -> Hands:
+    return Hands(store.queue)
+
+
+async def test_events_are_recorded_once_claimed_and_settled(
+    store: PostgresStore, reader: PostgresReader, me: Hands, proxy: PoolingProxy
+) -> None:
+    sent = [envelope(f"key-{n}") for n in range(5)]
+    first = await store.record(sent)
+    again = await store.record([envelope("key-0"), envelope("key-9")])
+    assert again[0].id == first[0].id
+    claims = await me.claim()
+    assert len(claims) == 6
+    assert len(await store.queue.renew(claims, lease=timedelta(seconds=30))) == 6
+    await me.settle_all(claims[:4], done())
+    await me.settle(claims[4], boom())
+    await me.settle(claims[5], dead())
+    counts = (await reader.stats()).counts
+    assert [counts[one] for one in (Status.COMPLETED, Status.PENDING, Status.FAILED)] == [4, 1, 1]
+    assert proxy.lent > 10
+
+
+async def test_effects_are_those_of_the_valid_run(
+    store: PostgresStore, reader: PostgresReader, me: Hands
+) -> None:
+    await store.apply_schema(["CREATE TABLE seen (key text, n bigint)"])
+    await store.record([envelope("a"), envelope("b")])
+    claims = await me.claim()
+    for claim in claims:
+        insert = done("INSERT INTO seen VALUES (:key, :n)", key=claim.idempotency_key, n=1)
+        await me.settle(claim, insert)
+    found = await reader.query("SELECT key FROM seen WHERE n = :n ORDER BY key", {"n": 1})
+    assert found == [{"key": "a"}, {"key": "b"}]
+
+
+async def test_a_lane_runs_in_order(store: PostgresStore, me: Hands) -> None:
+    await store.record([envelope(key, lane="one") for key in "abc"])
+    for key in "abc":
+        claim = await me.claim_one()
+        assert claim.idempotency_key == key
+        await me.settle(claim, done())
+
+
+async def test_a_replay_runs_again(store: PostgresStore, me: Hands) -> None:
+    (receipt,) = await store.record([envelope("a")])
+    await me.settle(await me.claim_one(), dead())
+    event_id = EventId(receipt.id)
+    assert await store.replay([event_id], actor="me") == {event_id: ReplayKind.REPLAYED}
+    assert (await me.claim_one()).run == 2
+
+
+async def test_a_lease_is_renewed_from_another_loop(store: PostgresStore, me: Hands) -> None:
+    """As the heartbeat does, which has a thread and a loop of its own."""
+    await store.record([envelope("a")])
+    claim = await me.claim_one()
+
+    def renew() -> set[EventId]:
+        lease = timedelta(seconds=30)
+        return set(asyncio.run(store.queue.renew([claim], lease=lease)))
+
+    for _ in range(4):
+        assert await asyncio.to_thread(renew) == {claim.id}
+
+
+SLOW = """
+import asyncio
+from ackbox import Inbox
+
+inbox = Inbox()
+inbox.schema("CREATE TABLE IF NOT EXISTS effects (event_id TEXT, run INTEGER)")
+
+@inbox.on("*")
+async def handle(event, tx):
+    await asyncio.sleep(event.json())
+    tx.execute("INSERT INTO effects VALUES (:id, :run)", id=event.id, run=event.run)
+"""
+
+
+def test_a_server_behind_it_keeps_its_leases_without_a_notice(
+    server: PostgresServer, proxy: PoolingProxy, url: str, tmp_path: Path
+) -> None:
+    settings = {"DATABASE_POOLING": "transaction", "NOTIFY": "off", "CLAIM_TIMEOUT": "2s"}
+    instance = Instance(tmp_path, SLOW, url, settings)
+    try:
+        instance.wait_until_ready()
+        for seconds in (3, *[0] * 20):
+            assert instance.post(posted(payload=seconds)).status == 202
+        runs = "SELECT count(*), max(run) FROM effects"
+        eventually(lambda: server.execute(runs, proxy.database) == "21|1", within=15)
+        assert instance.stop() == 0
+        assert "Traceback" not in instance.log
+    finally:
+        instance.kill()

@@ -1,0 +1,111 @@
+"""Several instances of one app on one PostgreSQL database, each a process of its own."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from support.app_server import OPEN, AppServer
+from support.polling import eventually
+from support.postgres import PostgresServer
+from support.wire import Answer, Cut
+
+Settings = Mapping[str, str]
+
+_READY_WITHIN = 60.0  # ten Pythons that start at once on two cores
+
+
+class Instance(AppServer):
+    """Its port is known before it listens."""
+
+    def __init__(self, folder: Path, app: str, url: str, settings: Settings) -> None:
+        super().__init__(folder, app, {"DATABASE_URL": url, **settings})
+        self.port = int(self.environment["PORT"])
+
+    def is_ready(self) -> bool:
+        assert self.process.poll() is None, self.log
+        answer = self.try_get("/ready")
+        return answer is not None and answer.status == 200
+
+    def try_get(self, path: str) -> Answer | None:
+        with suppress(OSError, Cut):
+            return self.get(path)
+        return None
+
+    def pause(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def _announced_port(self) -> int:
+        return self.port
+
+
+class Cluster:
+    """Whatever they connect through, we ask the server itself."""
+
+    def __init__(self, server: PostgresServer, name: str, instances: list[Instance]) -> None:
+        self.server = server
+        self.name = name
+        self.instances = instances
+
+    @property
+    def ports(self) -> list[int]:
+        return [instance.port for instance in self.instances]
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        """As JSON shows it: times and ids are text."""
+        wrapped = f"SELECT coalesce(json_agg(found), '[]') FROM ({sql}) AS found"
+        return [tuple(row.values()) for row in json.loads(self.server.execute(wrapped, self.name))]
+
+    def wait_until_idle(self, *, within: float = 30.0) -> None:
+        eventually(lambda: self.query(OPEN) == [(0,)], within=within, every=0.1)
+
+    def terminate_backends(self) -> None:
+        """Every connection of the instances, at once."""
+        self.server.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            f"WHERE datname = '{self.name}' AND pid <> pg_backend_pid()"
+        )
+
+    def assert_alive(self) -> None:
+        for instance in self.instances:
+            assert instance.process.poll() is None, instance.log
+            assert "Traceback" not in instance.log, instance.log
+
+
+@contextmanager
+def clustered(
+    server: PostgresServer,
+    folder: Path,
+    app: str,
+    settings: Settings | None = None,
+    *,
+    count: int = 3,
+    port: int = 0,
+    first: Settings | None = None,
+) -> Iterator[Cluster]:
+    """All are ready, on a new database; at the end they are gone, and none has died or logged a
+    traceback. With a port they connect there, to a proxy; the first may have settings of its own.
+    """
+    url = server.create_database()
+    used = url.replace(f":{server.port}/", f":{port or server.port}/")
+    instances = [
+        Instance(
+            folder / str(number), app, used, {**(settings or {}), **((not number and first) or {})}
+        )
+        for number in range(count)
+    ]
+    cluster = Cluster(server, url.rpartition("/")[2], instances)
+    try:
+        for instance in instances:
+            instance.wait_until_ready(within=_READY_WITHIN)
+        yield cluster
+        cluster.assert_alive()
+    finally:
+        for instance in instances:
+            instance.kill()

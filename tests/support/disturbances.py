@@ -1,0 +1,92 @@
+"""What happens to a cluster at a bad time: instances die or freeze, the database goes away."""
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from support.claims_log import Outage
+from support.cluster import Cluster, Settings
+from support.history import History, Senders
+
+
+class Disturbances:
+    """`outages` says when the database was away."""
+
+    def __init__(self, cluster: Cluster, lease: float, *, seed: int = 1) -> None:
+        self.cluster = cluster
+        self.outages: list[Outage] = []
+        self.count: Counter[str] = Counter()
+        self._lease = lease
+        self._chance = random.Random(seed)
+        self._rounds: list[Callable[[], None]] = [
+            self.kill,
+            self.kill,
+            self.freeze,
+            self.terminate,
+            self.restart_database,
+            self.crash_database,
+        ]
+
+    def each(self) -> list[Callable[[], None]]:
+        """One of each kind."""
+        return self._rounds[1:]
+
+    def any(self) -> Callable[[], None]:
+        return self._chance.choice(self._rounds)
+
+    def run(self, disturb: Callable[[], None]) -> None:
+        self.count[disturb.__name__] += 1
+        disturb()
+        time.sleep(self._chance.uniform(0.05, 0.5))
+
+    def kill(self) -> None:
+        instance = self._chance.choice(self.cluster.instances)
+        instance.kill()
+        instance.restart()
+
+    def freeze(self) -> None:
+        """Beyond its leases, so that others take over what it has."""
+        instance = self._chance.choice(self.cluster.instances)
+        instance.pause()
+        time.sleep(self._lease * self._chance.uniform(1.1, 1.8))
+        instance.go_on()
+
+    def terminate(self) -> None:
+        self.cluster.terminate_backends()
+
+    def restart_database(self) -> None:
+        self._without_database(self.cluster.server.stop)
+
+    def crash_database(self) -> None:
+        self._without_database(self.cluster.server.kill)
+
+    def _without_database(self, end: Callable[[], None]) -> None:
+        began = time.time()
+        end()
+        time.sleep(self._chance.uniform(0, 0.5))
+        self.cluster.server.start()
+        self.outages.append((began, time.time()))
+
+
+LEASE = 2.0
+SETTINGS: Settings = {
+    "CLAIM_TIMEOUT": f"{LEASE:g}s",
+    "MAX_ATTEMPTS": "60",
+    "RETRY_BASE_DELAY": "20ms",
+    "RETRY_MAX_DELAY": "200ms",
+}
+
+
+async def disturb(
+    cluster: Cluster, rounds: list[Callable[[], None]], disturbances: Disturbances, *, senders: int
+) -> History:
+    """Under load; ends when everything that was sent is acknowledged and settled."""
+    history = History()
+    sending = Senders(cluster.ports, history, count=senders, pause=0.1, patience=2)
+    for one in rounds:
+        await asyncio.to_thread(disturbances.run, one)
+    await asyncio.wait_for(sending.stop(), 30)
+    await asyncio.to_thread(cluster.wait_until_idle, within=60)
+    return history

@@ -1,0 +1,68 @@
+"""Runs a server that cannot outlive the tests, however these end.
+
+`python guardian.py USER COMMAND...` reads orders from its standard input: a byte is a signal for
+the server; the end of the input, which comes also when the starter is killed, means to stop it.
+It exits once the server and all processes that the server started are gone.
+"""
+
+import ctypes
+import os
+import pwd
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+_PATIENCE = 10.0
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def identity(user: str) -> dict[str, Any]:
+    """For `subprocess`: run as this user, or as who we are if there is no name."""
+    if not user:
+        return {}
+    return {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []}
+
+
+def guard(user: str, command: list[str]) -> int:
+    adopt_orphans()
+    # Every descendant inherits `held`, so the end of `seen` says that the last of them is gone.
+    seen, held = os.pipe()
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, pass_fds=(held,), **identity(user)
+    ) as server:
+        os.close(held)
+        threading.Thread(target=obey, args=(server,), daemon=True).start()
+        code = server.wait()
+    kill_the_orphans()
+    os.read(seen, 1)
+    return code
+
+
+def obey(server: "subprocess.Popen[bytes]") -> None:
+    while order := os.read(0, 1):
+        server.send_signal(order[0])
+    server.send_signal(signal.SIGINT)
+    try:
+        server.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        server.kill()
+
+
+def adopt_orphans() -> None:
+    """Makes this, not init, the parent of what a killed server leaves behind."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def kill_the_orphans() -> None:
+    """A backend of PostgreSQL ends its query, however long, before it sees its server dead."""
+    if sys.platform == "linux":
+        for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+            os.kill(int(pid), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(guard(sys.argv[1], sys.argv[2:]))

@@ -1,0 +1,67 @@
+"""Instances of one PostgreSQL ledger with a Redis stream before its queue, as the app puts them
+together."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from time import monotonic
+
+from ackbox.app import utc_now
+from ackbox.app.redis import put_queue_before
+from ackbox.model import Caps, Claim, Settlement, WorkerId
+from ackbox.stores.postgres.database import Address
+from ackbox.stores.postgres.store import PostgresStore, open_store
+from support.facts import Facts
+from support.work import LEASE, Hands, done
+
+SECOND = timedelta(seconds=1)
+
+
+class Instance(Hands):
+    """Its store, its hands, and what it told."""
+
+    def __init__(self, store: PostgresStore, facts: Facts, name: str) -> None:
+        super().__init__(store.queue, WorkerId(name))
+        self.store = store
+        self.facts = facts
+        self.done: list[str] = []
+
+    async def work_until(self, end: Callable[[], bool], *, within: float = 10.0) -> None:
+        """As a worker does: claim, settle, and wait when there is nothing."""
+        last = monotonic() + within
+        while not end():
+            assert monotonic() < last, f"{self.name} has done {len(self.done)}"
+            claims = await self.claim(20)
+            if not claims:
+                await self.queue.wait(SECOND)
+            await self.finish(claims)
+
+    async def finish(self, claims: list[Claim]) -> None:
+        written = await self.queue.settle([Settlement(claim, done()) for claim in claims])
+        self.done += [claim.idempotency_key for claim in claims if claim.id in written]
+
+    async def claims_within(self, seconds: float) -> list[Claim]:
+        """What the next claim that has something gives."""
+        last = monotonic() + seconds
+        while not (claims := await self.claim(caps=Caps(share=1000, held={}), lease=LEASE)):
+            assert monotonic() < last, "nothing was claimed"
+            await self.queue.wait(SECOND)
+        return claims
+
+
+Join = Callable[..., Awaitable[Instance]]
+
+
+@asynccontextmanager
+async def joined(
+    database: str, queue_url: str | None, name: str, *, notify: bool = False
+) -> AsyncIterator[Instance]:
+    """Without NOTIFY, so that only the stream can be what woke it."""
+    facts = Facts()
+    store = await open_store(Address(database), clock=utc_now, observe=facts, notify=notify)
+    if queue_url is not None:
+        put_queue_before(queue_url, store, facts)
+    try:
+        yield Instance(store, facts, name)
+    finally:
+        await store.close()

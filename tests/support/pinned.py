@@ -1,0 +1,40 @@
+"""What a forgotten transaction does to a queue: vacuum must keep every dead row it could see."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from time import monotonic
+
+import asyncpg
+
+from ackbox.stores.postgres.store import PostgresStore
+from support.events import envelope
+from support.posting import new_key
+from support.work import Hands, done
+
+_BATCH = 200
+
+
+@asynccontextmanager
+async def pinned(url: str) -> AsyncIterator[None]:
+    """With a number and a snapshot of its own."""
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        await connection.execute("SELECT pg_current_xact_id(), count(*) FROM events")
+        yield
+    finally:
+        await connection.close()
+
+
+async def claim_seconds(store: PostgresStore, events: int) -> list[float]:
+    """So many are recorded, claimed and done, a batch at a time; how long each claim took."""
+    hands = Hands(store.queue)
+    took: list[float] = []
+    for _ in range(events // _BATCH):
+        await store.record([envelope(new_key()) for _ in range(_BATCH)])
+        started = monotonic()
+        claims = await hands.claim(_BATCH)
+        took.append(monotonic() - started)
+        assert len(claims) == _BATCH
+        await hands.settle_all(claims, done())
+    return took

@@ -1,0 +1,57 @@
+"""What tests of commands need of a real PostgreSQL database."""
+
+import asyncio
+import subprocess
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from ackbox.stores.postgres.database import Address
+from ackbox.stores.postgres.store import PostgresStore, open_store
+from ackbox.telemetry import to_nobody
+from support.guarded import clean_environment
+from support.postgres import PostgresServer
+
+
+class PostgresLedger:
+    """An empty database of a test's own."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self.server = server
+        self.url = server.create_database()
+
+    @property
+    def database(self) -> str:
+        return self.url.rpartition("/")[2]
+
+    def execute(self, sql: str) -> str:
+        return self.server.execute(sql, self.database)
+
+    def fill(self, work: Callable[[PostgresStore], Awaitable[None]]) -> None:
+        async def run() -> None:
+            store = await open_store(
+                Address(self.url), clock=lambda: datetime.now(UTC), observe=to_nobody
+            )
+            try:
+                await work(store)
+            finally:
+                await store.close()
+
+        asyncio.run(run())
+
+    @contextmanager
+    def open_transaction(self) -> Iterator[int]:
+        """The process of the server that holds it."""
+        with subprocess.Popen(
+            [self.server.bin / "psql", "-XAtq", self.url],
+            env=clean_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as psql:
+            assert psql.stdin is not None
+            assert psql.stdout is not None
+            psql.stdin.write("BEGIN; SELECT pg_backend_pid();\n")
+            psql.stdin.flush()
+            yield int(psql.stdout.readline())
+            psql.stdin.close()

@@ -1,0 +1,128 @@
+"""A ledger on its way from SQLite to PostgreSQL: made, promoted, broken off, and looked at on both
+sides."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+from ackbox.model import Checkpoint, RetentionPolicy, to_text
+from ackbox.stores.postgres.database import Address
+from ackbox.stores.postgres.store import PostgresStore, open_store
+from ackbox.stores.sqlite.store import SqliteStore
+from ackbox.telemetry import to_nobody
+from support.backends import open_sqlite
+from support.cli import Cli, environment
+from support.clock import HandMoved
+from support.events import envelope
+from support.seeding import LONG_AGO, States
+from support.server import read_ledger
+from support.working import work
+
+AT_ONCE = RetentionPolicy(
+    keep=timedelta(0), remember=timedelta(1), rest=timedelta(0), wait=timedelta(0)
+)
+SMALL = (
+    "import ackbox.stores.sqlite.leaving as leaving; leaving._ROWS = 20;"
+    "from ackbox.cli import main; main()"
+)
+"""So few rows a batch that a promotion can be met anywhere on its way."""
+
+
+class Everything:
+    """A ledger with something of all that can be in one."""
+
+    def __init__(self) -> None:
+        self.states = States()
+        self.old = envelope("old", at=LONG_AGO)
+        self.buried = envelope("buried", at=LONG_AGO)
+        self.later = envelope("later", lane="customer-1", at=LONG_AGO)
+        self.twice = envelope("twice", b"[1, 2]", at=LONG_AGO, headers='{"x-a":"1"}')
+
+    def make(self, path: Path) -> None:
+        async def run() -> None:
+            clock = HandMoved(LONG_AGO)
+            store = await open_sqlite(path, clock=clock)
+            await self._fill(store, clock)
+            await store.close()
+
+        asyncio.run(run())
+
+    async def _fill(self, store: SqliteStore, clock: HandMoved) -> None:
+        await store.record([self.old, self.buried], checkpoint=Checkpoint("feed", "page-7"))
+        await work(store, [self.old])
+        clock.advance(seconds=1)
+        await store.bury(AT_ONCE, after=0)
+        await store.prune(AT_ONCE)
+        await work(store, [self.buried])
+        clock.advance(seconds=1)
+        await store.bury(AT_ONCE, after=0)
+        await self.states.seed(store)
+        await store.replay([self.states.failed.id], actor="ann")
+        await store.record([self.later, self.twice])
+        await store.record([envelope("twice", b"other", at=LONG_AGO)])
+
+
+def promote(cli: Cli, url: str) -> str:
+    done = cli("promote", "ackbox.db", url)
+    assert done.code == 0, done.err
+    return done.out
+
+
+def halfway(folder: Path, url: str, told: str) -> None:
+    """Kills a promotion as soon as it says so."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SMALL, "promote", "ackbox.db", url],
+        cwd=folder,
+        env=environment({}),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr
+    for line in process.stderr:
+        if told in line:
+            break
+    else:
+        raise AssertionError(f"{told} was never said")
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=20)
+
+
+def sqlite_rows(path: Path, table: str, columns: str = "*") -> list[tuple[Any, ...]]:
+    return read_ledger(path, f"SELECT {columns} FROM {table} ORDER BY 1, 2")
+
+
+def postgres_rows(url: str, sql: str) -> list[tuple[Any, ...]]:
+    async def read() -> list[tuple[Any, ...]]:
+        connection = await asyncpg.connect(url)
+        try:
+            return [tuple(map(plain, row)) for row in await connection.fetch(sql)]
+        finally:
+            await connection.close()
+
+    return asyncio.run(read())
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return to_text(value)
+    return str(value) if isinstance(value, UUID) else value
+
+
+def execute(url: str, sql: str) -> None:
+    async def run() -> None:
+        connection = await asyncpg.connect(url)
+        await connection.execute(sql)
+        await connection.close()
+
+    asyncio.run(run())
+
+
+async def opened(url: str) -> PostgresStore:
+    return await open_store(Address(url), clock=lambda: datetime.now(UTC), observe=to_nobody)

@@ -1,0 +1,49 @@
+"""The PostgreSQL ledger of a test with a Redis stream before its queue.
+
+What is recorded is in the stream when `record` returns, so that the claims of a test find it there;
+and the queue goes by the test's clock, so that it asks the database when that has moved.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from redis.asyncio import Redis
+
+from ackbox.model import Envelope, Receipt
+from ackbox.queues.redis_streams import RedisQueue
+from ackbox.queues.stream import Stream
+from ackbox.telemetry import to_nobody
+from support.postgres import Install, PostgresServer, find_installs
+from support.postgres_backend import PostgresBackend
+from support.valkey import ValkeyServer
+
+MAJOR = 16
+
+
+class RedisBackend(PostgresBackend):
+    def __init__(self, servers: Callable[[Install], PostgresServer], valkey: ValkeyServer) -> None:
+        (install,) = [one for one in find_installs() if one.major == MAJOR]
+        super().__init__(Path(), servers(install))
+        self.valkey = valkey
+
+    async def open(self) -> None:
+        await super().open()
+        async with Redis.from_url(self.valkey.url()) as client:
+            await client.flushall()
+        store = self.store
+        queue = RedisQueue(
+            store.queue,
+            Stream(self.valkey.url(), to_nobody),
+            otherwise=store.news,
+            clock=lambda: self.clock().timestamp(),
+        )
+        store.hand_over(queue)
+        record = store.record
+
+        async def record_and_send(envelopes: Sequence[Envelope], **more: Any) -> list[Receipt]:
+            receipts = await record(envelopes, **more)
+            await queue.send()
+            return receipts
+
+        store.record = record_and_send  # type: ignore[method-assign]

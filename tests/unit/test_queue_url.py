@@ -1,0 +1,45 @@
+"""Which settings `QUEUE_URL` needs, and what is said when something is missing."""
+
+import sys
+from importlib.abc import MetaPathFinder
+
+import pytest
+from pydantic import SecretStr
+
+from ackbox.app import App
+from ackbox.config import Settings
+from ackbox.errors import SettingError
+from ackbox.queues.stream import Stream
+from ackbox.telemetry import to_nobody
+
+POSTGRES = SecretStr("postgresql://db.internal/inbox")
+REDIS = SecretStr("redis://:hidden@redis.internal")
+
+
+class NotInstalled(MetaPathFinder):
+    def find_spec(self, fullname: str, *_: object) -> None:
+        if fullname == "redis":
+            raise ModuleNotFoundError("No module named 'redis'", name="redis")
+
+
+def test_a_queue_before_a_sqlite_ledger_is_refused() -> None:
+    with pytest.raises(SettingError, match="QUEUE_URL is for the many instances"):
+        App(Settings(queue_url=REDIS))
+
+
+def test_a_missing_client_is_named_before_anything_is_opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours = ("ackbox.app.redis", "ackbox.queues", "redis")
+    for name in [name for name in sys.modules if name.startswith(ours)]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [NotInstalled(), *sys.meta_path])
+    with pytest.raises(SettingError, match=r"pip install 'ackbox\[redis\]'"):
+        App(Settings(database_url=POSTGRES, queue_url=REDIS))
+
+
+@pytest.mark.parametrize("url", ["redis://h:port/0", "redis://:hidden@h/0?socket_timeout=x"])
+def test_an_address_that_cannot_be_one_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(SettingError, match="QUEUE_URL cannot be used") as refused:
+        Stream(url, to_nobody)
+    assert "hidden" not in str(refused.value)
