@@ -63,7 +63,7 @@ class Executor:
         return Done("handled", tuple(tx.statements), otherwise)
 
     async def _call(self, claim: Claim, registration: Registration, tx: Tx) -> None:
-        arguments: dict[str, Any] = {"event": as_event(claim, self._logger(claim))}
+        arguments: dict[str, Any] = {"event": as_event(claim, LaterBound(self._logger, claim))}
         if registration.wants_tx:
             arguments["tx"] = tx
         allowed = registration.timeout or self._timeout
@@ -114,6 +114,19 @@ def _is_cancelled() -> bool:
     """Whether somebody cancels this run, or the handler only raised what looks like it."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+class LaterBound:
+    """The logger of one event, made when the handler first wants it: most never do."""
+
+    __slots__ = ("_claim", "_logger")
+
+    def __init__(self, logger: Callable[[Claim], Logger], claim: Claim) -> None:
+        self._logger = logger
+        self._claim = claim
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._logger(self._claim), name)
 
 
 def as_event(claim: Claim, logger: Logger) -> Event:

@@ -114,7 +114,8 @@ class Slots:
 
     def _start(self, claim: Claim, registration: Registration) -> None:
         key = (claim.id, claim.run)
-        self._active[registration.name] += 1
+        if registration.concurrency is not None:
+            self._active[registration.name] += 1
         self._of_source[claim.source] += 1
         started = self._monotonic()
         task = asyncio.create_task(self._run(claim, registration))
@@ -124,7 +125,8 @@ class Slots:
 
     def _free(self, claim: Claim, registration: Registration, started: float) -> None:
         del self.tasks[claim.id, claim.run]
-        self._active[registration.name] -= 1
+        if registration.concurrency is not None:
+            self._active[registration.name] -= 1
         self._of_source[claim.source] -= 1
         self._run_seconds += ((self._monotonic() - started) - self._run_seconds) * _WEIGHT
         self._freed()
