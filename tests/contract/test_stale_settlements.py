@@ -5,7 +5,7 @@ import pytest
 from ackbox.model import Settlement
 from support.backends import Backend
 from support.events import envelope
-from support.work import LEASE, Hands, done
+from support.work import LEASE, Hands, dead, done
 
 
 @pytest.mark.parametrize("stale_first", [True, False])
@@ -23,3 +23,18 @@ async def test_of_two_runs_in_one_batch_only_the_valid_one_has_effects(
     written = await backend.store.queue.settle(both if stale_first else both[::-1])
     assert await backend.reader.query("SELECT run FROM seen", {}) == [{"run": valid.run}]
     assert written == {valid.id: both[1].outcome}
+
+
+@pytest.mark.parametrize("stale_first", [True, False])
+async def test_of_two_runs_in_one_batch_the_valid_ones_outcome_is_told(
+    backend: Backend, stale_first: bool
+) -> None:
+    me = Hands(backend.store.queue)
+    await backend.store.record([envelope("a")])
+    stale = await me.claim_one()
+    backend.clock.advance(seconds=LEASE.total_seconds())
+    valid = await me.claim_one()
+    both = [Settlement(stale, dead()), Settlement(valid, done())]
+    written = await backend.store.queue.settle(both if stale_first else both[::-1])
+    assert dict(written) == {valid.id: done()}
+    assert [row["status"] for row in await backend.rows()] == ["completed"]

@@ -13,7 +13,7 @@ import apsw
 
 from ackbox.errors import InvalidStatement
 from ackbox.model import Done, Settlement, Statement
-from ackbox.stores.sqlite.settling import Settling
+from ackbox.stores.sqlite.settling import Run, Settling
 from ackbox.stores.sqlite.statements import Statements
 from ackbox.stores.sqlite.writer import Operation
 
@@ -66,10 +66,10 @@ class Effects:
     def __init__(self) -> None:
         self._guarding = False
 
-    def settle(self, settlement: Settlement, now: datetime) -> Operation[set[int]]:
+    def settle(self, settlement: Settlement, now: datetime) -> Operation[set[Run]]:
         """Raises what a statement raises; the writer then undoes all of this operation."""
 
-        def operation(connection: apsw.Connection) -> set[int]:
+        def operation(connection: apsw.Connection) -> set[Run]:
             claim, outcome = settlement.claim, settlement.outcome
             held = Statements(connection).fetch("held", claims=[(claim.ledger_id, claim.run)])
             if held and isinstance(outcome, Done):  # else another run owns it: nothing is applied

@@ -19,7 +19,7 @@ from ackbox.model import Caps, Claim, Clock, EventId, Outcome, Settlement, Worke
 from ackbox.stores.outcomes import has_effects, otherwise
 from ackbox.stores.sqlite.effects import Effects
 from ackbox.stores.sqlite.picks import Picks, read_claims
-from ackbox.stores.sqlite.settling import Settling
+from ackbox.stores.sqlite.settling import Settling, run_of
 from ackbox.stores.sqlite.statements import Statements
 from ackbox.stores.sqlite.writer import Operation, Writer
 
@@ -82,7 +82,7 @@ class SqliteQueue:
 
     async def _settle_plain(self, settlements: Sequence[Settlement], now: datetime) -> Written:
         held = await self._writer.submit(Settling(now).settle(settlements))
-        return {s.claim.id: s.outcome for s in settlements if s.claim.ledger_id in held}
+        return {s.claim.id: s.outcome for s in settlements if run_of(s) in held}
 
     async def _settle_with_effects(self, settlement: Settlement, now: datetime) -> Written:
         try:

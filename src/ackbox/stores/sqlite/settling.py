@@ -24,20 +24,28 @@ from ackbox.stores.sqlite.writer import Operation
 Row = tuple[Any, ...]
 
 
+Run = tuple[int, int]
+"""A row and the number of its run: one batch may hold two runs of an event."""
+
+
+def run_of(settlement: Settlement) -> Run:
+    return settlement.claim.ledger_id, settlement.claim.run
+
+
 class Settling:
     def __init__(self, now: datetime) -> None:
         self._now = now
 
-    def settle(self, settlements: Sequence[Settlement]) -> Operation[set[int]]:
+    def settle(self, settlements: Sequence[Settlement]) -> Operation[set[Run]]:
         """Returns those that stand as settled by their run, be it by an earlier call whose answer
         was lost: only the holder of a run can have settled it."""
 
-        def operation(connection: apsw.Connection) -> set[int]:
+        def operation(connection: apsw.Connection) -> set[Run]:
             sql = Statements(connection)
             if self._apply(sql, settlements) == len(settlements):
-                return {s.claim.ledger_id for s in settlements}
-            pairs = [(s.claim.ledger_id, s.claim.run) for s in settlements]
-            return set(sql.fetch("settled", claims=pairs))
+                return {run_of(one) for one in settlements}
+            claims = [run_of(one) for one in settlements]
+            return {(row, run) for row, run in sql.fetch("settled", claims=claims)}
 
         return operation
 

@@ -62,7 +62,7 @@ JOIN events ON ledger_id = held.value ->> 0
 WHERE run = held.value ->> 1 AND status = 'processing'
 
 -- name: settled
-SELECT json_group_array(ledger_id) FROM json_each(:claims) AS asked
+SELECT json_group_array(json_array(ledger_id, run)) FROM json_each(:claims) AS asked
 JOIN events ON ledger_id = asked.value ->> 0
 WHERE run = asked.value ->> 1 AND status <> 'processing'
 
