@@ -101,8 +101,8 @@ async def test_equal_numbers_and_times_are_read_by_arrival(backend: Backend) -> 
 async def test_the_order_of_a_source_takes_filters_in_short_pages(
     backend: Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ackbox.stores.sqlite.pages._SOURCE_WINDOW", 5)
-    monkeypatch.setattr("ackbox.stores.sqlite.pages.WINDOW", 5)
+    monkeypatch.setattr("ackbox.stores.paging.SOURCE_WINDOW", 5)
+    monkeypatch.setattr("ackbox.stores.paging.WINDOW", 5)
     sent = [
         envelope(f"{n}", event_type="rare" if n % 9 == 0 else "usual", source_sequence=s)
         for n, s in enumerate([*range(20, 0, -1), *[None] * 20])

@@ -190,7 +190,7 @@ def test_a_rare_filter_has_short_pages_and_a_next(
         await store.record([states.failed, *envelopes(40)])
 
     seed(folder / "events.db", fill)
-    changes = {"set": {"ackbox.stores.sqlite.pages:WINDOW": 5}}
+    changes = {"set": {"ackbox.stores.paging:WINDOW": 5}}
     with running(folder, changes=changes) as server:
         pages = [listed(server, type="order.paid", limit=3)]
         while pages[-1]["next"] is not None:

@@ -15,12 +15,12 @@ from datetime import datetime, timedelta
 from math import inf
 from time import monotonic
 from typing import Any
-from uuid import UUID
 
 from ackbox.model import Caps, Claim, EventId, Outcome, Release, Settlement, WorkerId
 from ackbox.stores.outcomes import has_effects
 from ackbox.stores.postgres.database import Database, fetch_alone
 from ackbox.stores.postgres.effects import settle_with_effects
+from ackbox.stores.postgres.reader import is_event_id
 from ackbox.stores.postgres.settling import run_of, settle_plain
 
 _ALL = 2**31 - 1
@@ -56,7 +56,7 @@ class PostgresQueue:
         holding = any(caps.held.values())
         asked = {"worker": worker, "lease": lease, "limit": limit, "holding": holding}
         if ids is not None:
-            wanted = [one for one in ids if _is_uuid(one)]
+            wanted = [one for one in ids if is_event_id(one)]
             rows = await self._database.fetch("claim_among", ids=wanted, **asked)
             return [_claim(row) for row in rows]
         now = monotonic()
@@ -147,10 +147,3 @@ def _claim(row: Any) -> Claim:
     del values["next_due"], values["due_at"]
     values["id"] = EventId(str(values["id"]))
     return Claim(**values)
-
-
-def _is_uuid(text: str) -> bool:
-    try:
-        return str(UUID(text)) == text
-    except ValueError:
-        return False

@@ -13,8 +13,9 @@ from ackbox.model import (
     FailedRun,
     Status,
 )
+from ackbox.stores.paging import BEYOND
 from ackbox.stores.postgres.database import Session
-from ackbox.stores.postgres.pages import BEYOND, records
+from ackbox.stores.postgres.pages import records
 
 _AUDIT_SHOWN = 20
 

@@ -14,7 +14,8 @@ from ackbox.model import (
     Status,
     from_text,
 )
-from ackbox.stores.sqlite.pages import BEYOND, Run, records
+from ackbox.stores.paging import BEYOND
+from ackbox.stores.sqlite.pages import Run, records
 
 _AUDIT_SHOWN = 20
 

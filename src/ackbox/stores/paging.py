@@ -1,0 +1,63 @@
+"""What both stores decide alike of a page: how many rows to look at, and where the next begins."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ackbox.model import (
+    LAST_MOMENT,
+    LAST_SEQUENCE,
+    EventFilter,
+    EventRecord,
+    Order,
+    Page,
+    SourcePlace,
+    Status,
+)
+
+WINDOW = 10_000
+SOURCE_WINDOW = 1000
+BEYOND = 1 << 62
+FIRST_PLACE = SourcePlace(-(1 << 63), "", 0)
+REST = SourcePlace(LAST_SEQUENCE, LAST_MOMENT, 0)
+_INDEXED = frozenset({Status.PENDING, Status.PROCESSING, Status.FAILED})
+
+
+def bounds(where: EventFilter, order: Order, limit: int, cursor: int | None) -> dict[str, Any]:
+    """A filter that an index serves needs to look at no more rows than it returns."""
+    exact = where == EventFilter(status=where.status) and where.status in {None, *_INDEXED}
+    start = BEYOND if order is Order.NEWEST else 0
+    return {
+        "scan": where.status if where.status in _INDEXED else "all",
+        "cursor": start if cursor is None else cursor,
+        "window": limit if exact else max(WINDOW, limit),
+        "limit": limit,
+    }
+
+
+def terms(where: EventFilter) -> dict[str, Any]:
+    return {
+        "status": where.status,
+        "retrying": where.retrying,
+        "event_type": where.event_type,
+        "since": where.since,
+        "until": where.until,
+        "outcome": where.outcome,
+        "error_code": where.error_code,
+        "lane": where.lane,
+    }
+
+
+def make_page(
+    rows: Sequence[Any], items: list[EventRecord], order: Order, limit: int, window: int
+) -> Page:
+    """Of rows that say how many were looked at, how far, and which of them match. There may be
+    fewer items than matches, if some were pruned in between."""
+    seen, edge, last, _ = rows[-1]
+    items.sort(key=lambda event: event.ledger_id, reverse=order is Order.NEWEST)
+    if len(matches(rows)) == limit:
+        return Page(items, last)
+    return Page(items, edge if seen == window else None)
+
+
+def matches(rows: Sequence[Any]) -> list[str]:
+    return [row[3] for row in rows if row[3] is not None]
