@@ -24,8 +24,12 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 class Retry(Exception):
     """Raise it to run the event again after a while; it spends an attempt."""
 
+    after: timedelta | None = None  # of a subclass, too, that makes itself in its own way
+
     def __init__(self, reason: str = "", *, after: str | timedelta | None = None) -> None:
         super().__init__(reason or "the handler asked to run it again")
+        if after is not None and not isinstance(after, str | timedelta):
+            raise TypeError(f"Retry(after=) takes a text as '10m' or a timedelta, not {after!r}")
         self.after = parse_duration(after) if isinstance(after, str) else after
 
 
@@ -73,6 +77,8 @@ class Tx:
         self.statements: list[Statement] = []
 
     def execute(self, sql: str, /, **params: object) -> None:
+        if not isinstance(sql, str):
+            raise TypeError(f"tx.execute takes SQL as text, not {type(sql).__name__}")
         self.statements.append(Statement(sql, params))
 
 
@@ -157,6 +163,7 @@ def describe(
     concurrency: int | None,
 ) -> Registration:
     """Check what a decorator was given: what is wrong is said before the first event comes."""
+    _check_types(handler, max_attempts=max_attempts, timeout=timeout, concurrency=concurrency)
     try:
         check_name("the pattern", pattern)
         if source is not None:
@@ -177,6 +184,18 @@ def describe(
         timeout=allowed,
         concurrency=concurrency,
     )
+
+
+def _check_types(
+    handler: Handler, *, max_attempts: object, timeout: object, concurrency: object
+) -> None:
+    for name, value in {"max_attempts": max_attempts, "concurrency": concurrency}.items():
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+            raise SettingError(f"{name_of(handler)}: {name} must be a whole number, not {value!r}.")
+    if timeout is not None and not isinstance(timeout, str | timedelta):
+        raise SettingError(
+            f"{name_of(handler)}: timeout must be a text as '30s' or a timedelta, not {timeout!r}."
+        )
 
 
 def name_of(handler: Handler) -> str:

@@ -40,6 +40,8 @@ class Inbox:
         concurrency: int | None = None,
     ) -> Callable[[H], H]:
         """Handle events whose type matches: `invoice.paid`, `invoice.*`, or `*`."""
+        if not isinstance(pattern, str):
+            raise SettingError(f"@inbox.on takes a pattern, as in @inbox.on('*'), not {pattern!r}.")
 
         def register(handler: H) -> H:
             self._registry.add(
@@ -58,6 +60,8 @@ class Inbox:
 
     def schema(self, sql: str) -> None:
         """DDL of your own tables, run at every start: write `CREATE TABLE IF NOT EXISTS`."""
+        if not isinstance(sql, str):
+            raise SettingError(f"inbox.schema takes SQL as text, not {sql!r}.")
         self._schemas.append(sql)
 
     async def read(self, sql: str, /, **params: object) -> list[dict[str, Any]]:

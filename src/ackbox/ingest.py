@@ -206,7 +206,7 @@ class Ingest:
                 raise
             except Exception as error:  # noqa: BLE001 - a supervised loop: recorded, and it goes on
                 self._note_failure(_events(batch), error, retrying=False)
-                self._fail(batch, Unavailable(f"{type(error).__name__}: {error}"))
+                self._fail(batch, Unavailable("The event could not be stored; try again later."))
 
     def _take(self) -> list[Parcel]:
         batch: list[Parcel] = []

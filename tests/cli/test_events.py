@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from ackbox.cli.moments import parse_moment, show_age
-from ackbox.stores.sqlite import pages
+from ackbox.stores import paging
 from support.cli import COMMAND, Cli, Done, Ledger, environment, run
 from support.events import NOON, envelope, envelopes
 from support.seeding import States, seed
@@ -133,7 +133,7 @@ def test_a_rare_type_is_found_behind_many_short_pages(
     cli: Cli, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger([envelope("rare", event_type="rare"), *envelopes(40)])
-    monkeypatch.setattr(pages, "WINDOW", 5)
+    monkeypatch.setattr(paging, "WINDOW", 5)
     assert keys(cli("events", "list", "--json", "--type", "rare")) == ["rare"]
 
 

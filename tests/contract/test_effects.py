@@ -193,3 +193,17 @@ async def test_a_question_changes_nothing(backend: Backend, sql: str) -> None:
     with pytest.raises(InvalidStatement):
         await backend.reader.query(sql, {})
     assert await mine(backend) == ["a"]
+
+
+async def test_what_only_the_commit_finds_fails_its_event_alone(backend: Backend) -> None:
+    await backend.store.apply_schema(
+        [
+            "CREATE TABLE parent (id TEXT PRIMARY KEY)",
+            "CREATE TABLE child (id TEXT REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED)",
+        ]
+    )
+    orphan = done("INSERT INTO child VALUES ('nobody')")
+    written = await settle(backend, done(ADD, id="1", n=1), orphan, done(ADD, id="2", n=1))
+    assert [type(outcome) for outcome in written] == [Done, Again, Done]
+    assert await mine(backend) == ["1", "2"]
+    assert await statuses(backend) == ["completed", "pending", "completed"]

@@ -163,3 +163,64 @@ def test_the_backlog_counts_what_waits_and_not_what_runs(tmp_path: Path) -> None
         server.wait_until_idle()
         assert hang(server, 2) == 2
         assert [server.post(posted(payload=600)).status for _ in range(4)] == [202, 202, 202, 429]
+
+
+STUBBORN = """
+import asyncio
+from ackbox import Inbox
+
+inbox = Inbox()
+
+@inbox.on("stubborn", timeout="500ms", max_attempts=1)
+async def stubborn(event):
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except BaseException:
+            pass
+
+@inbox.on("quick")
+async def quick(event):
+    pass
+"""
+
+
+def test_a_handler_that_will_not_be_cancelled_holds_up_nobody(tmp_path: Path) -> None:  # F24, F26
+    settings = {"WORKER_COUNT": "2", "SHUTDOWN_GRACE": "500ms"}
+    with serving(tmp_path, STUBBORN, settings) as server:
+        server.post(posted(event_type="stubborn"))
+        ended = "SELECT status, error_code FROM events WHERE event_type = 'stubborn'"
+        eventually(lambda: server.query(ended) == [("failed", "timeout")], within=15)
+        server.post(posted(event_type="quick"))
+        server.wait_until_idle()
+        assert server.stop() == 0
+
+
+POISON = """
+from ackbox import Event, Inbox, Retry, Tx
+
+inbox = Inbox()
+
+class Odd(Retry):
+    def __init__(self):
+        self.after = 60
+
+@inbox.on("poison", max_attempts=2)
+async def poison(event):
+    raise Odd
+
+@inbox.on("*")
+async def fine(event):
+    pass
+"""
+
+
+def test_an_outcome_that_cannot_be_written_harms_no_other(tmp_path: Path) -> None:
+    settings = {"CLAIM_TIMEOUT": "1s", "RETRY_BASE_DELAY": "10ms"}
+    with serving(tmp_path, POISON, settings) as server:
+        server.post(posted(event_type="poison"))
+        for _ in range(20):
+            server.post(posted(event_type="fine"))
+        server.wait_until_idle(within=20)
+        assert server.statuses() == {"completed": 20, "failed": 1}
+        assert server.stop() == 0

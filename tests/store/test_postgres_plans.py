@@ -82,10 +82,10 @@ async def grown(
         ("capped", "old-", "pending", None),
     ):
         await connection.execute(GROW, source, key, status, lane, ROWS)
-    await connection.execute("VACUUM ANALYZE events")
+    await connection.execute("VACUUM ANALYZE events, agenda")
     await backend.store.record([envelope(f"live-{n}", source="live") for n in range(50)])
     yield connection
-    await connection.execute("TRUNCATE events, tallies")  # quicker than row by row
+    await connection.execute("TRUNCATE events, agenda, tallies")  # quicker than row by row
     await connection.close()
     await backend.close()
 

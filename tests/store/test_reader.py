@@ -9,6 +9,7 @@ import pytest
 
 from ackbox.errors import LedgerCorrupt, Unavailable
 from ackbox.model import EventFilter, EventRecord, Order
+from ackbox.stores import paging
 from ackbox.stores.sqlite import connections
 from ackbox.stores.sqlite import pages as pages_module
 from ackbox.stores.sqlite import reader as reader_module
@@ -56,7 +57,7 @@ async def test_an_event_pruned_while_its_page_is_read_ends_no_listing(
 async def test_a_rare_filter_looks_at_few_rows_a_page_and_still_finds_all(
     store: SqliteStore, reader: SqliteReader, monkeypatch: pytest.MonkeyPatch, order: Order
 ) -> None:  # L13: short pages with a `next`, never a long read
-    monkeypatch.setattr(pages_module, "WINDOW", 10)
+    monkeypatch.setattr(paging, "WINDOW", 10)
     rare = [envelope(f"rare-{n}", event_type="rare") for n in range(3)]
     for one in rare:
         await store.record([*envelopes(25, prefix=one.idempotency_key + "-usual"), one])

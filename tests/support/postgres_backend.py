@@ -16,7 +16,7 @@ from support.events import NOON
 from support.postgres import PostgresServer
 
 _TABLES = (
-    *("events", "tallies", "lanes", "checkpoints", "tombstones", "audit", "heartbeat"),
+    *("events", "agenda", "tallies", "lanes", "checkpoints", "tombstones", "audit", "heartbeat"),
     "promotion",
 )
 _CLOCK = """CREATE FUNCTION public.now() RETURNS timestamptz LANGUAGE sql STABLE

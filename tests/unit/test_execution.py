@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -252,3 +253,75 @@ async def test_the_default_time_is_of_the_executor() -> None:
 
     made = executor(timeout=timedelta(milliseconds=10))
     assert isinstance(await made.run(claim(), registration(handler)), Again)
+
+
+class Throttled(Retry):
+    def __init__(self) -> None:
+        """Without the parent's."""
+
+
+class Unsayable(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
+class Odd(BaseException):
+    def __str__(self) -> str:
+        raise ValueError
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Throttled(), "Throttled"),
+        (Unsayable(), "Unsayable"),
+        (Odd(), "Odd"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (StopIteration(), "StopIteration"),
+    ],
+)
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_however_odd_what_it_raises_is_its_run_failed(
+    error: BaseException, code: str, is_async: bool
+) -> None:
+    async def waits(event: Event) -> None:
+        raise error
+
+    def plain(event: Event) -> None:
+        raise error
+
+    if is_async and isinstance(error, StopIteration):
+        code = "RuntimeError"  # Python's own doing: no coroutine can raise one
+    outcome = await run(waits if is_async else plain)
+    assert isinstance(outcome, Again)
+    assert outcome.failure.code == code
+
+
+@pytest.mark.parametrize("wrong", [60, 1.5, b"1m"])
+async def test_a_retry_after_nonsense_is_a_failed_run(wrong: Any) -> None:
+    async def handler(event: Event) -> None:
+        raise Retry("closed", after=wrong)
+
+    outcome = await run(handler)
+    assert isinstance(outcome, Again)
+    assert outcome.failure.code == "TypeError"
+
+
+@pytest.mark.parametrize("wrong", [None, b"INSERT", 5])
+async def test_an_effect_that_is_no_text_is_a_failed_run(wrong: Any) -> None:
+    async def handler(event: Event, tx: Tx) -> None:
+        tx.execute(wrong)
+
+    outcome = await run(handler)
+    assert isinstance(outcome, Again)
+    assert outcome.failure.code == "TypeError"
+
+
+async def test_a_handler_that_returns_too_late_has_failed() -> None:
+    async def handler(event: Event) -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+
+    outcome = await run(handler, timeout=timedelta(milliseconds=1))
+    assert isinstance(outcome, Again)
+    assert outcome.failure.code == "timeout"

@@ -2,12 +2,14 @@
 
 import functools
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from ackbox.config import Settings
 from ackbox.errors import SettingError
 from ackbox.handlers import Registration, Registry, Retry, Tx, describe
+from ackbox.inbox import Inbox
 
 
 def handle(event: object) -> None: ...
@@ -209,3 +211,30 @@ def test_retry_takes_a_duration_as_people_write_it(after: str | timedelta) -> No
     assert Retry(after=after).after == timedelta(minutes=10)
     assert Retry("why", after=None).after is None
     assert str(Retry("why")) == "why"
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"timeout": 30},
+        {"timeout": 1.5},
+        {"max_attempts": "3"},
+        {"max_attempts": True},
+        {"concurrency": 2.5},
+    ],
+    ids=repr,
+)
+def test_a_rule_of_the_wrong_type_is_refused_in_one_line(rules: dict[str, Any]) -> None:
+    (name,) = rules
+    with pytest.raises(SettingError, match=f"{name} must be"):
+        Inbox(Settings()).on("a", **rules)(handle)
+
+
+def test_a_decorator_without_parentheses_is_refused() -> None:
+    with pytest.raises(SettingError, match="takes a pattern"):
+        Inbox(Settings()).on(cast("Any", handle))
+
+
+def test_a_schema_that_is_no_text_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"inbox\.schema"):
+        Inbox(Settings()).schema(cast("Any", None))

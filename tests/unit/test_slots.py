@@ -1,6 +1,7 @@
 """How far ahead a worker claims, and in which order its slots take what waits."""
 
 import asyncio
+from typing import Any
 
 from ackbox.handlers import Event, Registration
 from ackbox.model import Claim
@@ -101,3 +102,19 @@ async def test_a_source_alone_has_all_slots() -> None:
     stage.put(*(claim(f"x{n}", source="x") for n in range(20)))
     await stage.start()
     assert [one.id for one in stage.ran] == ["y", "x0", "x1", "x2", "x3"]
+
+
+async def test_two_handlers_of_one_name_have_a_limit_each() -> None:
+    def make() -> Any:
+        async def handle(event: Event) -> None:
+            """Never called here."""
+
+        return handle
+
+    stage = Stage(count=4)
+    one, other = (registration(make(), concurrency=1) for _ in range(2))
+    stage.slots.put(claim("a"), one)
+    stage.slots.put(claim("b"), other)
+    stage.slots.put(claim("c"), one)
+    await stage.start()
+    assert [run.id for run in stage.ran] == ["a", "b"]

@@ -203,11 +203,17 @@ def _found(event: EventRecord | None) -> EventStatus:
     )
 
 
+_FLAWS = {
+    "string_pattern_mismatch": "that is not of its form; a cursor is the `next` of the last answer",
+    "model_attributes_type": "a JSON object is expected, sent with Content-Type: application/json",
+}
+
+
 def _first_flaw(error: RequestValidationError) -> str:
     """In words, without what was sent."""
     flaw = error.errors()[0]
     where = ".".join(part for part in flaw["loc"][1:] if isinstance(part, str)) or "the body"
-    return f"{where}: {flaw['msg'].partition(',')[0]}"
+    return f"{where}: {_FLAWS.get(flaw['type']) or flaw['msg'].removeprefix('Value error, ')}"
 
 
 def _problem(status: int, detail: str, headers: dict[bytes, bytes] | None = None) -> Response:

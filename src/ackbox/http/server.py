@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import resource
 import signal
 import socket
@@ -116,8 +117,29 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER, 20, 20)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(main)
+    runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    try:
+        result = runner.run(main)
+    except BaseException:
+        runner.close()
+        raise
+    if _is_stuck(runner):  # all is settled and closed: a handler that never ends is left
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(result if isinstance(result, int) else 0)
+    runner.close()
+    return result
+
+
+def _is_stuck(runner: asyncio.Runner) -> bool:
+    """Whether a task goes on though it was cancelled."""
+    tasks = asyncio.all_tasks(runner.get_loop())
+    for task in tasks:
+        task.cancel()
+    if not tasks:
+        return False
+    _, pending = runner.get_loop().run_until_complete(asyncio.wait(tasks, timeout=_CLOSE_SECONDS))
+    return bool(pending)
 
 
 async def serve(app: Asgi, runtime: Runtime) -> int:

@@ -106,7 +106,7 @@ class Stream:
         try:
             async with asyncio.timeout(_SECONDS):
                 result = await call()
-        except _FOREIGN as error:
+        except Exception as error:  # noqa: BLE001 - a hint: whatever its client raises, the ledger has it all
             self._note_away(error)
             return otherwise
         self._note_well()

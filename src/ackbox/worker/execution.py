@@ -12,10 +12,13 @@ from ackbox import handlers
 from ackbox.handlers import Event, Logger, Registration, Tx
 from ackbox.model import Again, Buried, Claim, Done, Failure, Outcome, make_failure
 from ackbox.quantities import show_duration
-from ackbox.worker.threads import HandlerThread
+from ackbox.worker.threads import HandlerThread, Raised
 
 Backoff = Callable[[int], timedelta]
 """The delay after so many attempts, by policy."""
+
+
+_STUBBORN_SECONDS = 5.0
 
 
 class Overdue(Exception):
@@ -49,18 +52,25 @@ class Executor:
         tx = Tx()
         try:
             await self._call(claim, registration, tx)
+        except Raised as carried:
+            return self._failed(claim, limit, carried.error)
         except asyncio.CancelledError as error:
             if _is_cancelled():
                 raise
-            return self._again(claim, limit, describe_failure(error), None)  # it was its own
-        except handlers.Dead as error:
-            return Buried(describe_failure(error))
-        except handlers.Retry as error:
-            return self._again(claim, limit, describe_failure(error), error.after)
+            return self._failed(claim, limit, error)  # it was its own
         except BaseException as error:  # noqa: BLE001 - around a handler: whatever it raised is its end
-            return self._again(claim, limit, describe_failure(error), None)
+            return self._failed(claim, limit, error)
         otherwise = self._again(claim, limit, Failure("", "tx"), None) if tx.statements else None
         return Done("handled", tuple(tx.statements), otherwise)
+
+    def _failed(self, claim: Claim, limit: int, error: BaseException) -> Outcome:
+        match error:
+            case handlers.Dead():
+                return Buried(describe_failure(error))
+            case handlers.Retry():
+                return self._again(claim, limit, describe_failure(error), error.after)
+            case _:
+                return self._again(claim, limit, describe_failure(error), None)
 
     async def _call(self, claim: Claim, registration: Registration, tx: Tx) -> None:
         arguments: dict[str, Any] = {"event": as_event(claim, LaterBound(self._logger, claim))}
@@ -77,7 +87,28 @@ class Executor:
         except TimeoutError:
             if not deadline.expired():
                 raise  # one of the handler's own
-            raise Overdue(f"it took longer than {show_duration(allowed)}") from None
+        if deadline.expired():  # also when it caught its cancellation, and returned late
+            raise Overdue(f"it took longer than {show_duration(allowed)}")
+
+    def fail(self, claim: Claim, registration: Registration, error: BaseException) -> Outcome:
+        """What a run comes to that ended so."""
+        return self._failed(claim, registration.max_attempts or self._max_attempts, error)
+
+    def is_stubborn(self, registration: Registration, seconds: float) -> bool:
+        """It has run for so long that it must have been cancelled, and goes on."""
+        allowed = registration.timeout or self._timeout
+        return registration.is_async and seconds > allowed.total_seconds() + _STUBBORN_SECONDS
+
+    def abandon_task(
+        self, task: "asyncio.Task[None]", claim: Claim, registration: Registration
+    ) -> Outcome:
+        """What its run comes to, whatever it still does."""
+        self.abandoned += 1
+        task.add_done_callback(self._came_back)
+        self._note_abandoned(self.abandoned)
+        allowed = show_duration(registration.timeout or self._timeout)
+        late = Overdue(f"it took longer than {allowed}, and did not end when it was cancelled")
+        return self.fail(claim, registration, late)
 
     async def _in_thread(self, call: Callable[[], Any]) -> None:
         """A thread cannot be cancelled. Past its time it is abandoned: its result goes nowhere."""
@@ -162,5 +193,5 @@ def describe_failure(error: BaseException) -> Failure:
 def _text_of(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as second:  # noqa: BLE001 - around a handler's: its `__str__` may fail too
+    except BaseException as second:  # noqa: BLE001 - around a handler's: its `__str__` may fail too
         return f"(its text cannot be had: {type(second).__name__})"

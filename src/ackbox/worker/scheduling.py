@@ -22,6 +22,7 @@ _RETRY_SECONDS = 0.5
 _TURNS = 3
 _CANCEL_SECONDS = 1.0
 _FLUSH_SECONDS = 5.0
+_LOOK_SECONDS = 1.0
 
 
 class Rules(Struct, frozen=True):
@@ -71,6 +72,7 @@ class Worker:
         self._loops = [
             asyncio.create_task(self._claim_forever()),
             asyncio.create_task(self._settler.run()),
+            asyncio.create_task(self._abandon_forever()),
         ]
 
     async def stop(self, grace: float) -> None:
@@ -168,7 +170,25 @@ class Worker:
             if not self._stopping.is_set():
                 return  # the claim was lost, and so is its result
             outcome = Release()
-        self._settler.add(claim, outcome, monotonic() - started)
+        except Exception as error:  # noqa: BLE001 - around a handler: an event is never left behind
+            outcome = self._executor.fail(claim, registration, error)
+        if self._slots.has(claim):  # else it was abandoned, and settled so
+            self._settler.add(claim, outcome, monotonic() - started)
+
+    async def _abandon_forever(self) -> None:
+        """A handler that swallows its cancellation must not keep its slot, nor its event."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            for claim, registration, started in list(self._slots.runs.values()):
+                seconds = monotonic() - started
+                if self._executor.is_stubborn(registration, seconds):
+                    self._abandon(claim, registration, seconds)
+
+    def _abandon(self, claim: Claim, registration: Registration, seconds: float) -> None:
+        task = self._slots.tasks[claim.id, claim.run]
+        outcome = self._executor.abandon_task(task, claim, registration)
+        self._slots.abandon(claim)
+        self._settler.add(claim, outcome, seconds)
 
     def _go_on(self) -> None:
         if not self._stopping.is_set():

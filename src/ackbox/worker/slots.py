@@ -31,6 +31,7 @@ class Slots:
     ) -> None:
         self.held: dict[EventId, Claim] = {}
         self.tasks: dict[Key, asyncio.Task[None]] = {}
+        self.runs: dict[Key, tuple[Claim, Registration, float]] = {}
         self.waiting: Waiting = deque()
         self.passed: Waiting = deque()
         self._count = count
@@ -38,7 +39,7 @@ class Slots:
         self._run = run
         self._monotonic = monotonic
         self._freed = freed
-        self._active: Counter[str] = Counter()
+        self._active: Counter[int] = Counter()  # by handler: two may have one name
         self._of_source: Counter[str] = Counter()  # one that was ever here stays
         self._run_seconds = _AHEAD_SECONDS
 
@@ -90,6 +91,14 @@ class Slots:
         if (task := self.tasks.get((claim.id, claim.run))) is not None:
             task.cancel()
 
+    def abandon(self, claim: Claim) -> None:
+        """Its slot goes to another; whatever it still does is not waited for."""
+        registration, started = self.runs[claim.id, claim.run][1:]
+        self._free(claim, registration, started)
+
+    def has(self, claim: Claim) -> bool:
+        return (claim.id, claim.run) in self.tasks
+
     def empty_waiting(self) -> list[Claim]:
         claims = [claim for claim, _ in (*self.passed, *self.waiting)]
         self.passed.clear()
@@ -110,23 +119,26 @@ class Slots:
 
     def _is_full(self, registration: Registration) -> bool:
         most = registration.concurrency
-        return most is not None and self._active[registration.name] >= most
+        return most is not None and self._active[id(registration)] >= most
 
     def _start(self, claim: Claim, registration: Registration) -> None:
         key = (claim.id, claim.run)
         if registration.concurrency is not None:
-            self._active[registration.name] += 1
+            self._active[id(registration)] += 1
         self._of_source[claim.source] += 1
         started = self._monotonic()
         task = asyncio.create_task(self._run(claim, registration))
         self.tasks[key] = task
+        self.runs[key] = (claim, registration, started)
         # Not in the run itself: one that is cancelled before its first step never gets there.
         task.add_done_callback(lambda _: self._free(claim, registration, started))
 
     def _free(self, claim: Claim, registration: Registration, started: float) -> None:
-        del self.tasks[claim.id, claim.run]
+        if self.tasks.pop((claim.id, claim.run), None) is None:
+            return  # it was abandoned
+        del self.runs[claim.id, claim.run]
         if registration.concurrency is not None:
-            self._active[registration.name] -= 1
+            self._active[id(registration)] -= 1
         self._of_source[claim.source] -= 1
         self._run_seconds += ((self._monotonic() - started) - self._run_seconds) * _WEIGHT
         self._freed()

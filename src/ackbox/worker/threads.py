@@ -6,6 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 
+class Raised(Exception):
+    """What a future takes none of: StopIteration, or no Exception at all."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+
 class HandlerThread:
     """A daemon: an abandoned one must not keep the process from exiting."""
 
@@ -37,5 +45,5 @@ def _finish(finished: "asyncio.Future[Any]", returned: Any, error: BaseException
         finished.set_result(returned)
     elif isinstance(error, Exception) and not isinstance(error, StopIteration):
         finished.set_exception(error)
-    else:  # a future takes none of these
-        finished.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
+    else:
+        finished.set_exception(Raised(error))

@@ -24,6 +24,7 @@ _CONNECT_SECONDS = 5.0
 _SECONDS = 15.0
 _IDLE_SECONDS = 300.0
 _CLOSE_SECONDS = 2.0
+_STANDSTILL = "2s"
 
 
 class Address(Struct, frozen=True):
@@ -37,12 +38,16 @@ class Address(Struct, frozen=True):
 
     @property
     def settings(self) -> dict[str, str]:
-        """For the session; a pooling proxy has none, there each transaction sets its own."""
-        if self.pooled:
-            return {}
+        """What a proxy lets through at the start of a session."""
+        return {} if self.pooled else {"application_name": self.application}
+
+    @property
+    def rules(self) -> dict[str, str]:
+        """For every transaction. One that stands still is ended: an instance that was frozen, or
+        lost, must not keep what it has locked from the others."""
         return {
-            "application_name": self.application,
             "synchronous_commit": "on" if self.durability == "full" else "off",
+            "idle_in_transaction_session_timeout": _STANDSTILL,
             "timezone": "UTC",
         }
 
@@ -50,8 +55,13 @@ class Address(Struct, frozen=True):
     def begin(self) -> str:
         if not self.pooled:
             return "BEGIN"
-        commit = "on" if self.durability == "full" else "off"
-        return f"BEGIN; SET LOCAL synchronous_commit = {commit}; SET LOCAL timezone = 'UTC'"
+        return "; ".join(["BEGIN", *(f"SET LOCAL {n} = '{v}'" for n, v in self.rules.items())])
+
+    async def settle_in(self, connection: Any) -> None:
+        """Of a session of our own: behind a pooling proxy each transaction does it."""
+        if not self.pooled:
+            sets = [f"SET {name} = '{value}'" for name, value in self.rules.items()]
+            await connection.execute("; ".join(sets))
 
 
 class Connection(asyncpg.Connection):
@@ -75,6 +85,7 @@ async def connect(address: Address, *, seconds: float = _SECONDS) -> Connection:
             statement_cache_size=0 if address.pooled else 200,
             connection_class=Connection,
         )
+        await address.settle_in(made)
     except FOREIGN as error:
         raise translate(error) from error
     return made
@@ -222,6 +233,7 @@ def _pool(address: Address, size: int, seconds: float) -> Any:
         server_settings=address.settings,
         statement_cache_size=0 if address.pooled else 200,
         connection_class=Connection,
+        init=address.settle_in,
     )
 
 

@@ -5,6 +5,7 @@ neighbour. If the transaction as a whole is lost, each is redone in one of its o
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import asyncpg
 
@@ -21,6 +22,7 @@ from ackbox.stores.postgres.settling import (
     lanes_of,
     promote_lanes,
     run_of,
+    settle_plain,
     settled_before,
 )
 
@@ -30,15 +32,24 @@ _SECONDS = 1.0
 
 
 async def settle_with_effects(database: Database, settlements: Sequence[Settlement]) -> Written:
-    try:
+    with suppress(AckboxError):  # each is redone alone, and says so then
         return await _settle_together(database, settlements)
-    except AckboxError:
-        if len(settlements) == 1:
-            raise
     written: Written = {}
     for settlement in settlements:
-        written |= await _settle_together(database, [settlement])
+        written |= await _settle_alone(database, settlement)
     return written
+
+
+async def _settle_alone(database: Database, settlement: Settlement) -> Written:
+    """What only COMMIT finds, as a deferred constraint, is a failed run too."""
+    try:
+        return await _settle_together(database, [settlement])
+    except Unavailable:
+        raise
+    except AckboxError as error:
+        failed = Settlement(settlement.claim, otherwise(settlement.outcome, f"tx: {error}"))
+        held = await settle_plain(database, [failed])
+        return {failed.claim.id: failed.outcome} if run_of(failed) in held else {}
 
 
 async def _settle_together(database: Database, settlements: Sequence[Settlement]) -> Written:

@@ -59,8 +59,11 @@ def translate(error: BaseException) -> AckboxError:
         return StoreError(
             f"The user of DATABASE_URL lacks a right: {said}. The owner of its schema has them all."
         )
-    if isinstance(error, asyncpg.UndefinedTableError | asyncpg.UndefinedColumnError):
-        return StoreError(f"The ledger's tables are not as they should be: {said}.")
+    if isinstance(error, asyncpg.SyntaxOrAccessError | asyncpg.InvalidSchemaNameError):
+        return StoreError(
+            f"The ledger's tables are not as they should be: {said}. Is the first schema of the "
+            "search_path ackbox's own?"
+        )
     if isinstance(error, _NOT_STORABLE):
         return InvalidEvent(f"The event cannot be stored: {said}")
     return _unavailable(error, said)

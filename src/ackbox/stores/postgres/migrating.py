@@ -69,6 +69,11 @@ async def assert_durable(database: Database) -> None:
             "The server runs with fsync or full_page_writes off, so that a power cut loses events "
             "it has acknowledged. Switch both on, or choose DURABILITY=normal."
         )
+    if database.address.durability == "full" and row["commits"] == "off":
+        raise StoreError(
+            "synchronous_commit is off in our sessions, though we set it: a proxy between may drop "
+            "what we set. Behind one that pools, choose DATABASE_POOLING=transaction."
+        )
 
 
 async def _missing(session: Session) -> list[Migration]:

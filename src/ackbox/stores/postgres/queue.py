@@ -2,9 +2,9 @@
 
 A row can be claimed when its `claimable_at` has come: that one column says it all, as on SQLite. A
 claimed row leaves a dead entry in the index, and while somebody's long transaction keeps vacuum
-away, a claim that begins at the oldest entry wades through all of them (F37). So about once a
-second a claim goes on from where the last one stopped; when that turns out to be much quicker, they
-all do, and only one in a while looks at the whole index.
+away, a claim that begins at the oldest entry wades through all of them (F37). So a claim after one
+that took all it might, and about one a second in any case, goes on from where the last one stopped;
+when that turns out to be much quicker, they all do. About once a second one looks at all there is.
 """
 
 import asyncio
@@ -42,6 +42,7 @@ class PostgresQueue:
         self._slow = False
         self._whole_again = self._onward_again = monotonic() + _EVERY_SECONDS
         self._onward_seconds = inf
+        self._was_full = False
 
     async def claim(
         self,
@@ -60,10 +61,14 @@ class PostgresQueue:
             rows = await self._database.fetch("claim_among", ids=wanted, **asked)
             return [_claim(row) for row in rows]
         now = monotonic()
-        onward = now < self._whole_again if self._slow else now >= self._onward_again
-        if onward and self._since and (claims := await self._look_onward(asked, caps)):
-            return claims
-        return await self._look_at_all(asked, caps)
+        hasty = self._slow or self._was_full
+        onward = now < self._whole_again if hasty else now >= self._onward_again
+        claims: list[Claim] = []
+        if onward and self._since:
+            claims = await self._look_onward(asked, caps)
+        claims = claims or await self._look_at_all(asked, caps)
+        self._was_full = len(claims) == limit > 1
+        return claims
 
     async def _look_onward(self, asked: dict[str, Any], caps: Caps) -> list[Claim]:
         started = monotonic()
@@ -106,7 +111,7 @@ class PostgresQueue:
         if effective:
             written |= await settle_with_effects(self._database, effective)
         if any(one.claim.lane or isinstance(one.outcome, Release) for one in settlements):
-            self._whole_again = 0.0  # what can be claimed now may be older than the last place
+            self.look_back()
         self.ring()  # a lane may have been freed, a retry may be due before anything else
         return written
 
@@ -119,6 +124,15 @@ class PostgresQueue:
 
     def ring(self) -> None:
         self._bell.set()
+
+    def look_back(self) -> None:
+        """Something may be claimable that is older than the last place."""
+        self._whole_again = 0.0
+
+    def expect(self, sources: AbstractSet[str]) -> None:
+        """Events of these were recorded."""
+        if not sources <= self._since.keys():
+            self.look_back()
 
     def _places(self, caps: Caps, *, whole: bool = False) -> dict[str, Any]:
         return {

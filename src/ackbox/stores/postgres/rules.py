@@ -8,6 +8,7 @@ from ackbox.stores.postgres.parameters import Token, tokens
 
 OWN_TABLES = frozenset(
     (
+        "agenda",
         "audit",
         "checkpoints",
         "events",

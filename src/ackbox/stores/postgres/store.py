@@ -33,6 +33,7 @@ from ackbox.ports import EventQueue, Relay
 from ackbox.stores.postgres import replaying, retention
 from ackbox.stores.postgres.arriving import assert_none_arriving
 from ackbox.stores.postgres.database import Address, Database
+from ackbox.stores.postgres.failures import is_connection_lost
 from ackbox.stores.postgres.migrating import assert_durable, migrate
 from ackbox.stores.postgres.notices import Notices
 from ackbox.stores.postgres.queue import PostgresQueue
@@ -113,6 +114,7 @@ class PostgresStore:
         self._recording.add(recording)
         recording.add_done_callback(self._recorded)
         receipts = await asyncio.shield(recording)
+        self._own_queue.expect({envelope.source for envelope in envelopes})
         if self._relay is None:
             self.news()
         else:
@@ -145,16 +147,20 @@ class PostgresStore:
                     await session.steer(sql)
                 except InvalidStatement as error:
                     raise _refusal(sql, str(error)) from None
-                except (asyncpg.SyntaxOrAccessError, asyncpg.DataError) as error:
+                except asyncpg.PostgresError as error:
+                    if is_connection_lost(error):
+                        raise
                     raise _refusal(sql, str(error)) from error
 
     async def replay(self, ids: Sequence[EventId], *, actor: str) -> Mapping[EventId, ReplayKind]:
         done = await replaying.replay(self.database, ids, actor)
+        self._own_queue.look_back()
         self.news()
         return done
 
     async def put_back(self, source: str, event_type: str) -> int:
         rows = await replaying.put_back(self.database, source, event_type)
+        self._own_queue.look_back()
         self.news()
         return rows
 

@@ -29,7 +29,7 @@ from ackbox.stores.sqlite.files import open_ledger
 from ackbox.stores.sqlite.lock import LedgerLock
 from ackbox.stores.sqlite.queue import SqliteQueue
 from ackbox.stores.sqlite.record import RecordOperations
-from ackbox.stores.sqlite.reserve import Reserve, free_bytes
+from ackbox.stores.sqlite.reserve import LOW_BYTES, Reserve, free_bytes
 from ackbox.stores.sqlite.schema import apply_schema
 from ackbox.stores.sqlite.writer import Writer
 from ackbox.telemetry import Observer, StoreRecovered, StoreTrouble
@@ -38,7 +38,10 @@ _GONE = (
     "The ledger was moved or removed while this server runs, so nothing new is taken. Save what it "
     "still holds with `ackbox backup`, or put the file back."
 )
-_DISK_FULL = "The disk is nearly full: new events are refused until there is room."
+_DISK_FULL = (
+    f"Less than {LOW_BYTES >> 20} MiB are free on the disk: new events are refused until there is "
+    "room."
+)
 
 
 async def open_store(

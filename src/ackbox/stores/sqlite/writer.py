@@ -15,7 +15,14 @@ from typing import Any, Generic, TypeVar
 
 import apsw
 
-from ackbox.errors import AckboxError, LedgerCorrupt, OutcomeUnknown, Stopped, Unavailable
+from ackbox.errors import (
+    AckboxError,
+    LedgerCorrupt,
+    OutcomeUnknown,
+    Stopped,
+    StoreError,
+    Unavailable,
+)
 from ackbox.stores.sqlite.checkpoints import Checkpoints
 from ackbox.stores.sqlite.connections import Connect, translate
 from ackbox.telemetry import Committed, Observer, StoreRecovered, StoreTrouble
@@ -328,7 +335,9 @@ def _resolve(jobs: Sequence[Job[Any]]) -> None:
 def _ours(error: Exception, path: str) -> AckboxError:
     if isinstance(error, AckboxError):
         return error
-    return translate(error, path) if isinstance(error, apsw.Error) else _died(error)
+    if isinstance(error, apsw.Error):
+        return translate(error, path)
+    return StoreError(f"{type(error).__name__}: {error}")  # a bug: to try again would not mend it
 
 
 def _died(error: BaseException) -> AckboxError:

@@ -29,7 +29,7 @@ FROM pg_class WHERE oid = to_regclass('events')
 
 -- name: held_events
 SELECT count(*) FROM (
-    SELECT 1 FROM events WHERE outcome = 'held' AND status = 'pending' LIMIT :limit) AS held
+    SELECT 1 FROM agenda WHERE held LIMIT :limit) AS held
 
 -- name: recount
 SELECT coalesce(kept.status, counted.status) AS status,

@@ -1,16 +1,15 @@
 -- What share of the rows is due or running changes within a second, and the planner's statistics
--- do not follow. So each block is written such that only one index can serve it: `processor_id IS
--- NOT NULL` says that a row is running, where `status = 'processing'` would offer another.
+-- do not follow. So each block is written such that only one index can serve it.
 
 -- name: claim
 WITH RECURSIVE found (source) AS (
-    (SELECT source FROM events
+    (SELECT source FROM agenda
      WHERE :whole::bool AND claimable_at IS NOT NULL
        AND (source, claimable_at) > ('', '-infinity')
      ORDER BY source, claimable_at LIMIT 1)
     UNION ALL
     SELECT (
-        SELECT source FROM events
+        SELECT source FROM agenda
         WHERE claimable_at IS NOT NULL AND (source, claimable_at) > (found.source, 'infinity')
         ORDER BY source, claimable_at LIMIT 1
     ) FROM found WHERE found.source IS NOT NULL
@@ -20,18 +19,18 @@ WITH RECURSIVE found (source) AS (
     SELECT * FROM unnest(:sources::text[], :since::timestamptz[])
 ), asked AS MATERIALIZED (
     SELECT places.source, since, coalesce(held, 0) AS held, (
-        SELECT claimable_at FROM events
-        WHERE events.source = places.source AND claimable_at >= since
+        SELECT claimable_at FROM agenda
+        WHERE agenda.source = places.source AND claimable_at >= since
         ORDER BY claimable_at, ledger_id LIMIT 1) AS head
     FROM places LEFT JOIN unnest(:holders::text[], :held::int[]) AS holds (source, held)
     USING (source)
 ), suspects AS MATERIALIZED (
-    SELECT ledger_id FROM events
+    SELECT ledger_id FROM agenda
     WHERE (unsettled >= 2 OR (unsettled = 1 AND status = 'processing'))
       AND (unsettled, claimable_at) > (0, '-infinity')
     ORDER BY unsettled, claimable_at LIMIT 100
 ), suspect AS MATERIALIZED (
-    SELECT ledger_id, claimable_at FROM events
+    SELECT ledger_id, claimable_at FROM agenda
     WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM suspects)) AND claimable_at <= now()
     ORDER BY claimable_at LIMIT 1
     FOR UPDATE SKIP LOCKED
@@ -41,8 +40,8 @@ WITH RECURSIVE found (source) AS (
 ), taken AS MATERIALIZED (
     SELECT due.head, next.ledger_id, next.claimable_at
     FROM due CROSS JOIN LATERAL (
-        SELECT ledger_id, claimable_at FROM events
-        WHERE events.source = due.source
+        SELECT ledger_id, claimable_at FROM agenda
+        WHERE agenda.source = due.source
           AND claimable_at >= due.since AND claimable_at <= now()
         ORDER BY claimable_at, ledger_id
         LIMIT greatest(least(:limit::int, CASE WHEN due.sources > 1 THEN :share::int
@@ -54,6 +53,10 @@ WITH RECURSIVE found (source) AS (
      ORDER BY head, claimable_at, ledger_id LIMIT :limit::int)
     UNION ALL
     SELECT ledger_id, claimable_at FROM suspect WHERE NOT :holding::bool
+), free AS MATERIALIZED (
+    -- Who settles or renews one of them has its event, and waits for its place in the agenda.
+    SELECT ledger_id FROM events WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM picked))
+    FOR UPDATE SKIP LOCKED
 ), claimed AS (
     UPDATE events SET
         status = 'processing',
@@ -65,6 +68,7 @@ WITH RECURSIVE found (source) AS (
         claimable_at = now() + :lease::interval,
         updated_at = now()
     FROM picked WHERE events.ledger_id = picked.ledger_id
+      AND events.ledger_id = ANY (ARRAY(SELECT ledger_id FROM free))
     RETURNING events.ledger_id, id, run, source, idempotency_key, event_type, content_type, headers,
         attempts, unsettled, lane, source_sequence, source_emitted_at, created_at, request_id,
         payload, picked.claimable_at AS due_at
@@ -104,10 +108,22 @@ WITH due AS MATERIALIZED (
 SELECT NULL AS next_due, claimed.* FROM claimed ORDER BY ledger_id
 
 -- name: renew
-UPDATE events SET lease_until = now() + :lease::interval, claimable_at = now() + :lease::interval
-FROM unnest(:rows::bigint[], :runs::int[]) AS held (row, run)
-WHERE ledger_id = held.row AND events.run = held.run AND processor_id IS NOT NULL
-RETURNING ledger_id
+WITH ours AS MATERIALIZED (
+    SELECT ledger_id FROM events
+    JOIN unnest(:rows::bigint[], :runs::int[]) AS held (row, run)
+    ON ledger_id = held.row AND events.run = held.run AND processor_id IS NOT NULL
+), free AS MATERIALIZED (
+    -- What is being settled is locked, and needs no longer lease: the others must not wait for it.
+    SELECT ledger_id FROM events JOIN unnest(:rows::bigint[], :runs::int[]) AS held (row, run)
+    ON ledger_id = held.row AND events.run = held.run
+    WHERE processor_id IS NOT NULL
+    ORDER BY ledger_id FOR UPDATE OF events SKIP LOCKED
+), renewed AS (
+    UPDATE events SET
+        lease_until = now() + :lease::interval, claimable_at = now() + :lease::interval
+    WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM free))
+)
+SELECT ledger_id FROM ours
 
 -- name: held
 SELECT ledger_id, events.run
@@ -135,12 +151,12 @@ RETURNING ledger_id, events.run
 UPDATE events SET
     status = 'pending', outcome = 'retry', unsettled = 0, retry_after = now() + settled.delay,
     claimable_at = CASE WHEN lane IS NULL OR NOT EXISTS (
-        SELECT 1 FROM events AS older
+        SELECT 1 FROM agenda AS older
         WHERE (older.source, older.lane, older.ledger_id) > (events.source, events.lane, 0)
           AND (older.source, older.lane, older.ledger_id)
             < (events.source, events.lane, events.ledger_id)
           AND older.lane IS NOT NULL AND older.status IN ('pending', 'processing')
-          AND older.outcome IS DISTINCT FROM 'held') THEN now() + settled.delay END,
+          AND NOT older.held) THEN now() + settled.delay END,
     processor_id = NULL, lease_until = NULL,
     last_error = settled.error, error_code = settled.code,
     errors = CASE WHEN jsonb_array_length(errors) >= 10 THEN errors - 0
@@ -175,12 +191,12 @@ UPDATE events SET
     status = 'pending', outcome = CASE WHEN settled.held THEN 'held' END, unsettled = 0,
     attempts = attempts - 1,
     claimable_at = CASE WHEN NOT settled.held AND (lane IS NULL OR NOT EXISTS (
-        SELECT 1 FROM events AS older
+        SELECT 1 FROM agenda AS older
         WHERE (older.source, older.lane, older.ledger_id) > (events.source, events.lane, 0)
           AND (older.source, older.lane, older.ledger_id)
             < (events.source, events.lane, events.ledger_id)
           AND older.lane IS NOT NULL AND older.status IN ('pending', 'processing')
-          AND older.outcome IS DISTINCT FROM 'held'))
+          AND NOT older.held))
         THEN CASE WHEN settled.delay > interval '0' THEN now() + settled.delay
                   ELSE coalesce(retry_after, created_at) END END,
     processor_id = NULL, lease_until = NULL, updated_at = now()

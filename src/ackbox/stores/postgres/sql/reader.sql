@@ -24,8 +24,8 @@ WITH candidates AS MATERIALIZED (
      WHERE :scan::text = 'all' AND ledger_id < :cursor
      ORDER BY ledger_id DESC LIMIT :window)
     UNION ALL
-    (SELECT ledger_id FROM events
-     WHERE :scan <> 'all' AND status <> 'completed'
+    (SELECT ledger_id FROM agenda
+     WHERE :scan <> 'all'
        AND (status, ledger_id) > (:scan, 0) AND (status, ledger_id) < (:scan, :cursor::bigint)
      ORDER BY status DESC, ledger_id DESC LIMIT :window)
 )
@@ -52,8 +52,8 @@ WITH candidates AS MATERIALIZED (
      WHERE :scan::text = 'all' AND ledger_id > :cursor AND ledger_id <= :last_readable
      ORDER BY ledger_id LIMIT :window)
     UNION ALL
-    (SELECT ledger_id FROM events
-     WHERE :scan <> 'all' AND status <> 'completed'
+    (SELECT ledger_id FROM agenda
+     WHERE :scan <> 'all'
        AND (status, ledger_id) > (:scan, :cursor::bigint)
        AND (status, ledger_id) <= (:scan, :last_readable::bigint)
      ORDER BY status, ledger_id LIMIT :window)
@@ -119,32 +119,30 @@ SELECT unsettled, claimable_at, headers, errors::text AS errors,
 FROM events WHERE id = :id::uuid
 
 -- name: older_in_lane
-SELECT id::text FROM events
-WHERE (source, lane, ledger_id) > (:source, :lane, 0)
-  AND (source, lane, ledger_id) < (:source, :lane, :ledger_id)
-  AND lane IS NOT NULL AND status IN ('pending', 'processing')
-  AND outcome IS DISTINCT FROM 'held'
-ORDER BY source, lane, ledger_id LIMIT 1
+SELECT id::text FROM events WHERE ledger_id = (
+    SELECT ledger_id FROM agenda
+    WHERE (source, lane, ledger_id) > (:source, :lane, 0)
+      AND (source, lane, ledger_id) < (:source, :lane, :ledger_id)
+      AND lane IS NOT NULL AND status IN ('pending', 'processing') AND NOT held
+    ORDER BY source, lane, ledger_id LIMIT 1)
 
 -- name: running_in_lane
-SELECT id::text FROM events
-WHERE status = 'processing' AND source = :source AND lane = :lane LIMIT 1
+SELECT id::text FROM events WHERE ledger_id = (
+    SELECT ledger_id FROM agenda
+    WHERE status = 'processing' AND source = :source AND lane = :lane LIMIT 1)
 
 -- name: tallies
 SELECT status, sum(events)::bigint AS events FROM tallies GROUP BY status
 
 -- name: oldest_pending
-SELECT created_at FROM (
-    SELECT created_at, status FROM events
-    WHERE (status, ledger_id) > ('pending', 0) AND status <> 'completed'
-    ORDER BY status, ledger_id LIMIT 1) AS oldest
-WHERE status = 'pending'
+SELECT created_at FROM events WHERE status = 'pending' AND ledger_id = (
+    SELECT ledger_id FROM agenda WHERE (status, ledger_id) > ('pending', 0)
+    ORDER BY status, ledger_id LIMIT 1)
 
 -- name: waiting
 SELECT count(*) FROM (
-    SELECT 1 FROM events
-    WHERE status = 'pending' AND status <> 'completed' AND coalesce(retry_after, created_at) <= now()
-      AND outcome IS DISTINCT FROM 'held'
+    SELECT 1 FROM agenda
+    WHERE status = 'pending' AND NOT held AND coalesce(claimable_at <= now(), true)
     LIMIT :limit) AS due
 
 -- name: audit
@@ -156,6 +154,6 @@ SELECT audit_id, at, actor, action, event_id::text, detail FROM audit
 WHERE event_id = :event_id::uuid AND audit_id < :cursor ORDER BY audit_id DESC LIMIT :limit
 
 -- name: held_type
-SELECT source, event_type FROM events
-WHERE outcome = 'held' AND status = 'pending' AND (source, event_type) > (:source, :event_type)
+SELECT source, event_type FROM agenda
+WHERE held AND (source, event_type) > (:source, :event_type)
 ORDER BY source, event_type LIMIT 1

@@ -3,9 +3,8 @@ SELECT DISTINCT source, lane FROM events WHERE id = ANY (:ids::uuid[]) AND lane 
 
 -- name: lanes_of_held
 SELECT DISTINCT source, lane FROM (
-    SELECT source, lane FROM events
-    WHERE outcome = 'held' AND status = 'pending'
-      AND source = :source AND event_type = :event_type
+    SELECT source, lane FROM agenda
+    WHERE held AND source = :source AND event_type = :event_type
     ORDER BY ledger_id LIMIT :limit) AS held
 WHERE lane IS NOT NULL
 
@@ -18,9 +17,11 @@ ORDER BY ledger_id FOR UPDATE
 -- name: replayable_held
 SELECT ledger_id, id::text AS id, source, idempotency_key, lane, status, outcome, false AS waits
 FROM events
-WHERE outcome = 'held' AND status = 'pending'
-  AND source = :source AND event_type = :event_type
-ORDER BY ledger_id LIMIT :limit FOR UPDATE SKIP LOCKED
+WHERE outcome = 'held' AND status = 'pending' AND ledger_id = ANY (ARRAY(
+    SELECT ledger_id FROM agenda
+    WHERE held AND source = :source AND event_type = :event_type
+    ORDER BY ledger_id LIMIT :limit))
+ORDER BY ledger_id FOR UPDATE SKIP LOCKED
 
 -- name: replay_replayed
 UPDATE events SET
