@@ -85,9 +85,15 @@ async def connect(address: Address, *, seconds: float = _SECONDS) -> Connection:
             statement_cache_size=0 if address.pooled else 200,
             connection_class=Connection,
         )
-        await address.settle_in(made)
     except FOREIGN as error:
         raise translate(error) from error
+    try:
+        await address.settle_in(made)
+    except BaseException as error:
+        made.terminate()
+        if isinstance(error, FOREIGN):
+            raise translate(error) from error
+        raise
     return made
 
 

@@ -39,8 +39,8 @@ _GONE = (
     "still holds with `ackbox backup`, or put the file back."
 )
 _DISK_FULL = (
-    f"Less than {LOW_BYTES >> 20} MiB are free on the disk: new events are refused until there is "
-    "room."
+    f"The disk is nearly full (less than {LOW_BYTES >> 20} MiB are free): new events are refused "
+    "until there is room."
 )
 
 
