@@ -1,4 +1,4 @@
-"""`DATABASE_POOLING=transaction` behind the pooling proxy that most people use."""
+"""Behind the pooling proxy that most people use."""
 
 import asyncio
 import shutil
@@ -30,19 +30,21 @@ listen_addr = 127.0.0.1
 listen_port = {port}
 unix_socket_dir =
 auth_type = any
-pool_mode = transaction
-default_pool_size = 5
+pool_mode = {mode}
+default_pool_size = {size}
 max_client_conn = 200
 """
 
 
 @contextmanager
-def bouncing(server: PostgresServer) -> Iterator[int]:
+def bouncing(server: PostgresServer, mode: str) -> Iterator[int]:
     assert shutil.which("pgbouncer"), "make chaos needs pgbouncer: apt-get install pgbouncer"
     (port,) = free_ports(1)
     with tempfile.TemporaryDirectory(prefix="ackbox-pgbouncer-") as folder:
         file = Path(folder) / "pgbouncer.ini"
-        file.write_text(CONFIGURATION.format(server=server.port, port=port))
+        size = 5 if mode == "transaction" else 60
+        text = CONFIGURATION.format(server=server.port, port=port, mode=mode, size=size)
+        file.write_text(text)
         Path(folder).chmod(0o755)
         with subprocess.Popen(
             ["pgbouncer", str(file)],
@@ -66,13 +68,14 @@ def answers(port: int) -> bool:
     return True
 
 
+@pytest.mark.parametrize("mode", ["transaction", "session"])
 async def test_three_instances_behind_pgbouncer_lose_nothing(
-    postgres_of: Callable[[Install], PostgresServer], tmp_path: Path
+    postgres_of: Callable[[Install], PostgresServer], tmp_path: Path, mode: str
 ) -> None:
     server = postgres_of(find_installs()[-1])
-    settings = {**SETTINGS, "DATABASE_POOLING": "transaction"}
+    settings = {**SETTINGS, "DATABASE_POOLING": mode}
     with (
-        bouncing(server) as port,
+        bouncing(server, mode) as port,
         clustered(server, tmp_path, APP, settings, port=port) as cluster,
     ):
         claims_log.install(cluster)

@@ -15,6 +15,7 @@ from ackbox.queues.redis_streams import is_more_likely, within_share
 from ackbox.queues.stream import Stream
 from support.backends import Server
 from support.events import envelope
+from support.facts import Facts
 from support.redis_backend import RedisBackend
 from support.valkey import ValkeyServer
 from support.work import Hands, boom, done
@@ -178,3 +179,18 @@ def claim(*, unsettled: int) -> Claim:
     sent = envelope()
     known: dict[str, Any] = {name: getattr(sent, name, None) for name in Claim.__struct_fields__}
     return Claim(**{**known, "run": 1, "unsettled": unsettled})
+
+
+@pytest.mark.parametrize("option", ["nonsense=1", "protocol=3"])
+async def test_a_client_that_raises_anything_says_nothing(
+    valkey: ValkeyServer, option: str
+) -> None:
+    """A claim beside it must not be lost for it."""
+    facts = Facts()
+    stream = Stream(f"{valkey.url()}?{option}", facts)
+    try:
+        for _ in range(2):
+            await stream.add({EventId("a"): "webhooks"})
+            await stream.read(5)
+    finally:
+        await stream.close()

@@ -55,3 +55,13 @@ def test_only_what_waiting_cannot_mend_ends_a_start(
     error: Exception, kind: type[AckboxError]
 ) -> None:
     assert isinstance(translate(error), kind)
+
+
+async def test_a_session_that_does_not_sync_its_commits_is_refused(
+    postgres_of: Callable[[Install], PostgresServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As behind a proxy that drops what we set."""
+    address = Address(postgres_of(find_installs()[-1]).create_database())
+    monkeypatch.setattr(Address, "rules", {"synchronous_commit": "off"})
+    with pytest.raises(StoreError, match="synchronous_commit"):
+        await stores.open_store(address, clock=noon, observe=Facts())

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ResponseError
 
 from ackbox.errors import SettingError
 from ackbox.model import EventId
@@ -35,7 +35,6 @@ return #ARGV"""
 _SECONDS = 1.0
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
-_FOREIGN = (RedisError, OSError, TimeoutError)
 
 
 class Stream:
