@@ -32,6 +32,8 @@ LATERAL (
     LATERAL (SELECT now() - ({total} - number) * interval '100 milliseconds' AS arrival) AS at
 ) AS fresh
 """
+COUNT = """DELETE FROM tallies
+INSERT INTO tallies (status, events) VALUES ('completed', {rows})"""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,9 @@ class History:
 
     def reset(self) -> None:
         """Without what was added to it, and without a trace of that."""
-        cluster.execute(self.url, f"DELETE FROM events WHERE ledger_id > {self.rows}", "VACUUM")
+        added = f"WHERE ledger_id > {self.rows}"
+        wipes = [f"DELETE FROM {table} {added}" for table in ("agenda", "events")]
+        cluster.execute(self.url, *wipes, *COUNT.format(rows=self.rows).splitlines(), "VACUUM")
 
 
 def database(server: Cluster, rows: int, options: Options, progress: Progress) -> History:

@@ -15,6 +15,7 @@ from ackbox.stores.postgres.database import Address, Database
 from support.cli import Cli, Done
 from support.events import NOON, envelopes
 from support.postgres import Install, PostgresServer, find_installs
+from support.postgres_backend import FOLLOW
 from support.postgres_cli import PostgresLedger
 
 PASSWORD = "hunter2-hunter2-hunter2"
@@ -125,6 +126,8 @@ def test_held_events_are_a_warning(cli: Cli, ledger: PostgresLedger) -> None:
 
     ledger.fill(fill)
     ledger.execute("UPDATE events SET outcome = 'held' WHERE idempotency_key <> 'key-0'")
+    for statement in FOLLOW:
+        ledger.execute(statement)
     verdict, words = examine(cli, "queue", ledger.url)
     assert verdict == "warn"
     assert "2 of them held" in words
@@ -139,6 +142,19 @@ def test_deep_counts_the_events_one_by_one(cli: Cli, ledger: PostgresLedger) -> 
     verdict, words = examine(cli, "tallies", ledger.url, "--deep")
     assert verdict == "fail"
     assert "pending 6, counted 5" in words
+
+
+def test_deep_holds_the_agenda_against_the_events(cli: Cli, ledger: PostgresLedger) -> None:
+    async def fill(store: Any) -> None:
+        await store.record(envelopes(5))
+
+    ledger.fill(fill)
+    ledger.execute(
+        "UPDATE agenda SET run = 7 WHERE ledger_id = (SELECT min(ledger_id) FROM agenda)"
+    )
+    verdict, words = examine(cli, "tallies", ledger.url, "--deep")
+    assert verdict == "fail"
+    assert "agenda 5, counted 4" in words
 
 
 def test_deep_tells_how_long_it_has_been_counting(ledger: PostgresLedger) -> None:

@@ -11,6 +11,7 @@ from ackbox.app import App
 from ackbox.config import Settings
 from support.events import envelope
 from support.postgres import Install, PostgresServer, find_installs
+from support.postgres_backend import FOLLOW
 
 HOLD = """UPDATE events SET status = 'pending', outcome = 'held', claimable_at = NULL,
 processed_at = NULL"""
@@ -35,5 +36,6 @@ async def test_what_is_held_during_a_rolling_update_is_put_back_without_a_restar
         completed = "SELECT count(*) FROM events WHERE status = 'completed'"
         while await asyncio.to_thread(server.execute, completed, url.rpartition("/")[2]) != "1":
             pass
-        await asyncio.to_thread(server.execute, HOLD, url.rpartition("/")[2])
+        for statement in (HOLD, *FOLLOW):
+            await asyncio.to_thread(server.execute, statement, url.rpartition("/")[2])
         assert await asyncio.wait_for(runs.get(), 10) == 2

@@ -1,23 +1,35 @@
-"""The agenda is what `events` says, whatever was done to it, by us or by hand."""
+"""The agenda is what `events` says, whatever was done."""
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from ackbox.model import Outcome, Release
+from ackbox.model import Outcome, Release, RetentionPolicy
 from support.backends import BACKENDS, Server
 from support.events import envelope, envelopes
 from support.postgres import find_installs
 from support.postgres_backend import PostgresBackend
 from support.work import Hands, boom, dead, done
 
-AGENDA = "SELECT * FROM agenda ORDER BY ledger_id"
+AGENDA = """
+SELECT ledger_id, source, event_type, lane, run, unsettled, lease_until, failed, held,
+       CASE WHEN lease_until IS NULL THEN due_at END, due_at IS NULL
+FROM agenda ORDER BY ledger_id
+"""
 MEANT = """
-SELECT ledger_id, source, event_type, lane, status,
-       status = 'pending' AND outcome IS NOT DISTINCT FROM 'held', unsettled, claimable_at
+SELECT ledger_id, source, event_type, lane, run, unsettled, lease_until, status = 'failed',
+       status = 'pending' AND outcome IS NOT DISTINCT FROM 'held',
+       CASE WHEN status <> 'processing' THEN claimable_at END, claimable_at IS NULL
 FROM events WHERE status <> 'completed' ORDER BY ledger_id
 """
+POLICY = RetentionPolicy(keep=timedelta(days=30), remember=timedelta(days=7))
+TALLIES = """
+SELECT status, sum(events)::bigint FROM tallies
+GROUP BY status HAVING sum(events) <> 0 ORDER BY status
+"""
+COUNTS = "SELECT status, count(*) FROM events GROUP BY status ORDER BY 1"
 
 
 @pytest.fixture
@@ -33,6 +45,7 @@ async def assert_true(backend: PostgresBackend, rows: int) -> None:
     agenda = await backend.ask(AGENDA)
     assert agenda == await backend.ask(MEANT)
     assert len(agenda) == rows
+    assert await backend.ask(TALLIES) == await backend.ask(COUNTS)
 
 
 async def test_it_follows_every_step(backend: PostgresBackend) -> None:
@@ -49,12 +62,24 @@ async def test_it_follows_every_step(backend: PostgresBackend) -> None:
     await assert_true(backend, 8)
 
 
-@pytest.mark.parametrize("outcome", ["'held'", "NULL"])
-async def test_it_follows_what_is_done_by_hand(backend: PostgresBackend, outcome: str) -> None:
+async def test_what_was_pruned_has_no_place_in_it(backend: PostgresBackend) -> None:
+    me = Hands(backend.store.queue)
+    await backend.store.record(envelopes(3))
+    ends: list[Outcome] = [done(), dead()]
+    for claim, end in zip(await me.claim(), ends, strict=False):
+        await me.settle(claim, end)
+    backend.clock.now += timedelta(days=40)
+    assert (await backend.store.bury(POLICY, after=0)).rows == 2
+    backend.clock.now += timedelta(hours=1)
+    assert (await backend.store.prune(POLICY)).rows == 2
+    await assert_true(backend, 1)
+
+
+async def test_it_can_be_made_anew(backend: PostgresBackend) -> None:
+    me = Hands(backend.store.queue)
     await backend.store.record(envelopes(4))
-    await backend._execute("UPDATE events SET status = 'completed'")
-    await assert_true(backend, 0)
-    await backend._execute(f"UPDATE events SET status = 'pending', outcome = {outcome}")
+    (claim,) = await me.claim(1)
+    await me.settle(claim, dead())
+    await me.claim(1)
+    await backend.follow()
     await assert_true(backend, 4)
-    await backend._execute("DELETE FROM events")
-    await assert_true(backend, 0)

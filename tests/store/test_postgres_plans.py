@@ -12,7 +12,7 @@ from ackbox.stores.postgres.statements import blocks
 from support.backends import BACKENDS, Server
 from support.events import envelope
 from support.postgres import find_installs
-from support.postgres_backend import PostgresBackend
+from support.postgres_backend import FOLLOW, PostgresBackend
 
 ROWS = 200_000
 GROW = """
@@ -30,6 +30,7 @@ CLAIM: dict[str, Any] = {
     "whole": True,
     "sources": [],
     "since": [],
+    "after": [],
     "holders": ["capped"],
     "held": [10],
     "share": 10,
@@ -43,7 +44,7 @@ HOT: dict[str, Mapping[str, Any]] = {
     "renew": {"rows": [1], "runs": [1], "lease": timedelta(seconds=1)},
     "held": {"rows": [1], "runs": [1]},
     "settled": {"rows": [1], "runs": [1]},
-    "settle_done": {"rows": [1], "runs": [1], "outcomes": ["handled"]},
+    "settle_done": {"rows": [1], "runs": [1], "outcome": "handled"},
     "promote": {"sources": ["laned"], "lanes": ["lane"]},
     "demote": {"sources": ["laned"], "lanes": ["lane"]},
     "id_by_key": {"source": "webhooks", "idempotency_key": "old-7"},
@@ -82,7 +83,8 @@ async def grown(
         ("capped", "old-", "pending", None),
     ):
         await connection.execute(GROW, source, key, status, lane, ROWS)
-    await connection.execute("VACUUM ANALYZE events, agenda")
+    await connection.execute("; ".join(FOLLOW))
+    await connection.execute("VACUUM (ANALYZE, INDEX_CLEANUP on) events, agenda")
     await backend.store.record([envelope(f"live-{n}", source="live") for n in range(50)])
     yield connection
     await connection.execute("TRUNCATE events, agenda, tallies")  # quicker than row by row
@@ -109,7 +111,7 @@ async def test_a_claim_costs_what_it_takes(grown: Connection) -> None:
 
 async def test_a_claim_from_a_place_looks_at_less(grown: Connection) -> None:
     since = datetime(2026, 1, 2, tzinfo=UTC)
-    place = {"whole": False, "sources": ["capped"], "since": [since]}
+    place = {"whole": False, "sources": ["capped"], "since": [since], "after": [0]}
     assert await blocks_touched(grown, "claim", {**CLAIM, **place}) < 100
 
 

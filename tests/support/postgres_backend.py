@@ -19,6 +19,16 @@ _TABLES = (
     *("events", "agenda", "tallies", "lanes", "checkpoints", "tombstones", "audit", "heartbeat"),
     "promotion",
 )
+FOLLOW = (
+    "DELETE FROM agenda",
+    "SELECT ackbox_follow(ARRAY(SELECT ledger_id FROM events))",
+    "DELETE FROM tallies",
+    "INSERT INTO tallies (status, events) SELECT status, count(*) FROM events GROUP BY status",
+)
+"""The agenda and the tallies made anew from `events`."""
+_MOVE = """UPDATE events
+SET status = $2, lease_until = CASE WHEN $2 = 'processing' THEN now() + interval '30 s' END
+WHERE id = $1::text::uuid"""
 _CLOCK = """CREATE FUNCTION public.now() RETURNS timestamptz LANGUAGE sql STABLE
 AS $$ SELECT pg_catalog.pg_read_file('{file}')::timestamptz $$"""
 
@@ -63,12 +73,17 @@ class PostgresBackend:
         await self.store.close()
 
     async def move(self, event_id: EventId, status: Status) -> None:
-        await self._execute(
-            "UPDATE events SET status = $2 WHERE id = $1::text::uuid", event_id, status
-        )
+        await self._execute(_MOVE, event_id, status)
+        await self.follow()
 
     async def remove(self, event_id: EventId) -> None:
         await self._execute("DELETE FROM events WHERE id = $1::text::uuid", event_id)
+        await self.follow()
+
+    async def follow(self) -> None:
+        """After `events` was changed by hand."""
+        for statement in FOLLOW:
+            await self._execute(statement)
 
     async def rows(self) -> list[dict[str, Any]]:
         connection = await connect(Address(self.url))

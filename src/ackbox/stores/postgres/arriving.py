@@ -82,6 +82,8 @@ async def take(database: Database, batch: Batch, progress: Progress) -> Progress
         columns = zip(*batch.rows, strict=True)
         values = dict(zip(TABLES[batch.table], map(list, columns), strict=True))
         await session.fetch(f"arrive_{batch.table}", **values)
+        if batch.table == "events":
+            await session.fetch("follow", rows=values["ledger_id"])
     return moved
 
 

@@ -164,7 +164,7 @@ async def _recount(database: Database, tick: Tick) -> Finding | None:
 def _tallies(rows: list[asyncpg.Record]) -> Finding:
     wrong = [f"{status} {kept}, counted {real}" for status, kept, real in rows if kept != real]
     if not wrong:
-        total = sum(kept for _, kept, _ in rows)
+        total = sum(kept for status, kept, _ in rows if status != "agenda")
         return Finding("tallies", Verdict.OK, f"{total} events, counted one by one")
     remedy = "No event is lost, but metrics go by these: please report it."
     return Finding("tallies", Verdict.FAIL, f"Kept counts are wrong: {'; '.join(wrong)}.", remedy)

@@ -1,8 +1,9 @@
 """`EventQueue` on PostgreSQL: claims by SKIP LOCKED, leases judged by the server's clock.
 
-A row can be claimed when its `claimable_at` has come: that one column says it all, as on SQLite. A
-claimed row leaves a dead entry in the index, and while somebody's long transaction keeps vacuum
-away, a claim that begins at the oldest entry wades through all of them (F37). So a claim after one
+Claims look at the agenda, where what runs keeps its place: so that a claim touches no index, it
+passes by what others run, which is as much as they hold. What is completed leaves a dead entry, and
+while somebody's long transaction keeps vacuum away, a claim that begins at the oldest entry wades
+through all of them (F37). So a claim after one
 that took all it might, and about one a second in any case, goes on from where the last one stopped;
 when that turns out to be much quicker, they all do. About once a second one looks at all there is.
 """
@@ -28,6 +29,9 @@ _EVERY_SECONDS = 1.0
 _WHOLE_SHARE = 10  # a look at the whole index, once it is slow, takes at most a tenth of the time
 _MUCH = 1.5
 _SLACK_SECONDS = 0.002
+_FIELDS = len(Claim.__struct_fields__)
+_SOURCE = Claim.__struct_fields__.index("source")
+_DUE_AT = _FIELDS
 
 
 class PostgresQueue:
@@ -38,7 +42,7 @@ class PostgresQueue:
         self._home = asyncio.get_running_loop()
         self._bell = asyncio.Event()
         self._due_at: float | None = None
-        self._since: dict[str, datetime] = {}
+        self._places: dict[str, tuple[datetime, int]] = {}
         self._slow = False
         self._whole_again = self._onward_again = monotonic() + _EVERY_SECONDS
         self._onward_seconds = inf
@@ -59,12 +63,12 @@ class PostgresQueue:
         if ids is not None:
             wanted = [one for one in ids if is_event_id(one)]
             rows = await self._database.fetch("claim_among", ids=wanted, **asked)
-            return [_claim(row) for row in rows]
+            return [Claim(*row) for row in rows]
         now = monotonic()
         hasty = self._slow or self._was_full
         onward = now < self._whole_again if hasty else now >= self._onward_again
         claims: list[Claim] = []
-        if onward and self._since:
+        if onward and self._places:
             claims = await self._look_onward(asked, caps)
         claims = claims or await self._look_at_all(asked, caps)
         self._was_full = len(claims) == limit > 1
@@ -72,15 +76,15 @@ class PostgresQueue:
 
     async def _look_onward(self, asked: dict[str, Any], caps: Caps) -> list[Claim]:
         started = monotonic()
-        rows = await self._database.fetch("claim", **asked, **self._places(caps))
+        rows = await self._database.fetch("claim", **asked, **self._asked(caps))
         self._onward_seconds = monotonic() - started
         self._onward_again = monotonic() + _EVERY_SECONDS
         return self._note(rows)
 
     async def _look_at_all(self, asked: dict[str, Any], caps: Caps) -> list[Claim]:
-        self._since = {}
+        self._places = {}
         started = monotonic()
-        rows = await self._database.fetch("claim", **asked, **self._places(caps, whole=True))
+        rows = await self._database.fetch("claim", **asked, **self._asked(caps, whole=True))
         seconds = monotonic() - started
         self._slow = seconds > _MUCH * self._onward_seconds + _SLACK_SECONDS
         self._whole_again = monotonic() + max(seconds * _WHOLE_SHARE, _EVERY_SECONDS)
@@ -131,14 +135,15 @@ class PostgresQueue:
 
     def expect(self, sources: AbstractSet[str]) -> None:
         """Events of these were recorded."""
-        if not sources <= self._since.keys():
+        if not sources <= self._places.keys():
             self.look_back()
 
-    def _places(self, caps: Caps, *, whole: bool = False) -> dict[str, Any]:
+    def _asked(self, caps: Caps, *, whole: bool = False) -> dict[str, Any]:
         return {
             "whole": whole,
-            "sources": list(self._since),
-            "since": list(self._since.values()),
+            "sources": list(self._places),
+            "since": [since for since, _ in self._places.values()],
+            "after": [after for _, after in self._places.values()],
             "holders": list(caps.held),
             "held": list(caps.held.values()),
             "share": caps.share,
@@ -150,14 +155,7 @@ class PostgresQueue:
         self._due_at = None if next_due is None else monotonic() + float(next_due)
         if self._slow:
             self._due_at = min(self._due_at or self._whole_again, self._whole_again)
-        claimed = [row for row in rows if row["ledger_id"] is not None]
+        claimed = rows if rows[0][0] is not None else ()
         for row in claimed:
-            self._since[row["source"]] = row["due_at"]
-        return [_claim(row) for row in claimed]
-
-
-def _claim(row: Any) -> Claim:
-    values = dict(row)
-    del values["next_due"], values["due_at"]
-    values["id"] = EventId(str(values["id"]))
-    return Claim(**values)
+            self._places[row[_SOURCE]] = (row[_DUE_AT], row[0])
+        return [Claim(*row[:_FIELDS]) for row in claimed]

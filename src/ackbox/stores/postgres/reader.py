@@ -129,7 +129,7 @@ class PostgresReader:
         check_question(sql)
         compiled = compile_named(sql)
         async with self._database.transaction() as session:
-            await session.steer("SET TRANSACTION READ ONLY")
+            await session.steer("SET TRANSACTION READ ONLY; SET LOCAL plan_cache_mode = 'auto'")
             try:
                 rows = await session.connection.fetch(compiled.sql, *compiled.values(params))
             except (asyncpg.SyntaxOrAccessError, asyncpg.DataError) as error:

@@ -66,6 +66,7 @@ async def _move(session: Session, rows: Rows) -> None:
     for kind in _MOVED:
         if found := rows.get(kind):
             await session.fetch(f"replay_{kind}", rows=[row["ledger_id"] for row in found])
+    await session.fetch("follow", rows=[row["ledger_id"] for row in moved])
     if lanes:
         await promote(session, lanes)
     if finished := rows.get(ReplayKind.REPLAYED):

@@ -4,12 +4,12 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from ackbox.model import Again, Buried, Done, Release, Settlement
+from ackbox.model import Again, Buried, Done, Outcome, Release, Settlement
 from ackbox.stores.outcomes import bounded
 from ackbox.stores.postgres.database import Database, Rows, Session
 from ackbox.stores.postgres.lanes import Lane, hold_lanes, promote
 
-Values = dict[str, list[Any]]
+Values = dict[str, Any]
 Run = tuple[int, int]
 """A row and its run: a batch may hold a run that lost its claim beside the one that took it."""
 
@@ -21,7 +21,7 @@ async def settle_plain(database: Database, settlements: Sequence[Settlement]) ->
     by_block = _by_block(settlements)
     lanes = lanes_of(settlements)
     if len(by_block) == 1 and not lanes:
-        ((block, values),) = by_block.items()
+        ((block, values),) = by_block
         held = _runs(await database.fetch(block, **values))
     else:
         async with database.transaction() as session:
@@ -35,7 +35,7 @@ async def settle_plain(database: Database, settlements: Sequence[Settlement]) ->
 
 async def apply(session: Session, settlements: Sequence[Settlement]) -> set[Run]:
     held: set[Run] = set()
-    for block, values in _by_block(settlements).items():
+    for block, values in _by_block(settlements):
         held |= _runs(await session.fetch(block, **values))
     return held
 
@@ -70,33 +70,56 @@ async def promote_lanes(session: Session, lanes: Collection[Lane]) -> None:
 
 
 def pairs(settlements: Sequence[Settlement]) -> Values:
-    """In the order in which rows are locked everywhere, so that nobody waits in a circle."""
-    claims = sorted(run_of(settlement) for settlement in settlements)
-    return {"rows": [row for row, _ in claims], "runs": [run for _, run in claims]}
+    """Sorted by row, each once: of two runs of one event only the last can hold."""
+    claims = dict(sorted(map(run_of, settlements)))
+    return {"rows": list(claims), "runs": list(claims.values())}
 
 
 def _runs(rows: Rows) -> set[Run]:
     return {(row[0], row[1]) for row in rows}
 
 
-def _by_block(settlements: Sequence[Settlement]) -> dict[str, Values]:
-    blocks: dict[str, Values] = defaultdict(lambda: defaultdict(list))
-    for settlement in sorted(settlements, key=lambda one: one.claim.ledger_id):
-        block, row = _row(settlement)
-        values = {"rows": settlement.claim.ledger_id, "runs": settlement.claim.run, **row}
-        for name, value in values.items():
-            blocks[block][name].append(value)
-    return blocks
+def _by_block(settlements: Sequence[Settlement]) -> list[tuple[str, Values]]:
+    """The blocks that write these, and what each is given. All that are done alike share one."""
+    groups: dict[tuple[str, str], dict[int, Settlement]] = defaultdict(dict)
+    for settlement in sorted(settlements, key=run_of):
+        groups[_group(settlement.outcome)][settlement.claim.ledger_id] = settlement
+    return [(block, _values(list(alike.values()))) for (block, _), alike in groups.items()]
 
 
-def _row(settlement: Settlement) -> tuple[str, dict[str, Any]]:
-    match settlement.outcome:
-        case Done(outcome):
-            return "settle_done", {"outcomes": outcome}
+def _group(outcome: Outcome) -> tuple[str, str]:
+    match outcome:
+        case Done(name):
+            return "settle_done", name
+        case Release():
+            return "settle_release", ""
+        case Again():
+            return "settle_retry", ""
+        case Buried():
+            return "settle_dead", ""
+
+
+def _values(alike: Sequence[Settlement]) -> Values:
+    values: Values = {
+        "rows": [one.claim.ledger_id for one in alike],
+        "runs": [one.claim.run for one in alike],
+    }
+    if isinstance(first := alike[0].outcome, Done):
+        return {**values, "outcome": first.outcome}
+    columns: dict[str, list[Any]] = defaultdict(list)
+    for one in alike:
+        for name, value in _columns(one.outcome).items():
+            columns[name].append(value)
+    return values | columns
+
+
+def _columns(outcome: Outcome) -> dict[str, Any]:
+    match outcome:
+        case Done():
+            return {}
         case Release(held, delay):
-            return "settle_release", {"held": held, "delays": bounded(delay)}
+            return {"held": held, "delays": bounded(delay)}
         case Again(failure, delay):
-            failed = {"errors": failure.error, "codes": failure.code}
-            return "settle_retry", {"delays": bounded(delay), **failed}
+            return {"delays": bounded(delay), "errors": failure.error, "codes": failure.code}
         case Buried(failure):
-            return "settle_dead", {"errors": failure.error, "codes": failure.code}
+            return {"errors": failure.error, "codes": failure.code}

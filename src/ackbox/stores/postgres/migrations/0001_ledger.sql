@@ -59,34 +59,36 @@ CREATE INDEX events_source_order ON events (
 WHERE source_sequence IS NOT NULL OR source_emitted_at IS NOT NULL;
 
 -- What is not completed, as narrow rows: what claims, lanes and lists look at. No index of `events`
--- has a column that changes, so that claiming and settling an event rewrites its row in its page and
--- touches none of the large indexes. Kept by triggers, in the statement that changes `events`.
+-- has a column that changes, and none of `agenda` one that a claim changes, so that both rows are
+-- rewritten in their pages and no index is touched. `due_at` is when it could be claimed when it was
+-- last put here; while one runs it stays, and `lease_until` says for how long. Who changes an event
+-- changes its place here in the same statement or transaction, and locks it first.
 CREATE TABLE agenda (
-    ledger_id    bigint PRIMARY KEY,
-    source       text NOT NULL,
-    event_type   text NOT NULL,
-    lane         text,
-    status       text NOT NULL,
-    held         boolean NOT NULL,
-    unsettled    integer NOT NULL,
-    claimable_at timestamptz
+    ledger_id   bigint PRIMARY KEY,
+    due_at      timestamptz,
+    lease_until timestamptz,
+    run         integer NOT NULL DEFAULT 0,
+    unsettled   integer NOT NULL DEFAULT 0,
+    failed      boolean NOT NULL DEFAULT false,
+    held        boolean NOT NULL DEFAULT false,
+    source      text NOT NULL,
+    event_type  text NOT NULL,
+    lane        text
 ) WITH (
-    fillfactor = 70,
+    fillfactor = 45,
     autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 5000,
     autovacuum_vacuum_cost_delay = 0
 );
 
--- What can be claimed, and when: due, or its lease over. Failed, held and behind in a lane: NULL.
-CREATE INDEX agenda_claimable ON agenda (source, claimable_at, ledger_id)
-WHERE claimable_at IS NOT NULL;
-CREATE INDEX agenda_suspect ON agenda (unsettled, claimable_at)
-WHERE unsettled >= 2 OR (unsettled = 1 AND status = 'processing');
+-- What can be claimed, and when, beside what runs. Failed, held and behind in a lane: NULL.
+CREATE INDEX agenda_due ON agenda (source, due_at, ledger_id) WHERE due_at IS NOT NULL;
+CREATE INDEX agenda_suspect ON agenda (unsettled, due_at) WHERE unsettled >= 1;
 CREATE INDEX agenda_lane ON agenda (source, lane, ledger_id)
-WHERE lane IS NOT NULL AND status IN ('pending', 'processing') AND NOT held;
-CREATE INDEX agenda_lane_running ON agenda (source, lane)
-WHERE lane IS NOT NULL AND status = 'processing';
+WHERE lane IS NOT NULL AND NOT failed AND NOT held;
+CREATE INDEX agenda_lane_head ON agenda (source, lane)
+WHERE lane IS NOT NULL AND due_at IS NOT NULL;
 CREATE INDEX agenda_held ON agenda (source, event_type, ledger_id) WHERE held;
-CREATE INDEX agenda_status ON agenda (status, ledger_id);
+CREATE INDEX agenda_standing ON agenda (failed, ledger_id);
 
 -- PostgreSQL can hold most JSON as jsonb, and not all: a NUL, a lone surrogate, deep nesting and
 -- what is no JSON at all have only their exact bytes (P7).
@@ -104,64 +106,21 @@ CREATE TABLE tallies (
     events bigint NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
-CREATE FUNCTION ackbox_follow_new() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
+-- Puts these events in the agenda as `events` says: for what is done seldom. A claim and the end of
+-- a run change both by themselves.
+CREATE FUNCTION ackbox_follow(rows bigint[]) RETURNS void LANGUAGE sql AS $$
     INSERT INTO agenda (
-        ledger_id, source, event_type, lane, status, held, unsettled, claimable_at)
-    SELECT ledger_id, source, event_type, lane, status,
-           status = 'pending' AND outcome IS NOT DISTINCT FROM 'held', unsettled, claimable_at
-    FROM new_rows WHERE status <> 'completed';
-    INSERT INTO tallies (status, events) SELECT status, count(*) FROM new_rows GROUP BY status;
-    RETURN NULL;
-END $$;
--- The arrays make sure that rows are found by their numbers, however many there are.
-CREATE FUNCTION ackbox_follow_moved() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    IF NOT EXISTS (SELECT 1 FROM new_rows) THEN
-        RETURN NULL;
-    END IF;
-    DELETE FROM agenda WHERE ledger_id = ANY (
-        ARRAY(SELECT ledger_id FROM new_rows WHERE status = 'completed'));
-    UPDATE agenda SET
-        status = moved.status, held = moved.held, unsettled = moved.unsettled,
-        claimable_at = moved.claimable_at
-    FROM (
-        SELECT ledger_id, status, unsettled, claimable_at,
-               status = 'pending' AND outcome IS NOT DISTINCT FROM 'held' AS held
-        FROM new_rows WHERE status <> 'completed'
-    ) AS moved
-    WHERE agenda.ledger_id = moved.ledger_id
-      AND agenda.ledger_id = ANY (
-        ARRAY(SELECT ledger_id FROM new_rows WHERE status <> 'completed'))
-      AND (agenda.status, agenda.held, agenda.unsettled, agenda.claimable_at)
-        IS DISTINCT FROM (moved.status, moved.held, moved.unsettled, moved.claimable_at);
-    INSERT INTO agenda (
-        ledger_id, source, event_type, lane, status, held, unsettled, claimable_at)
-    SELECT new_rows.ledger_id, new_rows.source, new_rows.event_type, new_rows.lane,
-           new_rows.status,
-           new_rows.status = 'pending' AND new_rows.outcome IS NOT DISTINCT FROM 'held',
-           new_rows.unsettled, new_rows.claimable_at
-    FROM new_rows JOIN old_rows USING (ledger_id)
-    WHERE old_rows.status = 'completed' AND new_rows.status <> 'completed';
-    INSERT INTO tallies (status, events)
-    SELECT status, sum(one) FROM (
-        SELECT status, 1 AS one FROM new_rows UNION ALL SELECT status, -1 FROM old_rows
-    ) AS moved GROUP BY status HAVING sum(one) <> 0;
-    RETURN NULL;
-END $$;
-CREATE FUNCTION ackbox_follow_gone() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    DELETE FROM agenda WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM old_rows));
-    INSERT INTO tallies (status, events) SELECT status, -count(*) FROM old_rows GROUP BY status;
-    RETURN NULL;
-END $$;
-CREATE TRIGGER events_counted AFTER INSERT ON events
-REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION ackbox_follow_new();
-CREATE TRIGGER events_moved AFTER UPDATE ON events
-REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
-FOR EACH STATEMENT EXECUTE FUNCTION ackbox_follow_moved();
-CREATE TRIGGER events_removed AFTER DELETE ON events
-REFERENCING OLD TABLE AS old_rows FOR EACH STATEMENT EXECUTE FUNCTION ackbox_follow_gone();
+        ledger_id, due_at, lease_until, run, unsettled, failed, held, source, event_type, lane)
+    SELECT ledger_id, CASE WHEN status = 'processing'
+                           THEN least(coalesce(retry_after, created_at), now())
+                           ELSE claimable_at END,
+           lease_until, run, unsettled, status = 'failed',
+           status = 'pending' AND outcome IS NOT DISTINCT FROM 'held', source, event_type, lane
+    FROM events WHERE ledger_id = ANY (rows) AND status <> 'completed'
+    ON CONFLICT (ledger_id) DO UPDATE SET
+        due_at = excluded.due_at, lease_until = excluded.lease_until, run = excluded.run,
+        unsettled = excluded.unsettled, failed = excluded.failed, held = excluded.held;
+$$;
 
 -- Who touches events of a lane locks its row first: numbers are given before commits are made, so
 -- that without it two instances could each take theirs for the oldest.

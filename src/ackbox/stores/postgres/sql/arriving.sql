@@ -31,7 +31,7 @@ SELECT setval(pg_get_serial_sequence('events', 'ledger_id'), greatest(:ledger_id
               :audit_id::bigint > 0)
 
 -- name: analyze
-ANALYZE events, tombstones, audit, lanes
+ANALYZE events, agenda, tombstones, audit, lanes
 
 -- name: arrive_events
 WITH arrived AS (
@@ -72,7 +72,9 @@ WITH arrived AS (
         channel, sender, recipient, provider_message_id, transport, verified_by, request_id, trace,
         created_at, updated_at, last_seen_at, processed_at, content_type, payload_sha256, headers,
         payload)
-    RETURNING source, lane, status
+    RETURNING ledger_id, source, lane, status
+), counted AS (
+    INSERT INTO tallies (status, events) SELECT status, count(*) FROM arrived GROUP BY status
 )
 INSERT INTO lanes (source, lane, held_at)
 SELECT DISTINCT source, lane, now() FROM arrived

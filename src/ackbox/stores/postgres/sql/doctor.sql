@@ -37,4 +37,11 @@ SELECT coalesce(kept.status, counted.status) AS status,
 FROM (SELECT status, sum(events)::bigint AS events FROM tallies GROUP BY status) AS kept
 FULL JOIN (SELECT status, count(*) AS events FROM events GROUP BY status) AS counted
     USING (status)
+UNION ALL
+SELECT 'agenda', (SELECT count(*) FROM agenda), (
+    -- What is not completed, each in its place.
+    SELECT count(*) FROM events LEFT JOIN agenda USING (ledger_id)
+    WHERE events.status <> 'completed'
+      AND (agenda.run, agenda.lease_until, agenda.failed) IS NOT DISTINCT FROM
+          (events.run, events.lease_until, events.status = 'failed'))
 ORDER BY 1

@@ -8,33 +8,45 @@ ORDER BY source, lane
 ON CONFLICT (source, lane) DO UPDATE SET held_at = excluded.held_at
 
 -- name: promote
+WITH placed AS (
+    UPDATE agenda SET due_at = coalesce(retry_after, created_at)
+    FROM events
+    WHERE agenda.ledger_id = ANY (ARRAY(
+        SELECT (
+            SELECT ledger_id FROM (
+                SELECT source, lane, ledger_id FROM agenda
+                WHERE (source, lane, ledger_id) > (freed.source, freed.lane, 0)
+                  AND lane IS NOT NULL AND NOT failed AND NOT held
+                ORDER BY source, lane, ledger_id LIMIT 1) AS head
+            WHERE head.source = freed.source AND head.lane = freed.lane
+        ) FROM unnest(:sources::text[], :lanes::text[]) AS freed (source, lane)
+        WHERE NOT EXISTS (
+            SELECT 1 FROM agenda AS running
+            WHERE running.source = freed.source AND running.lane = freed.lane
+              AND running.lane IS NOT NULL AND running.due_at IS NOT NULL
+              AND running.lease_until IS NOT NULL)))
+      AND events.ledger_id = agenda.ledger_id AND due_at IS NULL
+    RETURNING agenda.ledger_id
+)
 UPDATE events SET claimable_at = coalesce(retry_after, created_at)
-WHERE status = 'pending' AND claimable_at IS NULL AND ledger_id = ANY (ARRAY(
-    SELECT (
-        SELECT ledger_id FROM (
-            SELECT source, lane, ledger_id FROM agenda
-            WHERE (source, lane, ledger_id) > (freed.source, freed.lane, 0)
-              AND lane IS NOT NULL AND status IN ('pending', 'processing') AND NOT held
-            ORDER BY source, lane, ledger_id LIMIT 1) AS head
-        WHERE head.source = freed.source AND head.lane = freed.lane
-    ) FROM unnest(:sources::text[], :lanes::text[]) AS freed (source, lane)
-    WHERE NOT EXISTS (
-        SELECT 1 FROM agenda AS running
-        WHERE running.source = freed.source AND running.lane = freed.lane
-          AND running.lane IS NOT NULL AND running.status = 'processing')
-))
+WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM placed))
 
 -- name: demote
+WITH placed AS (
+    UPDATE agenda SET due_at = NULL
+    WHERE lease_until IS NULL AND ledger_id = ANY (ARRAY(
+        SELECT (
+            SELECT ledger_id FROM (
+                SELECT source, lane, ledger_id FROM agenda
+                WHERE (source, lane, ledger_id) > (entered.source, entered.lane, 0)
+                  AND lane IS NOT NULL AND NOT failed AND NOT held
+                ORDER BY source, lane, ledger_id LIMIT 1) AS head
+            WHERE head.source = entered.source AND head.lane = entered.lane
+        ) FROM unnest(:sources::text[], :lanes::text[]) AS entered (source, lane)))
+    RETURNING ledger_id
+)
 UPDATE events SET claimable_at = NULL
-WHERE status = 'pending' AND ledger_id = ANY (ARRAY(
-    SELECT (
-        SELECT ledger_id FROM (
-            SELECT source, lane, ledger_id FROM agenda
-            WHERE (source, lane, ledger_id) > (entered.source, entered.lane, 0)
-              AND lane IS NOT NULL AND status IN ('pending', 'processing') AND NOT held
-            ORDER BY source, lane, ledger_id LIMIT 1) AS head
-        WHERE head.source = entered.source AND head.lane = entered.lane
-    ) FROM unnest(:sources::text[], :lanes::text[]) AS entered (source, lane)))
+WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM placed))
 
 -- name: drop_lanes
 DELETE FROM lanes WHERE (source, lane) IN (
@@ -42,5 +54,5 @@ DELETE FROM lanes WHERE (source, lane) IN (
     WHERE held_at < now() - interval '1 hour' AND NOT EXISTS (
         SELECT 1 FROM agenda
         WHERE agenda.source = lanes.source AND agenda.lane = lanes.lane
-          AND status IN ('pending', 'processing'))
+          AND NOT failed AND NOT held)
     LIMIT :limit FOR UPDATE SKIP LOCKED)

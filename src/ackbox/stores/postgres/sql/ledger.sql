@@ -17,7 +17,7 @@ WITH door AS MATERIALIZED (
     ) AS fresh (
         id, source, key, event_type, content_type, headers, payload, sha256, sequence, emitted_at,
         lane, transport, verified_by, request_id)
-), done AS (
+), fresh AS (
     INSERT INTO events (
         ledger_id, id, source, idempotency_key, event_type, content_type, headers, payload,
         payload_json, payload_sha256, source_sequence, source_emitted_at, lane, transport,
@@ -30,42 +30,55 @@ WITH door AS MATERIALIZED (
     WHERE NOT EXISTS (
         SELECT 1 FROM tombstones
         WHERE tombstones.source = numbered.source AND idempotency_key = key)
-    ORDER BY source, key
-    ON CONFLICT (source, idempotency_key) DO UPDATE SET
-        ingest_count = events.ingest_count + (events.id <> excluded.id)::int,
-        conflict_count = events.conflict_count + (
-            events.id <> excluded.id AND events.payload_sha256 <> excluded.payload_sha256)::int,
-        last_seen_at = CASE WHEN events.id = excluded.id THEN events.last_seen_at
-                            ELSE greatest(events.last_seen_at, excluded.last_seen_at) END
-    RETURNING source, idempotency_key, ledger_id, id, status, created_at, payload_sha256,
-              xmax = 0 AS is_new
+    ORDER BY source, key, ledger_id
+    ON CONFLICT (source, idempotency_key) DO NOTHING
+    RETURNING ledger_id, claimable_at, source, event_type, lane
+), placed AS (
+    INSERT INTO agenda (ledger_id, due_at, source, event_type, lane)
+    SELECT ledger_id, claimable_at, source, event_type, lane FROM fresh
+), counted AS (
+    INSERT INTO tallies (status, events)
+    SELECT 'pending', count(*) FROM fresh HAVING count(*) > 0
 )
-SELECT now() AS now, count(*) FILTER (WHERE is_new) AS new, (
-    SELECT json_agg(json_build_array(source, idempotency_key, ledger_id, id, status, created_at,
-                                     encode(payload_sha256, 'hex')))
-    FROM done WHERE NOT is_new) AS kept
-FROM done
+SELECT now() AS now, count(*) AS new FROM fresh
 
--- name: kept
-SELECT json_agg(json_build_array(source, idempotency_key, ledger_id, id, status, created_at,
-                                 encode(payload_sha256, 'hex')))
-FROM events JOIN unnest(:sources::text[], :keys::text[]) AS asked (source, idempotency_key)
-USING (source, idempotency_key)
-
--- name: kept_buried
-SELECT json_agg(json_build_array(source, idempotency_key, NULL, id, status, created_at,
-                                 encode(payload_sha256, 'hex')))
-FROM tombstones JOIN unnest(:sources::text[], :keys::text[]) AS asked (source, idempotency_key)
-USING (source, idempotency_key)
-
--- name: count_repeats
-UPDATE events SET
-    ingest_count = ingest_count + times,
-    conflict_count = conflict_count + conflicts,
-    last_seen_at = greatest(last_seen_at, now())
-FROM unnest(:rows::bigint[], :times::bigint[], :conflicts::bigint[])
-     AS repeat (row, times, conflicts)
-WHERE ledger_id = repeat.row
+-- name: repeat
+WITH sent AS MATERIALIZED (
+    SELECT * FROM unnest(:ids::uuid[], :sources::text[], :keys::text[], :hashes::bytea[])
+                  AS sent (id, source, key, sha256)
+), kept AS MATERIALIZED (
+    SELECT kept.*, kept.id <> sent.id AS again, kept.payload_sha256 <> sent.sha256 AS other
+    FROM sent CROSS JOIN LATERAL (
+        SELECT source, idempotency_key, ledger_id, id, status, created_at, payload_sha256
+        FROM events WHERE events.source = sent.source AND idempotency_key = sent.key LIMIT 1
+    ) AS kept
+), repeats AS MATERIALIZED (
+    SELECT array_agg(ledger_id ORDER BY ledger_id) AS rows,
+           array_agg(times ORDER BY ledger_id) AS times,
+           array_agg(conflicts ORDER BY ledger_id) AS conflicts
+    FROM (SELECT ledger_id, count(*) AS times, count(*) FILTER (WHERE other) AS conflicts
+          FROM kept WHERE again GROUP BY ledger_id) AS each
+), counted AS (
+    UPDATE events SET
+        ingest_count = ingest_count + (SELECT times FROM repeats)[
+            width_bucket(ledger_id, (SELECT repeats.rows FROM repeats))],
+        conflict_count = conflict_count + (SELECT conflicts FROM repeats)[
+            width_bucket(ledger_id, (SELECT repeats.rows FROM repeats))],
+        last_seen_at = greatest(last_seen_at, now())
+    WHERE ledger_id = ANY ((SELECT repeats.rows FROM repeats)::bigint[])
+), known AS (
+    SELECT source, idempotency_key, id, status, created_at, payload_sha256 FROM kept
+    UNION
+    SELECT buried.source, idempotency_key, id, status, created_at, payload_sha256
+    FROM (SELECT DISTINCT source, key FROM sent
+          EXCEPT SELECT source, idempotency_key FROM kept) AS asked CROSS JOIN LATERAL (
+        SELECT * FROM tombstones
+        WHERE tombstones.source = asked.source AND idempotency_key = asked.key LIMIT 1
+    ) AS buried
+)
+SELECT json_agg(json_build_array(source, idempotency_key, id, status, created_at,
+                                 encode(payload_sha256, 'hex'))) AS known
+FROM known
 
 -- name: checkpoint
 SELECT cursor FROM checkpoints WHERE source = :source

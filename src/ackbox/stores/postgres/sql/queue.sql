@@ -1,62 +1,69 @@
 -- What share of the rows is due or running changes within a second, and the planner's statistics
 -- do not follow. So each block is written such that only one index can serve it.
+--
+-- A place in the agenda is locked before its event, and each in the order of their numbers, so that
+-- nobody waits in a circle; a claim and a renewal skip the places that others have.
+--
+-- `(:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]` is what was given for that row, found by
+-- halving: `:rows` is sorted, and has a row once. A join could be planned as one row times another.
 
 -- name: claim
 WITH RECURSIVE found (source) AS (
     (SELECT source FROM agenda
-     WHERE :whole::bool AND claimable_at IS NOT NULL
-       AND (source, claimable_at) > ('', '-infinity')
-     ORDER BY source, claimable_at LIMIT 1)
+     WHERE :whole::bool AND due_at IS NOT NULL AND (source, due_at) > ('', '-infinity')
+     ORDER BY source, due_at LIMIT 1)
     UNION ALL
     SELECT (
         SELECT source FROM agenda
-        WHERE claimable_at IS NOT NULL AND (source, claimable_at) > (found.source, 'infinity')
-        ORDER BY source, claimable_at LIMIT 1
+        WHERE due_at IS NOT NULL AND (source, due_at) > (found.source, 'infinity')
+        ORDER BY source, due_at LIMIT 1
     ) FROM found WHERE found.source IS NOT NULL
-), places (source, since) AS (
-    SELECT source, '-infinity'::timestamptz FROM found WHERE source IS NOT NULL
+), places (source, since, after) AS (
+    SELECT source, '-infinity'::timestamptz, 0::bigint FROM found WHERE source IS NOT NULL
     UNION ALL
-    SELECT * FROM unnest(:sources::text[], :since::timestamptz[])
+    SELECT * FROM unnest(:sources::text[], :since::timestamptz[], :after::bigint[])
 ), asked AS MATERIALIZED (
-    SELECT places.source, since, coalesce(held, 0) AS held, (
-        SELECT claimable_at FROM agenda
-        WHERE agenda.source = places.source AND claimable_at >= since
-        ORDER BY claimable_at, ledger_id LIMIT 1) AS head
+    -- What runs elsewhere stands in the index too: as much as all instances hold, and no more.
+    SELECT places.*, coalesce(held, 0) AS held, (
+        SELECT due_at FROM agenda
+        WHERE agenda.source = places.source AND (due_at, ledger_id) > (since, after)
+          AND due_at <= now() AND (lease_until IS NULL OR lease_until <= now())
+        ORDER BY due_at, ledger_id LIMIT 1) AS head, (
+        SELECT due_at FROM agenda WHERE agenda.source = places.source AND due_at > now()
+        ORDER BY due_at, ledger_id LIMIT 1) AS next
     FROM places LEFT JOIN unnest(:holders::text[], :held::int[]) AS holds (source, held)
     USING (source)
-), suspects AS MATERIALIZED (
-    SELECT ledger_id FROM agenda
-    WHERE (unsettled >= 2 OR (unsettled = 1 AND status = 'processing'))
-      AND (unsettled, claimable_at) > (0, '-infinity')
-    ORDER BY unsettled, claimable_at LIMIT 100
 ), suspect AS MATERIALIZED (
-    SELECT ledger_id, claimable_at FROM agenda
-    WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM suspects)) AND claimable_at <= now()
-    ORDER BY claimable_at LIMIT 1
+    SELECT ctid AS place, ledger_id FROM agenda
+    WHERE unsettled >= 1 AND (unsettled, due_at) > (0, '-infinity')
+      AND due_at <= now() AND lease_until <= now()
+    ORDER BY unsettled, due_at LIMIT 1
     FOR UPDATE SKIP LOCKED
 ), due AS (
     SELECT *, count(*) OVER () AS sources FROM asked
-    WHERE head <= now() AND NOT EXISTS (SELECT 1 FROM suspect)
+    WHERE head IS NOT NULL AND NOT EXISTS (SELECT 1 FROM suspect)
 ), taken AS MATERIALIZED (
-    SELECT due.head, next.ledger_id, next.claimable_at
+    SELECT due.head, free.*
     FROM due CROSS JOIN LATERAL (
-        SELECT ledger_id, claimable_at FROM agenda
-        WHERE agenda.source = due.source
-          AND claimable_at >= due.since AND claimable_at <= now()
-        ORDER BY claimable_at, ledger_id
+        SELECT ctid AS place, ledger_id, due_at FROM agenda
+        WHERE agenda.source = due.source AND (due_at, ledger_id) > (due.since, due.after)
+          AND due_at <= now() AND (lease_until IS NULL OR lease_until <= now())
+        ORDER BY due_at, ledger_id
         LIMIT greatest(least(:limit::int, CASE WHEN due.sources > 1 THEN :share::int
                                                ELSE :alone::int END - due.held), 0)
         FOR UPDATE SKIP LOCKED
-    ) AS next
+    ) AS free
 ), picked AS MATERIALIZED (
-    (SELECT ledger_id, claimable_at FROM taken
-     ORDER BY head, claimable_at, ledger_id LIMIT :limit::int)
+    (SELECT place FROM taken ORDER BY head, due_at, ledger_id LIMIT :limit::int)
     UNION ALL
-    SELECT ledger_id, claimable_at FROM suspect WHERE NOT :holding::bool
-), free AS MATERIALIZED (
-    -- Who settles or renews one of them has its event, and waits for its place in the agenda.
-    SELECT ledger_id FROM events WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM picked))
-    FOR UPDATE SKIP LOCKED
+    SELECT place FROM suspect WHERE NOT :holding::bool
+), placed AS (
+    UPDATE agenda SET
+        run = run + 1,
+        unsettled = unsettled + (lease_until IS NOT NULL)::int,
+        lease_until = now() + :lease::interval
+    WHERE ctid = ANY (ARRAY(SELECT place FROM picked))
+    RETURNING ledger_id, due_at, unsettled
 ), claimed AS (
     UPDATE events SET
         status = 'processing',
@@ -67,29 +74,49 @@ WITH RECURSIVE found (source) AS (
         lease_until = now() + :lease::interval,
         claimable_at = now() + :lease::interval,
         updated_at = now()
-    FROM picked WHERE events.ledger_id = picked.ledger_id
-      AND events.ledger_id = ANY (ARRAY(SELECT ledger_id FROM free))
-    RETURNING events.ledger_id, id, run, source, idempotency_key, event_type, content_type, headers,
+    WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM placed))
+    RETURNING ledger_id, id::text, run, source, idempotency_key, event_type, content_type, headers,
         attempts, unsettled, lane, source_sequence, source_emitted_at, created_at, request_id,
-        payload, picked.claimable_at AS due_at
+        payload
+), counted AS (
+    -- Those that were processing already did not move.
+    INSERT INTO tallies (status, events)
+    SELECT moved.status, moved.sign * fresh.events
+    FROM (SELECT count(*) AS events FROM placed WHERE unsettled = 0) AS fresh,
+         (VALUES ('pending', -1), ('processing', 1)) AS moved (status, sign)
+    WHERE fresh.events > 0
 )
-SELECT extract(epoch FROM (SELECT min(head) FROM asked WHERE head > now()) - now()) AS next_due,
-       claimed.*
-FROM (SELECT 1) AS always LEFT JOIN claimed ON true
-ORDER BY claimed.due_at, claimed.ledger_id
+SELECT claimed.*, placed.due_at, extract(epoch FROM least((SELECT min(next) FROM asked), (
+    -- Where nothing is free, all that is due runs.
+    SELECT min(lease_until) FROM asked CROSS JOIN LATERAL (
+        SELECT lease_until FROM agenda
+        WHERE asked.head IS NULL AND agenda.source = asked.source
+          AND (due_at, ledger_id) > (since, after) AND due_at <= now()) AS running
+)) - now()) AS next_due
+FROM (SELECT 1) AS always LEFT JOIN (claimed JOIN placed USING (ledger_id)) ON true
+ORDER BY placed.due_at, claimed.ledger_id
 
 -- name: claim_among
 WITH due AS MATERIALIZED (
-    SELECT ledger_id, claimable_at,
-           unsettled >= 2 OR (unsettled = 1 AND status = 'processing') AS suspect
-    FROM events WHERE id = ANY (:ids::uuid[]) AND claimable_at <= now()
+    SELECT agenda.ctid AS place, ledger_id, due_at,
+           lease_until IS NOT NULL AND agenda.unsettled >= 1 AS suspect
+    FROM agenda
+    WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM events WHERE id = ANY (:ids::uuid[])))
+      AND due_at <= now() AND (lease_until IS NULL OR lease_until <= now())
     FOR UPDATE SKIP LOCKED
 ), picked AS MATERIALIZED (
-    SELECT ledger_id FROM due
+    SELECT place FROM due
     WHERE CASE WHEN (SELECT bool_or(suspect) FROM due) THEN suspect AND NOT :holding::bool
                ELSE true END
-    ORDER BY claimable_at, ledger_id
+    ORDER BY due_at, ledger_id
     LIMIT CASE WHEN (SELECT bool_or(suspect) FROM due) THEN 1 ELSE :limit::int END
+), placed AS (
+    UPDATE agenda SET
+        run = run + 1,
+        unsettled = unsettled + (lease_until IS NOT NULL)::int,
+        lease_until = now() + :lease::interval
+    WHERE ctid = ANY (ARRAY(SELECT place FROM picked))
+    RETURNING ledger_id, due_at, unsettled
 ), claimed AS (
     UPDATE events SET
         status = 'processing',
@@ -100,107 +127,179 @@ WITH due AS MATERIALIZED (
         lease_until = now() + :lease::interval,
         claimable_at = now() + :lease::interval,
         updated_at = now()
-    FROM picked WHERE events.ledger_id = picked.ledger_id
-    RETURNING events.ledger_id, id, run, source, idempotency_key, event_type, content_type, headers,
+    WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM placed))
+    RETURNING ledger_id, id::text, run, source, idempotency_key, event_type, content_type, headers,
         attempts, unsettled, lane, source_sequence, source_emitted_at, created_at, request_id,
-        payload, picked.ledger_id AS due_at
+        payload
+), counted AS (
+    INSERT INTO tallies (status, events)
+    SELECT moved.status, moved.sign * fresh.events
+    FROM (SELECT count(*) AS events FROM placed WHERE unsettled = 0) AS fresh,
+         (VALUES ('pending', -1), ('processing', 1)) AS moved (status, sign)
+    WHERE fresh.events > 0
 )
-SELECT NULL AS next_due, claimed.* FROM claimed ORDER BY ledger_id
+SELECT claimed.* FROM claimed ORDER BY ledger_id
 
 -- name: renew
 WITH ours AS MATERIALIZED (
-    SELECT ledger_id FROM events
-    JOIN unnest(:rows::bigint[], :runs::int[]) AS held (row, run)
-    ON ledger_id = held.row AND events.run = held.run AND processor_id IS NOT NULL
+    SELECT ledger_id FROM agenda
+    WHERE ledger_id = ANY (:rows::bigint[]) AND lease_until IS NOT NULL
+      AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]
 ), free AS MATERIALIZED (
     -- What is being settled is locked, and needs no longer lease: the others must not wait for it.
-    SELECT ledger_id FROM events JOIN unnest(:rows::bigint[], :runs::int[]) AS held (row, run)
-    ON ledger_id = held.row AND events.run = held.run
-    WHERE processor_id IS NOT NULL
-    ORDER BY ledger_id FOR UPDATE OF events SKIP LOCKED
+    SELECT ledger_id FROM agenda
+    WHERE ledger_id = ANY (:rows::bigint[]) AND lease_until IS NOT NULL
+      AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]
+    FOR UPDATE SKIP LOCKED
+), placed AS (
+    UPDATE agenda SET lease_until = now() + :lease::interval
+    WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM free))
+    RETURNING ledger_id
 ), renewed AS (
     UPDATE events SET
         lease_until = now() + :lease::interval, claimable_at = now() + :lease::interval
-    WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM free))
+    WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM placed))
 )
 SELECT ledger_id FROM ours
 
 -- name: held
-SELECT ledger_id, events.run
-FROM events JOIN unnest(:rows::bigint[], :runs::int[]) AS held (row, run)
-ON ledger_id = held.row AND events.run = held.run
-WHERE processor_id IS NOT NULL
-ORDER BY ledger_id FOR UPDATE OF events
+SELECT ledger_id, run FROM agenda
+WHERE ledger_id = ANY (:rows::bigint[]) AND lease_until IS NOT NULL
+  AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]
+ORDER BY ledger_id FOR UPDATE
 
 -- name: settled
-SELECT ledger_id, events.run
-FROM events JOIN unnest(:rows::bigint[], :runs::int[]) AS asked (row, run)
-ON ledger_id = asked.row AND events.run = asked.run
-WHERE processor_id IS NULL
+SELECT ledger_id, run FROM events
+WHERE ledger_id = ANY (:rows::bigint[]) AND processor_id IS NULL
+  AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]
 
 -- name: settle_done
+WITH ours AS (
+    DELETE FROM agenda
+    WHERE ledger_id = ANY (:rows::bigint[]) AND lease_until IS NOT NULL
+      AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]
+    RETURNING ledger_id
+), counted AS (
+    INSERT INTO tallies (status, events)
+    SELECT moved.status, moved.sign * ended.events
+    FROM (SELECT count(*) AS events FROM ours) AS ended,
+         (VALUES ('processing', -1), ('completed', 1)) AS moved (status, sign)
+    WHERE ended.events > 0
+)
 UPDATE events SET
-    status = 'completed', outcome = settled.outcome, unsettled = 0, retry_after = NULL,
+    status = 'completed', outcome = :outcome, unsettled = 0, retry_after = NULL,
     processor_id = NULL, lease_until = NULL, claimable_at = NULL,
     processed_at = now(), updated_at = now()
-FROM unnest(:rows::bigint[], :runs::int[], :outcomes::text[]) AS settled (row, run, outcome)
-WHERE ledger_id = settled.row AND events.run = settled.run AND processor_id IS NOT NULL
-RETURNING ledger_id, events.run
+WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM ours))
+RETURNING ledger_id, run
 
 -- name: settle_retry
+WITH ours AS (
+    UPDATE agenda SET
+        unsettled = 0, lease_until = NULL,
+        due_at = CASE WHEN lane IS NULL OR NOT EXISTS (
+            SELECT 1 FROM agenda AS older
+            WHERE (older.source, older.lane, older.ledger_id) > (agenda.source, agenda.lane, 0)
+              AND (older.source, older.lane, older.ledger_id)
+                < (agenda.source, agenda.lane, agenda.ledger_id)
+              AND older.lane IS NOT NULL AND NOT older.failed AND NOT older.held)
+            THEN now() + (:delays::interval[])[width_bucket(ledger_id, :rows::bigint[])] END
+    WHERE ledger_id = ANY (:rows::bigint[]) AND lease_until IS NOT NULL
+      AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]
+    RETURNING ledger_id, due_at
+), places AS MATERIALIZED (
+    SELECT array_agg(ledger_id ORDER BY ledger_id) AS rows,
+           array_agg(due_at ORDER BY ledger_id) AS due
+    FROM ours
+), counted AS (
+    INSERT INTO tallies (status, events)
+    SELECT moved.status, moved.sign * ended.events
+    FROM (SELECT count(*) AS events FROM ours) AS ended,
+         (VALUES ('processing', -1), ('pending', 1)) AS moved (status, sign)
+    WHERE ended.events > 0
+)
 UPDATE events SET
-    status = 'pending', outcome = 'retry', unsettled = 0, retry_after = now() + settled.delay,
-    claimable_at = CASE WHEN lane IS NULL OR NOT EXISTS (
-        SELECT 1 FROM agenda AS older
-        WHERE (older.source, older.lane, older.ledger_id) > (events.source, events.lane, 0)
-          AND (older.source, older.lane, older.ledger_id)
-            < (events.source, events.lane, events.ledger_id)
-          AND older.lane IS NOT NULL AND older.status IN ('pending', 'processing')
-          AND NOT older.held) THEN now() + settled.delay END,
-    processor_id = NULL, lease_until = NULL,
-    last_error = settled.error, error_code = settled.code,
+    status = 'pending', outcome = 'retry', unsettled = 0, processor_id = NULL, lease_until = NULL,
+    retry_after = now() + (:delays::interval[])[width_bucket(ledger_id, :rows::bigint[])],
+    claimable_at = (SELECT due FROM places)[
+        width_bucket(ledger_id, (SELECT places.rows FROM places))],
+    last_error = (:errors::text[])[width_bucket(ledger_id, :rows::bigint[])],
+    error_code = (:codes::text[])[width_bucket(ledger_id, :rows::bigint[])],
     errors = CASE WHEN jsonb_array_length(errors) >= 10 THEN errors - 0
                   ELSE coalesce(errors, '[]') END
         || jsonb_build_object(
             'at', to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
-            'attempt', attempts, 'run', events.run, 'code', settled.code, 'error', settled.error),
+            'attempt', attempts, 'run', run,
+            'code', (:codes::text[])[width_bucket(ledger_id, :rows::bigint[])],
+            'error', (:errors::text[])[width_bucket(ledger_id, :rows::bigint[])]),
     updated_at = now()
-FROM unnest(:rows::bigint[], :runs::int[], :delays::interval[], :errors::text[], :codes::text[])
-     AS settled (row, run, delay, error, code)
-WHERE ledger_id = settled.row AND events.run = settled.run AND processor_id IS NOT NULL
-RETURNING ledger_id, events.run
+WHERE ledger_id = ANY ((SELECT places.rows FROM places)::bigint[])
+RETURNING ledger_id, run
 
 -- name: settle_dead
+WITH ours AS (
+    UPDATE agenda SET unsettled = 0, lease_until = NULL, due_at = NULL, failed = true
+    WHERE ledger_id = ANY (:rows::bigint[]) AND lease_until IS NOT NULL
+      AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]
+    RETURNING ledger_id
+), counted AS (
+    INSERT INTO tallies (status, events)
+    SELECT moved.status, moved.sign * ended.events
+    FROM (SELECT count(*) AS events FROM ours) AS ended,
+         (VALUES ('processing', -1), ('failed', 1)) AS moved (status, sign)
+    WHERE ended.events > 0
+)
 UPDATE events SET
     status = 'failed', outcome = 'dead', unsettled = 0, retry_after = NULL,
     claimable_at = NULL, processor_id = NULL, lease_until = NULL,
-    last_error = settled.error, error_code = settled.code,
+    last_error = (:errors::text[])[width_bucket(ledger_id, :rows::bigint[])],
+    error_code = (:codes::text[])[width_bucket(ledger_id, :rows::bigint[])],
     errors = CASE WHEN jsonb_array_length(errors) >= 10 THEN errors - 0
                   ELSE coalesce(errors, '[]') END
         || jsonb_build_object(
             'at', to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
-            'attempt', attempts, 'run', events.run, 'code', settled.code, 'error', settled.error),
+            'attempt', attempts, 'run', run,
+            'code', (:codes::text[])[width_bucket(ledger_id, :rows::bigint[])],
+            'error', (:errors::text[])[width_bucket(ledger_id, :rows::bigint[])]),
     processed_at = now(), updated_at = now()
-FROM unnest(:rows::bigint[], :runs::int[], :errors::text[], :codes::text[])
-     AS settled (row, run, error, code)
-WHERE ledger_id = settled.row AND events.run = settled.run AND processor_id IS NOT NULL
-RETURNING ledger_id, events.run
+WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM ours))
+RETURNING ledger_id, run
 
 -- name: settle_release
+WITH ours AS (
+    UPDATE agenda SET
+        unsettled = 0, lease_until = NULL,
+        held = (:held::bool[])[width_bucket(ledger_id, :rows::bigint[])],
+        due_at = CASE
+            WHEN (:held::bool[])[width_bucket(ledger_id, :rows::bigint[])]
+              OR lane IS NOT NULL AND EXISTS (
+                SELECT 1 FROM agenda AS older
+                WHERE (older.source, older.lane, older.ledger_id) > (agenda.source, agenda.lane, 0)
+                  AND (older.source, older.lane, older.ledger_id)
+                    < (agenda.source, agenda.lane, agenda.ledger_id)
+                  AND older.lane IS NOT NULL AND NOT older.failed AND NOT older.held) THEN NULL
+            WHEN (:delays::interval[])[width_bucket(ledger_id, :rows::bigint[])] > interval '0'
+                THEN now() + (:delays::interval[])[width_bucket(ledger_id, :rows::bigint[])]
+            ELSE due_at END
+    WHERE ledger_id = ANY (:rows::bigint[]) AND lease_until IS NOT NULL
+      AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]
+    RETURNING ledger_id, due_at
+), places AS MATERIALIZED (
+    SELECT array_agg(ledger_id ORDER BY ledger_id) AS rows,
+           array_agg(due_at ORDER BY ledger_id) AS due
+    FROM ours
+), counted AS (
+    INSERT INTO tallies (status, events)
+    SELECT moved.status, moved.sign * ended.events
+    FROM (SELECT count(*) AS events FROM ours) AS ended,
+         (VALUES ('processing', -1), ('pending', 1)) AS moved (status, sign)
+    WHERE ended.events > 0
+)
 UPDATE events SET
-    status = 'pending', outcome = CASE WHEN settled.held THEN 'held' END, unsettled = 0,
-    attempts = attempts - 1,
-    claimable_at = CASE WHEN NOT settled.held AND (lane IS NULL OR NOT EXISTS (
-        SELECT 1 FROM agenda AS older
-        WHERE (older.source, older.lane, older.ledger_id) > (events.source, events.lane, 0)
-          AND (older.source, older.lane, older.ledger_id)
-            < (events.source, events.lane, events.ledger_id)
-          AND older.lane IS NOT NULL AND older.status IN ('pending', 'processing')
-          AND NOT older.held))
-        THEN CASE WHEN settled.delay > interval '0' THEN now() + settled.delay
-                  ELSE coalesce(retry_after, created_at) END END,
+    status = 'pending', unsettled = 0, attempts = attempts - 1,
+    outcome = CASE WHEN (:held::bool[])[width_bucket(ledger_id, :rows::bigint[])] THEN 'held' END,
+    claimable_at = (SELECT due FROM places)[
+        width_bucket(ledger_id, (SELECT places.rows FROM places))],
     processor_id = NULL, lease_until = NULL, updated_at = now()
-FROM unnest(:rows::bigint[], :runs::int[], :held::bool[], :delays::interval[])
-     AS settled (row, run, held, delay)
-WHERE ledger_id = settled.row AND events.run = settled.run AND processor_id IS NOT NULL
-RETURNING ledger_id, events.run
+WHERE ledger_id = ANY ((SELECT places.rows FROM places)::bigint[])
+RETURNING ledger_id, run

@@ -19,15 +19,27 @@ SELECT payload FROM events WHERE id = :id::uuid
 SELECT payload, headers FROM events WHERE id = :id::uuid
 
 -- name: events_newest
-WITH candidates AS MATERIALIZED (
+WITH running AS MATERIALIZED (
+    -- The oldest of what is open, nearly always: known how many, they are soon found.
+    SELECT ledger_id FROM agenda
+    WHERE :scan = 'processing' AND (failed, ledger_id) > (false, 0) AND NOT failed
+      AND lease_until IS NOT NULL
+    ORDER BY failed, ledger_id LIMIT (
+        SELECT greatest(sum(events), 0)::bigint FROM tallies WHERE status = 'processing')
+), candidates AS MATERIALIZED (
     (SELECT ledger_id FROM events
      WHERE :scan::text = 'all' AND ledger_id < :cursor
      ORDER BY ledger_id DESC LIMIT :window)
     UNION ALL
     (SELECT ledger_id FROM agenda
-     WHERE :scan <> 'all'
-       AND (status, ledger_id) > (:scan, 0) AND (status, ledger_id) < (:scan, :cursor::bigint)
-     ORDER BY status DESC, ledger_id DESC LIMIT :window)
+     WHERE :scan IN ('pending', 'failed')
+       AND (failed, ledger_id) > (:scan = 'failed', 0)
+       AND (failed, ledger_id) < (:scan = 'failed', :cursor::bigint)
+       AND lease_until IS NULL
+     ORDER BY failed DESC, ledger_id DESC LIMIT :window)
+    UNION ALL
+    (SELECT ledger_id FROM running WHERE ledger_id < :cursor
+     ORDER BY ledger_id DESC LIMIT :window)
 )
 SELECT seen.rows, seen.edge, page.ledger_id, page.id
 FROM (SELECT count(*) AS rows, min(ledger_id) AS edge FROM candidates) AS seen
@@ -47,16 +59,27 @@ LEFT JOIN LATERAL (
 ORDER BY page.ledger_id DESC NULLS LAST
 
 -- name: events_oldest
-WITH candidates AS MATERIALIZED (
+WITH running AS MATERIALIZED (
+    -- The oldest of what is open, nearly always: known how many, they are soon found.
+    SELECT ledger_id FROM agenda
+    WHERE :scan = 'processing' AND (failed, ledger_id) > (false, 0) AND NOT failed
+      AND lease_until IS NOT NULL
+    ORDER BY failed, ledger_id LIMIT (
+        SELECT greatest(sum(events), 0)::bigint FROM tallies WHERE status = 'processing')
+), candidates AS MATERIALIZED (
     (SELECT ledger_id FROM events
      WHERE :scan::text = 'all' AND ledger_id > :cursor AND ledger_id <= :last_readable
      ORDER BY ledger_id LIMIT :window)
     UNION ALL
     (SELECT ledger_id FROM agenda
-     WHERE :scan <> 'all'
-       AND (status, ledger_id) > (:scan, :cursor::bigint)
-       AND (status, ledger_id) <= (:scan, :last_readable::bigint)
-     ORDER BY status, ledger_id LIMIT :window)
+     WHERE :scan IN ('pending', 'failed')
+       AND (failed, ledger_id) > (:scan = 'failed', :cursor::bigint)
+       AND (failed, ledger_id) <= (:scan = 'failed', :last_readable::bigint)
+       AND lease_until IS NULL
+     ORDER BY failed, ledger_id LIMIT :window)
+    UNION ALL
+    (SELECT ledger_id FROM running WHERE ledger_id > :cursor AND ledger_id <= :last_readable
+     ORDER BY ledger_id LIMIT :window)
 )
 SELECT seen.rows, seen.edge, page.ledger_id, page.id
 FROM (SELECT count(*) AS rows, max(ledger_id) AS edge FROM candidates) AS seen
@@ -123,26 +146,28 @@ SELECT id::text FROM events WHERE ledger_id = (
     SELECT ledger_id FROM agenda
     WHERE (source, lane, ledger_id) > (:source, :lane, 0)
       AND (source, lane, ledger_id) < (:source, :lane, :ledger_id)
-      AND lane IS NOT NULL AND status IN ('pending', 'processing') AND NOT held
+      AND lane IS NOT NULL AND NOT failed AND NOT held
     ORDER BY source, lane, ledger_id LIMIT 1)
 
 -- name: running_in_lane
 SELECT id::text FROM events WHERE ledger_id = (
     SELECT ledger_id FROM agenda
-    WHERE status = 'processing' AND source = :source AND lane = :lane LIMIT 1)
+    WHERE source = :source AND lane = :lane AND lane IS NOT NULL AND due_at IS NOT NULL
+      AND lease_until IS NOT NULL LIMIT 1)
 
 -- name: tallies
 SELECT status, sum(events)::bigint AS events FROM tallies GROUP BY status
 
 -- name: oldest_pending
-SELECT created_at FROM events WHERE status = 'pending' AND ledger_id = (
-    SELECT ledger_id FROM agenda WHERE (status, ledger_id) > ('pending', 0)
-    ORDER BY status, ledger_id LIMIT 1)
+SELECT created_at FROM events WHERE ledger_id = (
+    SELECT ledger_id FROM agenda
+    WHERE (failed, ledger_id) > (false, 0) AND NOT failed AND lease_until IS NULL
+    ORDER BY failed, ledger_id LIMIT 1)
 
 -- name: waiting
 SELECT count(*) FROM (
     SELECT 1 FROM agenda
-    WHERE status = 'pending' AND NOT held AND coalesce(claimable_at <= now(), true)
+    WHERE NOT failed AND lease_until IS NULL AND NOT held AND coalesce(due_at <= now(), true)
     LIMIT :limit) AS due
 
 -- name: audit

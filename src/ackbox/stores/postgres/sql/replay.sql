@@ -9,21 +9,35 @@ SELECT DISTINCT source, lane FROM (
 WHERE lane IS NOT NULL
 
 -- name: replayable
+WITH places AS MATERIALIZED (
+    SELECT ledger_id FROM agenda
+    WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM events WHERE id = ANY (:ids::uuid[])))
+    ORDER BY ledger_id FOR UPDATE
+)
 SELECT ledger_id, id::text AS id, source, idempotency_key, lane, status, outcome,
        coalesce(retry_after > now(), false) AS waits
-FROM events WHERE id = ANY (:ids::uuid[])
+FROM events WHERE id = ANY (:ids::uuid[]) AND (SELECT count(*) FROM places) >= 0
 ORDER BY ledger_id FOR UPDATE
 
 -- name: replayable_held
-SELECT ledger_id, id::text AS id, source, idempotency_key, lane, status, outcome, false AS waits
-FROM events
-WHERE outcome = 'held' AND status = 'pending' AND ledger_id = ANY (ARRAY(
+WITH places AS MATERIALIZED (
     SELECT ledger_id FROM agenda
     WHERE held AND source = :source AND event_type = :event_type
-    ORDER BY ledger_id LIMIT :limit))
-ORDER BY ledger_id FOR UPDATE SKIP LOCKED
+    ORDER BY ledger_id LIMIT :limit FOR UPDATE SKIP LOCKED
+)
+SELECT ledger_id, id::text AS id, source, idempotency_key, lane, status, outcome, false AS waits
+FROM events
+WHERE outcome = 'held' AND status = 'pending'
+  AND ledger_id = ANY (ARRAY(SELECT ledger_id FROM places))
+ORDER BY ledger_id FOR UPDATE
 
 -- name: replay_replayed
+WITH counted AS (
+    INSERT INTO tallies (status, events)
+    SELECT status, -count(*) FROM events WHERE ledger_id = ANY (:rows::bigint[]) GROUP BY status
+    UNION ALL
+    SELECT 'pending', count(*) FROM events WHERE ledger_id = ANY (:rows::bigint[])
+)
 UPDATE events SET
     status = 'pending', outcome = 'replayed', attempts = 0, unsettled = 0, retry_after = now(),
     claimable_at = CASE WHEN lane IS NULL THEN now() END, processed_at = NULL, updated_at = now()
@@ -39,6 +53,9 @@ UPDATE events SET
     outcome = NULL, claimable_at = CASE WHEN lane IS NULL THEN coalesce(retry_after, created_at) END,
     updated_at = now()
 WHERE ledger_id = ANY (:rows::bigint[])
+
+-- name: follow
+SELECT ackbox_follow(:rows::bigint[])
 
 -- name: note_audit
 INSERT INTO audit (at, actor, action, event_id, detail)

@@ -25,15 +25,25 @@ WHERE ledger_id IS NOT NULL AND buried_at <= now() - :wait::interval
 ORDER BY buried_at LIMIT :limit FOR UPDATE SKIP LOCKED
 
 -- name: prune
-DELETE FROM events
-WHERE ledger_id = ANY (:rows::bigint[])
-  AND status IN ('completed', 'failed')
-  AND EXISTS (
-    SELECT 1 FROM tombstones
-    WHERE tombstones.source = events.source
-      AND tombstones.idempotency_key = events.idempotency_key
-      AND tombstones.ledger_id = events.ledger_id AND tombstones.buried_at >= events.updated_at)
-RETURNING 1
+WITH places AS MATERIALIZED (
+    SELECT ledger_id FROM agenda WHERE ledger_id = ANY (:rows::bigint[])
+    ORDER BY ledger_id FOR UPDATE
+), gone AS (
+    DELETE FROM events
+    WHERE ledger_id = ANY (:rows::bigint[]) AND (SELECT count(*) FROM places) >= 0
+      AND status IN ('completed', 'failed')
+      AND EXISTS (
+        SELECT 1 FROM tombstones
+        WHERE tombstones.source = events.source
+          AND tombstones.idempotency_key = events.idempotency_key
+          AND tombstones.ledger_id = events.ledger_id AND tombstones.buried_at >= events.updated_at)
+    RETURNING ledger_id, status
+), left_places AS (
+    DELETE FROM agenda WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM gone))
+), counted AS (
+    INSERT INTO tallies (status, events) SELECT status, -count(*) FROM gone GROUP BY status
+)
+SELECT 1 FROM gone
 
 -- name: close_tombstones
 UPDATE tombstones SET ledger_id = NULL, buried_at = now()
