@@ -10,6 +10,7 @@ AckboxError
 │   ├── Overloaded          too much is waiting already (W7)
 │   └── Unavailable         the store cannot take writes now
 │       ├── StorageFull     no room on the disk
+│       ├── ReadOnly        the database is a standby, or read-only
 │       ├── OutcomeUnknown  COMMIT itself failed: stored or not, nobody knows (F8)
 │       └── Stopped         starting up or shutting down
 └── StoreError              the ledger needs an operator
@@ -63,6 +64,10 @@ class Unavailable(NotAccepted):
 
 class StorageFull(Unavailable):
     """There is no room left for new events."""
+
+
+class ReadOnly(Unavailable):
+    """The database answers, and takes no writes."""
 
 
 class OutcomeUnknown(Unavailable):

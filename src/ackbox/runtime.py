@@ -18,7 +18,15 @@ from ackbox.ingest import Ingest, Limits
 from ackbox.model import Release, RetentionPolicy, Stats, WorkerId
 from ackbox.ports import EventQueue, Reader, Store, Upkeep
 from ackbox.retry import RetryPolicy
-from ackbox.telemetry import Claimed, Fact, Settled, Started, to_all
+from ackbox.telemetry import (
+    Claimed,
+    Fact,
+    Settled,
+    Started,
+    StoreRecovered,
+    StoreTrouble,
+    to_all,
+)
 from ackbox.upkeep import Replays, Retention, Watch, put_back_held
 from ackbox.worker import Executor, Heartbeat, Rules, Worker
 
@@ -51,6 +59,7 @@ class Runtime:
         self.failure: AckboxError | None = None
         self.failed = asyncio.Event()
         self._app = app
+        self._waits_for: str | None = None
         self._store: Store | None = None
         self._reader: Reader | None = None
         self._ingest: Ingest | None = None
@@ -67,7 +76,7 @@ class Runtime:
         at, and only then does the door open."""
         for caution in cautions(self.settings):
             self.logger.warning("caution", reason=caution)
-        self._store = store = await self._app.open_store(self._fail)
+        self._store = store = await self._app.open_store(self._fail, self._note_waiting)
         self._reader = reader = self._app.open_reader()
         stats, backlog = await self._look_around(store, reader)
         self._ingest = Ingest(
@@ -141,25 +150,25 @@ class Runtime:
     @property
     def ingest(self) -> Ingest:
         if self._ingest is None or self.phase is not Phase.RUNNING:
-            raise Stopped(f"The inbox is {self.phase}.")
+            raise Stopped(self._state)
         return self._ingest
 
     @property
     def reader(self) -> Reader:
         if self._reader is None:
-            raise Stopped(f"The inbox is {self.phase}.")
+            raise Stopped(self._state)
         return self._reader
 
     @property
     def queue(self) -> EventQueue:
         if self._store is None:
-            raise Stopped(f"The inbox is {self.phase}.")
+            raise Stopped(self._state)
         return self._store.queue
 
     @property
     def upkeep(self) -> Upkeep:
         if self._store is None:
-            raise Stopped(f"The inbox is {self.phase}.")
+            raise Stopped(self._state)
         return self._store
 
     @property
@@ -176,12 +185,28 @@ class Runtime:
     def why_not_ready(self) -> str | None:
         """None when events are welcome."""
         if self.phase is not Phase.RUNNING:
-            return f"The inbox is {self.phase}."
+            return self._state
         if self.failure is not None:
             return str(self.failure)
         if self.ingest.failing:
             return "Events cannot be stored."
         return None if self._store is None else self._store.trouble
+
+    @property
+    def _state(self) -> str:
+        """As senders may read it."""
+        waiting = self.phase is Phase.STARTING and self._waits_for is not None
+        return f"The inbox is {self.phase}." + (f" {self._waits_for}" if waiting else "")
+
+    def _note_waiting(self, fact: Fact) -> None:
+        """For a start that waits for its store has none yet that could be asked."""
+        match fact:
+            case StoreTrouble(_, told):
+                self._waits_for = told
+            case StoreRecovered():
+                self._waits_for = None
+            case _:
+                pass
 
     def _fail(self, error: AckboxError) -> None:
         """Of the store, or of the workers: the process drains and ends."""

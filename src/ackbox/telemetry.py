@@ -58,9 +58,10 @@ class Checkpointed(Struct, frozen=True):
 
 
 class StoreTrouble(Struct, frozen=True):
-    """New events cannot be recorded."""
+    """New events cannot be recorded; `told` is what senders may read of the reason."""
 
     reason: str
+    told: str | None = None
 
 
 class StoreRecovered(Struct, frozen=True):

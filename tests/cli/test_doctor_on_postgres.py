@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ackbox.model import Finding, Verdict
 from ackbox.stores.postgres import condition, doctor, reader
@@ -31,6 +32,8 @@ SOUND = Condition(
     connections=5,
     replicas=0,
     standby=False,
+    read_only=False,
+    database="inbox",
     clock=NOON,
 )
 
@@ -78,7 +81,7 @@ def test_a_sound_ledger_is_found_sound(cli: Cli, ledger: PostgresLedger) -> None
     assert {row["verdict"] for row in found.values()} == {"ok"}
     assert set(found) == {
         *("python", "open files", "postgresql", "encoding", "durability", "clock", "connections"),
-        *("transactions", "notify", "ledger", "vacuum", "queue", "tallies"),
+        *("transactions", "notify", "writing", "ledger", "rights", "vacuum", "queue", "tallies"),
     }
     assert found["postgresql"]["detail"].startswith(f"PostgreSQL {major_of(ledger.server)}.")
     assert found["queue"]["detail"] == "3 pending"
@@ -98,6 +101,32 @@ def test_a_newer_schema_is_a_failure(cli: Cli, ledger: PostgresLedger) -> None:
     verdict, words = examine(cli, "ledger", ledger.url)
     assert verdict == "fail"
     assert "newer ackbox" in words
+
+
+# F38
+def test_a_database_that_takes_no_writes_is_a_failure(cli: Cli, ledger: PostgresLedger) -> None:
+    ledger.execute(f"ALTER DATABASE {ledger.database} SET default_transaction_read_only = on")
+    verdict, words = examine(cli, "writing", ledger.url)
+    assert verdict == "fail"
+    assert "default_transaction_read_only is on" in words
+    assert f"ALTER DATABASE {ledger.database} RESET default_transaction_read_only" in words
+
+
+def test_a_user_who_may_only_read_is_a_failure(cli: Cli, ledger: PostgresLedger) -> None:
+    assert cli("migrate", DATABASE_URL=ledger.url).code == 0
+    ledger.execute(
+        "CREATE ROLE onlooker LOGIN; GRANT SELECT ON ALL TABLES IN SCHEMA public TO onlooker"
+    )
+    try:
+        url = ledger.url.replace("postgres@", "onlooker@")
+        verdict, words = examine(cli, "rights", url, "--deep")
+    finally:
+        ledger.execute("DROP OWNED BY onlooker; DROP ROLE onlooker")
+    assert verdict == "fail"
+    assert "lacks rights on agenda" in words
+    assert (
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO onlooker" in words
+    )
 
 
 # F37
@@ -242,14 +271,21 @@ def test_another_encoding_is_a_failure() -> None:
         ({"fsync": "off"}, "normal", ["ok"]),
         ({"replicas": 1}, "full", ["warn"]),
         ({"replicas": 1, "synchronous_standbys": "b"}, "full", ["ok"]),
-        ({"standby": True}, "full", ["fail", "ok"]),
     ],
 )
 def test_what_breaks_the_promise_of_full_is_told(
     changes: dict[str, Any], durability: str, verdicts_: list[str]
 ) -> None:
-    found = Condition(**{**{f: getattr(SOUND, f) for f in Condition.__struct_fields__}, **changes})
+    found = replace(SOUND, **changes)
     assert verdicts(condition.check_durability(found, durability)) == verdicts_
+
+
+# F38
+def test_a_standby_is_told_apart_from_a_database_that_is_read_only() -> None:
+    standby = condition.check_writing(replace(SOUND, standby=True, read_only=True))
+    assert standby.verdict is Verdict.FAIL
+    assert "standby" in standby.detail
+    assert condition.check_writing(SOUND).verdict is Verdict.OK
 
 
 # F25

@@ -103,6 +103,47 @@ def test_a_signal_ends_the_waiting_for_a_server_that_says_nothing(tmp_path: Path
                 assert time.monotonic() - started < 3
 
 
+# F38
+def test_a_database_that_takes_no_writes_is_waited_for(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    url = server.create_database()
+    assert run("migrate", folder=tmp_path, DATABASE_URL=url).code == 0
+    allow = f"ALTER DATABASE {url.rpartition('/')[2]} SET default_transaction_read_only = "
+    server.execute(allow + "on")
+    with starting(tmp_path, url) as ours:
+        assert_waits_for_writes(ours)
+        server.execute(allow + "off")
+        eventually(ours.is_ready, within=20)
+        assert ours.post(posted()).status == 202
+        said = [record["event"] for record in ours.records()]
+        assert (said.count("store in trouble"), said.count("store recovered")) == (1, 1)
+        assert ours.stop() == 0
+
+
+# F38
+def test_a_standby_is_waited_for_until_it_is_promoted(tmp_path: Path) -> None:
+    with running_postgres(find_installs()[-1]) as alone:
+        url = alone.create_database()
+        assert run("migrate", folder=tmp_path, DATABASE_URL=url).code == 0
+        alone.stop()
+        (alone.data / "standby.signal").touch()
+        alone.start()
+        with starting(tmp_path, url) as ours:
+            assert_waits_for_writes(ours)
+            assert alone.execute("SELECT pg_promote()") == "t"
+            eventually(ours.is_ready, within=20)
+            assert ours.post(posted()).status == 202
+            assert ours.stop() == 0
+
+
+def assert_waits_for_writes(ours: Server) -> None:
+    eventually(lambda: "store in trouble" in ours.log)
+    for answer in (ours.get("/ready"), ours.post(posted())):
+        detail = assert_problem(answer, 503, **{"retry-after": "1"})
+        assert "takes no writes: it is a standby, or read-only" in detail
+
+
 # F51
 @pytest.mark.parametrize(
     ("address", "said"),

@@ -1,6 +1,9 @@
 """Opening a PostgreSQL ledger: what is waited for is told, what waiting cannot mend is raised."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 
 import asyncpg
 import pytest
@@ -11,9 +14,46 @@ from ackbox.stores.postgres import store as stores
 from ackbox.stores.postgres.database import Address, Database
 from ackbox.stores.postgres.failures import translate
 from ackbox.telemetry import StoreRecovered, StoreTrouble
-from support.events import noon
+from support.events import envelopes, noon
 from support.facts import Facts
 from support.postgres import Install, PostgresServer, find_installs
+from support.postgres_cli import PostgresLedger
+
+READER = "ackbox_reader"
+
+
+@pytest.fixture
+def ledger(postgres_of: Callable[[Install], PostgresServer]) -> Iterator[PostgresLedger]:
+    made = PostgresLedger(postgres_of(find_installs()[-1]))
+    asyncio.run(migrate(made))
+    yield made
+    made.server.drop_database(made.url)
+
+
+async def migrate(ledger: PostgresLedger) -> None:
+    database = Database(Address(ledger.url))
+    await migrating.migrate(database)
+    await database.close()
+
+
+def forbid_writes(ledger: PostgresLedger, *, on: bool) -> None:
+    """To sessions that begin after this."""
+    value = "on" if on else "off"
+    ledger.server.execute(
+        f"ALTER DATABASE {ledger.database} SET default_transaction_read_only = {value}"
+    )
+
+
+@contextmanager
+def somebody_else(ledger: PostgresLedger, *rights: str) -> Iterator[Address]:
+    """Who owns nothing there, and has these rights alone."""
+    ledger.execute(f"CREATE ROLE {READER} LOGIN")
+    for right in rights:
+        ledger.execute(f"GRANT {right} TO {READER}")
+    try:
+        yield Address(ledger.url.replace("postgres@", f"{READER}@"))
+    finally:
+        ledger.execute(f"DROP OWNED BY {READER}; DROP ROLE {READER}")
 
 
 async def test_what_a_start_waits_for_is_told_also_when_the_server_answers(
@@ -65,3 +105,79 @@ async def test_a_session_that_does_not_sync_its_commits_is_refused(
     monkeypatch.setattr(Address, "rules", {"synchronous_commit": "off"})
     with pytest.raises(StoreError, match="synchronous_commit"):
         await stores.open_store(address, clock=noon, observe=Facts())
+
+
+# F38
+async def test_a_database_that_takes_no_writes_is_waited_for(ledger: PostgresLedger) -> None:
+    facts, slept = Facts(), list[float]()
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            forbid_writes(ledger, on=False)
+
+    forbid_writes(ledger, on=True)
+    opened = await stores.open_store(Address(ledger.url), clock=noon, observe=facts, sleep=sleep)
+    try:
+        assert slept == [0.1, 0.2, 0.4]
+        trouble, recovered = facts.of(StoreTrouble, StoreRecovered)
+        assert isinstance(trouble, StoreTrouble)
+        assert "takes no writes" in trouble.reason
+        assert isinstance(recovered, StoreRecovered)
+        assert opened.trouble is None
+    finally:
+        await opened.close()
+
+
+# F38
+async def test_a_database_that_stops_taking_writes_is_not_well_because_it_can_be_read(
+    ledger: PostgresLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "_PULSE_SECONDS", 0.05)
+    facts = Facts()
+    opened = await stores.open_store(Address(ledger.url), clock=noon, observe=facts)
+    try:
+        forbid_writes(ledger, on=True)
+        ledger.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        await until(lambda: "no writes:" in (opened.trouble or ""))
+        assert await opened.checkpoint("x") is None
+        assert opened.trouble is not None
+        with pytest.raises(Unavailable):
+            await opened.record(envelopes(1))
+        told = len(facts.of(StoreTrouble))
+        forbid_writes(ledger, on=False)
+        await until(lambda: opened.trouble is None)
+        assert len(await opened.record(envelopes(1))) == 1
+        assert len(facts.of(StoreTrouble)) == told
+    finally:
+        await opened.close()
+
+
+SELECT = "SELECT ON ALL TABLES IN SCHEMA public"
+WRITE = "INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public"
+
+
+@pytest.mark.parametrize("rights", [(SELECT,), (SELECT, WRITE)], ids=["select", "no sequence"])
+async def test_who_may_not_write_is_told_what_to_grant(
+    ledger: PostgresLedger, rights: tuple[str, ...]
+) -> None:
+    with somebody_else(ledger, *rights) as address:
+        open_it = partial(stores.open_store, address, clock=noon, observe=Facts())
+        with pytest.raises(StoreError, match="lacks rights") as caught:
+            await open_it()
+        assert "\n" not in str(caught.value)
+        ledger.execute(str(caught.value).partition("its owner: ")[2])
+        opened = await open_it()
+        try:
+            assert len(await opened.record(envelopes(1))) == 1
+        finally:
+            await opened.close()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():  # noqa: ASYNC110 - the store tells nobody
+            await asyncio.sleep(0.01)

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -14,7 +15,7 @@ from typing import Self
 from support import guardian
 from support.polling import eventually
 
-_READY = "eady to accept connections"
+_READY = re.compile("eady to accept (read-only )?connections")
 _PORT_TAKEN = "Address already in use"
 _GONE_WITHIN = 30.0
 
@@ -65,7 +66,7 @@ class GuardedServer(ABC):
         assert running is not None
 
         def settled() -> bool:
-            return running.poll() is not None or _READY in self.log[said:]
+            return running.poll() is not None or _READY.search(self.log[said:]) is not None
 
         eventually(settled, within=_GONE_WITHIN)
         if running.poll() is None:

@@ -13,7 +13,7 @@ from ackbox.exporters.logs import Logger, LogObserver, guest_logger, set_up_logg
 from ackbox.exporters.prometheus import CONTENT_TYPE, PrometheusMetrics
 from ackbox.model import BackupProgress, Clock, Finding
 from ackbox.ports import Reader, Store
-from ackbox.telemetry import to_all, to_nobody
+from ackbox.telemetry import Observer, to_all, to_nobody
 
 __all__ = [
     "App",
@@ -61,8 +61,10 @@ class App:
         self.metrics = PrometheusMetrics(self.clock, SOURCES)
         self.observe = to_all(self.metrics.observe, LogObserver(self.logger).observe)
 
-    async def open_store(self, on_fatal: Callable[[AckboxError], None]) -> Store:
-        return await self.home.open_store(self.clock, self.observe, on_fatal)
+    async def open_store(
+        self, on_fatal: Callable[[AckboxError], None], notice: Observer = to_nobody
+    ) -> Store:
+        return await self.home.open_store(self.clock, to_all(self.observe, notice), on_fatal)
 
     def open_reader(self) -> Reader:
         return self.home.open_reader()

@@ -30,6 +30,8 @@ class Condition(Struct, frozen=True):
     connections: int
     replicas: int
     standby: bool
+    read_only: bool
+    database: str
     clock: datetime
 
 
@@ -66,9 +68,6 @@ def check_encoding(encoding: str) -> Finding:
 
 def check_durability(found: Condition, durability: str) -> Iterator[Finding]:
     """`synchronous_commit` is what one of our own sessions has: it sets that by itself."""
-    if found.standby:
-        detail, remedy = "The server is a standby: it takes no writes.", "Name the primary."
-        yield Finding("durability", Verdict.FAIL, detail, remedy)
     if durability != "full":
         detail = "normal: a crash of the server may lose the last acknowledged events"
         yield Finding("durability", Verdict.OK, detail)
@@ -90,6 +89,21 @@ def check_durability(found: Condition, durability: str) -> Iterator[Finding]:
         yield Finding("durability", Verdict.WARN, detail, remedy)
     else:
         yield Finding("durability", Verdict.OK, "full: acknowledged means synced")
+
+
+def check_writing(found: Condition) -> Finding:
+    """A start waits until writes are taken, so what is not mended here is seen there as waiting."""
+    if found.standby:
+        detail, remedy = "The server is a standby: it takes no writes.", "Name the primary."
+        return Finding("writing", Verdict.FAIL, detail, remedy)
+    if found.read_only:
+        detail = "default_transaction_read_only is on: the database takes no writes."
+        remedy = (
+            f"ALTER DATABASE {found.database} RESET default_transaction_read_only, or wherever it "
+            "is set: the role, the server, DATABASE_URL."
+        )
+        return Finding("writing", Verdict.FAIL, detail, remedy)
+    return Finding("writing", Verdict.OK, "transactions may write")
 
 
 def check_clock(server: datetime, ours: datetime) -> Finding:

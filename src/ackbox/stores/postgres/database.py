@@ -1,7 +1,7 @@
 """Connections to one PostgreSQL server: made when needed, made anew when lost, errors translated.
 
 A call that fails because the server is away raises `Unavailable`; from then on `trouble` says so,
-until something succeeds again.
+until something succeeds again: a write, if it was a write that the server would not take.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Any
 import asyncpg
 from msgspec import Struct
 
-from ackbox.errors import AckboxError, Stopped
+from ackbox.errors import AckboxError, ReadOnly, Stopped, Unavailable
 from ackbox.stores.postgres.failures import FOREIGN, is_connection_lost, translate
 from ackbox.stores.postgres.parameters import compile_named
 from ackbox.stores.postgres.statements import blocks
@@ -25,6 +25,8 @@ _SECONDS = 15.0
 _IDLE_SECONDS = 300.0
 _CLOSE_SECONDS = 2.0
 _STANDSTILL = "2s"
+_AWAY = "The database cannot be reached, or takes no writes."
+_READ_ONLY = "The database takes no writes: it is a standby, or read-only."
 
 
 class Address(Struct, frozen=True):
@@ -143,7 +145,9 @@ async def fetch_alone(address: Address, block: str, **values: object) -> Rows:
 
 class Database:
     """At most so many connections, each call limited to so many seconds. All calls come from one
-    event loop."""
+    event loop.
+
+    Senders read `trouble`: where the database is, and as whom we ask it, is in the log."""
 
     def __init__(
         self,
@@ -158,6 +162,7 @@ class Database:
         self._observe = observe
         self._closed = False
         self._used = False
+        self._must_write = False
         self._pool = _pool(address, size, seconds)
 
     async def fetch(self, block: str, **values: object) -> Rows:
@@ -183,6 +188,12 @@ class Database:
             else:
                 yield session
 
+    async def prove_writable(self) -> None:
+        """A tiny write."""
+        await self.fetch("heartbeat")
+        self._must_write = False
+        self._well()
+
     async def close(self) -> None:
         if self._closed or not self._used:
             self._closed = True
@@ -193,11 +204,13 @@ class Database:
         except FOREIGN:
             self._pool.terminate()
 
-    def note_trouble(self, reason: str) -> None:
-        """Told once, until something succeeds again."""
-        if self.trouble is None:
-            self.trouble = reason
-            self._observe(StoreTrouble(reason))
+    def note_trouble(self, error: Unavailable, *, must_write: bool = False) -> None:
+        """Told once, until all is well again, or it is of the other kind."""
+        told = _READ_ONLY if isinstance(error, ReadOnly) else _AWAY
+        self._must_write = must_write or isinstance(error, ReadOnly)
+        if self.trouble != told:
+            self.trouble = told
+            self._observe(StoreTrouble(str(error), told))
 
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[Session]:
@@ -210,7 +223,10 @@ class Database:
                 yield Session(connection)
         except FOREIGN as error:
             self._assert_open()
-            raise self._failed(error) from error
+            failed = self._failed(error)
+            if isinstance(failed, ReadOnly):  # a new session may reach another server, or be let
+                await self._pool.expire_connections()
+            raise failed from error
         self._well()
 
     def _assert_open(self) -> None:
@@ -219,12 +235,12 @@ class Database:
 
     def _failed(self, error: BaseException) -> AckboxError:
         translated = translate(error)
-        if is_connection_lost(error) and not self._closed:
-            self.note_trouble(str(translated))
+        if is_connection_lost(error) and isinstance(translated, Unavailable):
+            self.note_trouble(translated)
         return translated
 
     def _well(self) -> None:
-        if self.trouble is not None:
+        if self.trouble is not None and not self._must_write:
             self.trouble = None
             self._observe(StoreRecovered())
 

@@ -11,7 +11,7 @@ import asyncpg
 
 from ackbox.errors import AckboxError, StoreError, Unavailable
 from ackbox.model import Clock, Finding, Verdict
-from ackbox.stores.postgres import condition, migrating
+from ackbox.stores.postgres import condition, migrating, rights
 from ackbox.stores.postgres.arriving import assert_none_arriving
 from ackbox.stores.postgres.condition import Condition, LongTransaction, Vacuumed
 from ackbox.stores.postgres.database import Address, Database, connect
@@ -67,6 +67,7 @@ async def _examine(database: Database, clock: Clock, notify: bool) -> AsyncGener
     yield condition.check_encoding(found.encoding)
     for finding in condition.check_durability(found, database.address.durability):
         yield finding
+    yield condition.check_writing(found)
     yield condition.check_clock(found.clock, before)
     yield condition.check_connections(found.connections, found.connections_allowed)
     rows = await database.fetch("long_transactions", longer_than=condition.LONG_TRANSACTION)
@@ -97,6 +98,10 @@ async def _ledger(database: Database, found: Condition) -> AsyncGenerator[Findin
         yield Finding("ledger", Verdict.WARN, detail, remedy)
         return
     yield Finding("ledger", Verdict.OK, f"schema {known[-1].version:04}")
+    if (lacking := await rights.find_missing(database)) is not None:
+        yield Finding("rights", Verdict.FAIL, *lacking)
+        return
+    yield Finding("rights", Verdict.OK, "the user of DATABASE_URL has those it needs")
     (row,) = await database.fetch("vacuumed")
     yield condition.check_vacuum(found.autovacuum, Vacuumed(**dict(row)))
     yield await _queue(database, found)

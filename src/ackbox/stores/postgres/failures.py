@@ -5,6 +5,7 @@ import asyncpg
 from ackbox.errors import (
     AckboxError,
     InvalidEvent,
+    ReadOnly,
     SettingError,
     StorageFull,
     StoreError,
@@ -57,7 +58,8 @@ def translate(error: BaseException) -> AckboxError:
         return SettingError(f"DATABASE_URL cannot be used: {said}.")
     if isinstance(error, asyncpg.InsufficientPrivilegeError):
         return StoreError(
-            f"The user of DATABASE_URL lacks a right: {said}. The owner of its schema has them all."
+            f"The user of DATABASE_URL lacks a right: {said}. Let it own the schema, or grant it "
+            "CREATE on the schema, and SELECT, INSERT, UPDATE and DELETE on the tables."
         )
     if isinstance(error, asyncpg.SyntaxOrAccessError | asyncpg.InvalidSchemaNameError):
         return StoreError(
@@ -72,6 +74,12 @@ def translate(error: BaseException) -> AckboxError:
 def _unavailable(error: BaseException, said: str) -> Unavailable:
     if isinstance(error, asyncpg.DiskFullError):
         return StorageFull(f"The database server's disk is full: {said}.", retry_after=5)
+    if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+        return ReadOnly(
+            f"The database takes no writes: {said}. It is a standby, or "
+            "default_transaction_read_only is on.",
+            retry_after=5,
+        )
     if is_connection_lost(error):
         return Unavailable(f"The database cannot be reached: {said}.", retry_after=5)
     return Unavailable(f"The database failed: {said}.")

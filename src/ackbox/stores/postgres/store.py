@@ -38,10 +38,10 @@ from ackbox.stores.postgres.migrating import assert_durable, migrate
 from ackbox.stores.postgres.notices import Notices
 from ackbox.stores.postgres.queue import PostgresQueue
 from ackbox.stores.postgres.record import record
+from ackbox.stores.postgres.rights import assert_writable
 from ackbox.stores.postgres.rules import check_schema
 from ackbox.telemetry import ClockSkewed, Observer
 
-_AWAY = "The database cannot be reached, or takes no writes."
 _PULSE_SECONDS = 1.0
 _FOLD_TAG = 0x5ACB1
 _SKEW = timedelta(seconds=30)
@@ -69,9 +69,10 @@ async def open_store(
                 await assert_durable(database)
                 await migrate(database)
                 await assert_none_arriving(database)
+                await assert_writable(database)
                 break
             except Unavailable as error:
-                database.note_trouble(str(error))
+                database.note_trouble(error, must_write=True)
                 await sleep(delay)
                 delay = min(delay * 2, _LONGEST_DELAY)
     except BaseException:
@@ -101,8 +102,7 @@ class PostgresStore:
 
     @property
     def trouble(self) -> str | None:
-        """Senders read it: where the database is, and as whom we ask it, is in the log."""
-        return None if self.database.trouble is None else _AWAY
+        return self.database.trouble
 
     async def record(
         self, envelopes: Sequence[Envelope], *, checkpoint: Checkpoint | None = None
@@ -130,7 +130,7 @@ class PostgresStore:
         return rows[0][0] if rows else None
 
     async def prove_writable(self) -> None:
-        await self.database.fetch("heartbeat")
+        await self.database.prove_writable()
 
     async def recover(self) -> None:
         """A dead instance's claims come back when their leases end: others may be alive (W4)."""
@@ -216,6 +216,8 @@ class PostgresStore:
         while True:
             await asyncio.sleep(_PULSE_SECONDS)
             with suppress(AckboxError):  # the database tells of its own troubles
+                if self.trouble is not None:
+                    await self.prove_writable()
                 await self.database.fetch("fold_tallies", tag=_FOLD_TAG)
                 await self._compare_clocks()
 

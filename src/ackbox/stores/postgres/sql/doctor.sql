@@ -11,6 +11,8 @@ SELECT current_setting('server_version_num')::int AS version,
        (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS connections,
        (SELECT count(*) FROM pg_stat_replication) AS replicas,
        pg_is_in_recovery() AS standby,
+       current_setting('transaction_read_only') = 'on' AS read_only,
+       quote_ident(current_database()) AS database,
        clock_timestamp() AS clock
 
 -- name: long_transactions

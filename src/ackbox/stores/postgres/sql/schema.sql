@@ -9,3 +9,20 @@ SELECT current_setting('server_version_num')::int AS version,
        current_setting('server_encoding') AS encoding,
        current_setting('fsync') AS fsync, current_setting('full_page_writes') AS pages,
        current_setting('synchronous_commit') AS commits
+
+-- name: missing_rights
+SELECT name, quote_ident(current_user) AS role,
+       (SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = to_regclass('events'))
+           AS schema
+FROM (
+    SELECT name FROM unnest(:tables::text[]) AS name
+    WHERE NOT (has_table_privilege(to_regclass(name), 'SELECT')
+           AND has_table_privilege(to_regclass(name), 'INSERT')
+           AND has_table_privilege(to_regclass(name), 'UPDATE')
+           AND has_table_privilege(to_regclass(name), 'DELETE'))
+    UNION ALL
+    SELECT sequence FROM (VALUES ('events_ledger_id_seq')) AS used (sequence)
+    WHERE NOT (has_sequence_privilege(to_regclass(sequence), 'SELECT')
+           AND has_sequence_privilege(to_regclass(sequence), 'USAGE'))
+) AS missing
+ORDER BY name
