@@ -76,7 +76,11 @@ class PostgresHome:
         return migrating.schema_sql()
 
     def examine(self, clock: Clock, mounts: str) -> Iterator[Finding]:
-        return examine(self._address, clock, notify=self._settings.notify)
+        yield from examine(self._address, clock, notify=self._settings.notify)
+        if self._settings.queue_url is not None:
+            from ackbox.app.redis import examine_queue
+
+            yield examine_queue(self._settings.queue_url.get_secret_value())
 
     def examine_deep(self, tick: Callable[[float], None]) -> Iterator[Finding]:
         return examine_deep(self._address, tick)

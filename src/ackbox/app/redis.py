@@ -3,10 +3,12 @@
 from typing import Protocol
 
 from ackbox.errors import SettingError
+from ackbox.model import Finding
 from ackbox.ports import EventQueue, Relay
 from ackbox.telemetry import Observer
 
 try:
+    from ackbox.queues import doctor
     from ackbox.queues.redis_streams import RedisQueue
     from ackbox.queues.stream import Stream
 except ModuleNotFoundError as error:
@@ -31,3 +33,7 @@ class Shared(Protocol):
 def put_queue_before(url: str, store: Shared, observe: Observer) -> None:
     stream = Stream(url, observe)
     store.hand_over(RedisQueue(store.queue, stream, otherwise=store.news))
+
+
+def examine_queue(url: str) -> Finding:
+    return doctor.examine(url)

@@ -22,9 +22,9 @@ T = TypeVar("T")
 Announced = list[tuple[EventId, str]]
 """Events and their sources."""
 
+KEY = "ackbox"
 LONGEST = 10_000  # more than this waits in the database alone, which is where a backlog is read
 
-_KEY = "ackbox"
 # Nothing is left pending, so nobody has to be told apart: all instances read as one consumer.
 _GROUP = _CONSUMER = "ackbox"
 # One entry each, by one command: a sixth of what a pipeline of XADD costs the client.
@@ -43,7 +43,7 @@ class Stream:
     def __init__(
         self, url: str, observe: Observer, *, clock: Callable[[], float] = monotonic
     ) -> None:
-        self._client = _client(url)
+        self._client = make_client(url)
         self._observe = observe
         self._clock = clock
         self._is_away = False
@@ -53,7 +53,7 @@ class Stream:
     async def add(self, events: Mapping[EventId, str]) -> bool:
         """Whether they are in the stream now: if not, nobody hears of them here."""
         pairs = [text for pair in events.items() for text in pair]
-        sent = await self._attempt(lambda: self._client.eval(_ADD, 1, _KEY, *pairs), None)
+        sent = await self._attempt(lambda: self._client.eval(_ADD, 1, KEY, *pairs), None)
         return sent is not None
 
     async def read(self, count: int, *, block: float = 0.0) -> Announced:
@@ -80,7 +80,7 @@ class Stream:
                 raise
         # It never was there, or was lost with all it held (F11).
         try:
-            await self._client.xgroup_create(_KEY, _GROUP, id="0", mkstream=True)
+            await self._client.xgroup_create(KEY, _GROUP, id="0", mkstream=True)
         except ResponseError as error:
             if not str(error).startswith("BUSYGROUP"):  # another instance was faster
                 raise
@@ -92,7 +92,7 @@ class Stream:
         answer = await self._client.xreadgroup(
             _GROUP,
             _CONSUMER,
-            {_KEY: ">"},
+            {KEY: ">"},
             count=count,
             block=round(block * 1000) or None,
             noack=True,
@@ -126,7 +126,7 @@ class Stream:
             self._observe(QueueRecovered())
 
 
-def _client(url: str) -> Any:
+def make_client(url: str) -> Any:
     try:
         return Redis.from_url(
             url,
