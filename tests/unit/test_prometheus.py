@@ -14,6 +14,8 @@ from ackbox.telemetry import (
     Committed,
     Fact,
     Measured,
+    QueueRecovered,
+    QueueTrouble,
     Recorded,
     RecordFailed,
     Refused,
@@ -101,6 +103,17 @@ def test_a_trouble_that_is_over_is_over() -> None:
 
     assert found["ackbox_store_in_trouble"] == 0
     assert found["ackbox_store_troubles_total"] == 1
+
+
+def test_a_queue_in_trouble_is_told_apart_from_a_store_in_trouble() -> None:
+    found = samples(QueueTrouble("away"))
+
+    assert found["ackbox_queue_in_trouble"] == 1
+    assert found["ackbox_queue_troubles_total"] == 1
+    assert found["ackbox_store_in_trouble"] == 0
+    found = samples(QueueTrouble("away"), QueueRecovered())
+    assert found["ackbox_queue_in_trouble"] == 0
+    assert found["ackbox_queue_troubles_total"] == 1
 
 
 def test_depth_and_age_are_of_the_last_look() -> None:  # L5

@@ -25,6 +25,8 @@ from ackbox.telemetry import (
     Measured,
     Pruned,
     PruneFailed,
+    QueueRecovered,
+    QueueTrouble,
     Recorded,
     RecordFailed,
     Refused,
@@ -66,6 +68,8 @@ class PrometheusMetrics:
         self._record_failures = 0
         self._troubles = 0
         self._in_trouble = 0
+        self._queue_troubles = 0
+        self._queue_in_trouble = 0
         self._accept_seconds = Histogram(_SECONDS)
         self._batch_events = Histogram(_EVENTS)
         self._commit_seconds = Histogram(_SECONDS)
@@ -105,6 +109,7 @@ class PrometheusMetrics:
         yield from self._ingest_metrics()
         yield from self._store_metrics()
         yield from self._work_metrics()
+        yield from self._relay_metrics()
         yield from self._retention_metrics()
         if self._measured is not None:
             yield from self._queue_metrics(self._measured)
@@ -123,9 +128,9 @@ class PrometheusMetrics:
             case Started():
                 self._started = fact
             case _:
-                self._observe_trouble(fact)
+                self._observe_upkeep(fact)
 
-    def _observe_trouble(self, fact: Fact) -> None:
+    def _observe_upkeep(self, fact: Fact) -> None:
         match fact:
             case Pruned(buried, deleted, forgotten, _, _):
                 self._pruned.update(buried=buried, deleted=deleted, forgotten=forgotten)
@@ -133,6 +138,11 @@ class PrometheusMetrics:
                 self._prune_failures += 1
             case Replayed(_, _, moved):
                 self._replayed += moved
+            case _:
+                self._observe_trouble(fact)
+
+    def _observe_trouble(self, fact: Fact) -> None:
+        match fact:
             case RecordFailed():
                 self._record_failures += 1
             case StoreTrouble():
@@ -140,6 +150,11 @@ class PrometheusMetrics:
                 self._in_trouble = 1
             case StoreRecovered():
                 self._in_trouble = 0
+            case QueueTrouble():
+                self._queue_troubles += 1
+                self._queue_in_trouble = 1
+            case QueueRecovered():
+                self._queue_in_trouble = 0
             case ClockSkewed(seconds):
                 self._clock_skew = seconds
             case _:
@@ -233,6 +248,18 @@ class PrometheusMetrics:
             "ackbox_clock_skew_seconds",
             "How far the database's clock is ahead of ours; 0 within 30 s.",
             value=self._clock_skew,
+        )
+
+    def _relay_metrics(self) -> Iterator[Metric]:
+        yield CounterMetricFamily(
+            "ackbox_queue_troubles",
+            "Times the queue of QUEUE_URL could not be used any more.",
+            value=self._queue_troubles,
+        )
+        yield GaugeMetricFamily(
+            "ackbox_queue_in_trouble",
+            "1 while the queue of QUEUE_URL cannot be used.",
+            value=self._queue_in_trouble,
         )
 
     def _retention_metrics(self) -> Iterator[Metric]:
