@@ -48,3 +48,16 @@ def test_values_come_in_the_order_of_the_numbers() -> None:
 def test_a_missing_value_is_named() -> None:
     with pytest.raises(InvalidStatement, match=":b was not given"):
         compile_named("SELECT :a, :b").values({"a": 1})
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("invalid input for query argument $2: '$1'\n(no)", "invalid input for :b: '$1' (no)"),
+        ("could not determine data type of parameter $1", "could not determine data type of :a"),
+        ("no parameter $7", "no parameter $7"),
+        ('syntax error at "$1"', 'syntax error at "$1"'),
+    ],
+)
+def test_a_position_in_an_error_becomes_the_name_that_was_written(said: str, expected: str) -> None:
+    assert compile_named("SELECT :a, :b").by_name(said) == expected

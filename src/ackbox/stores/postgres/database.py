@@ -12,7 +12,7 @@ from typing import Any
 import asyncpg
 from msgspec import Struct
 
-from ackbox.errors import AckboxError, ReadOnly, Stopped, Unavailable
+from ackbox.errors import AckboxError, InvalidStatement, ReadOnly, Stopped, Unavailable
 from ackbox.stores.postgres.failures import FOREIGN, is_connection_lost, translate
 from ackbox.stores.postgres.parameters import compile_named
 from ackbox.stores.postgres.statements import blocks
@@ -119,7 +119,11 @@ class Session:
     async def execute(self, sql: str, params: Mapping[str, object], seconds: float) -> None:
         """A statement of the user's own."""
         compiled = compile_named(sql)
-        await self.connection.execute(compiled.sql, *compiled.values(params), timeout=seconds)
+        values = compiled.values(params)
+        try:
+            await self.connection.execute(compiled.sql, *values, timeout=seconds)
+        except (asyncpg.DataError, asyncpg.SyntaxOrAccessError) as error:
+            raise InvalidStatement(f"{compiled.by_name(str(error))}.") from error
 
     async def steer(self, sql: str) -> None:
         await self.connection.execute(sql)

@@ -23,6 +23,8 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+# As the driver and the server write it; a value that follows may hold a `$1` of its own.
+_POSITION = re.compile(r"(?:query argument|parameter) \$(\d+)")
 _EDGE = re.compile(r"/\*|\*/")
 
 
@@ -42,6 +44,15 @@ class Compiled(Struct, frozen=True):
             return [params[name] for name in self.names]
         except KeyError as error:
             raise InvalidStatement(f"The parameter :{error.args[0]} was not given.") from None
+
+    def by_name(self, said: str) -> str:
+        """An error's text in one line, with the name that was written for the position in it."""
+
+        def name(found: re.Match[str]) -> str:
+            number = int(found[1])
+            return f":{self.names[number - 1]}" if number <= len(self.names) else found[0]
+
+        return _POSITION.sub(name, " ".join(said.split()), count=1)
 
 
 @lru_cache(maxsize=512)

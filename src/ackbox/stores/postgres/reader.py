@@ -33,6 +33,11 @@ _HEX = frozenset("0123456789abcdef")
 _COUNTED = 1_000_000
 _CONNECTIONS = 3
 _SECONDS = 5.0
+_WRONG = (
+    asyncpg.SyntaxOrAccessError,
+    asyncpg.DataError,
+    asyncpg.ReadOnlySQLTransactionError,  # a function that writes: we forbade it ourselves
+)
 
 
 class PostgresReader:
@@ -132,8 +137,8 @@ class PostgresReader:
             await session.steer("SET TRANSACTION READ ONLY; SET LOCAL plan_cache_mode = 'auto'")
             try:
                 rows = await session.connection.fetch(compiled.sql, *compiled.values(params))
-            except (asyncpg.SyntaxOrAccessError, asyncpg.DataError) as error:
-                reason = " ".join(str(error).split())
+            except _WRONG as error:
+                reason = compiled.by_name(str(error))
                 raise InvalidStatement(f"inbox.read takes one SELECT: {reason}.") from error
         return [dict(row) for row in rows]
 

@@ -1,0 +1,105 @@
+"""PostgreSQL is strict about the types of parameters, and says so by the names that users wrote."""
+
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+
+import pytest
+
+from ackbox.errors import InvalidStatement
+from ackbox.model import Again, Done, Outcome, Settlement
+from ackbox.stores.postgres.database import Address
+from ackbox.stores.postgres.reader import PostgresReader
+from ackbox.stores.postgres.store import PostgresStore, open_store
+from ackbox.telemetry import to_nobody
+from support.events import envelope, noon
+from support.postgres import Install, PostgresServer, find_installs
+from support.work import Hands, boom, done
+
+SCHEMA = [
+    "CREATE TABLE mine (id text, n integer, at timestamptz, local_at timestamp, body jsonb)",
+    "CREATE SEQUENCE numbers",
+]
+
+
+@pytest.fixture
+async def url(postgres_of: Callable[[Install], PostgresServer]) -> AsyncIterator[str]:
+    server = postgres_of(find_installs()[-1])
+    made = server.create_database()
+    yield made
+    server.drop_database(made)
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[PostgresStore]:
+    opened = await open_store(Address(url), clock=noon, observe=to_nobody)
+    await opened.apply_schema(SCHEMA)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def reader(url: str, store: PostgresStore) -> AsyncIterator[PostgresReader]:
+    opened = PostgresReader(Address(url))
+    yield opened
+    await opened.close()
+
+
+async def settle(store: PostgresStore, sql: str, **params: object) -> Outcome:
+    await store.record([envelope()])
+    me = Hands(store.queue)
+    claim = await me.claim_one()
+    outcome = done(sql, otherwise=boom("tx"), **params)
+    return (await me.queue.settle([Settlement(claim, outcome)]))[claim.id]
+
+
+INSERT = "INSERT INTO mine (id, {0}) VALUES (:id, :value)"
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("n", "7"),
+        ("at", "2026-01-31T12:00:00Z"),
+        ("local_at", datetime(2026, 1, 31, tzinfo=UTC)),
+        ("body", {"a": 1}),
+    ],
+)
+async def test_a_value_of_another_type_fails_by_its_name(
+    store: PostgresStore, column: str, value: object
+) -> None:
+    written = await settle(store, INSERT.format(column), id="costs $1", value=value)
+    assert isinstance(written, Again)
+    assert written.failure.error.startswith("tx: invalid input for :value: ")
+    assert "$2" not in written.failure.error
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("n", 7),
+        ("at", datetime(2026, 1, 31, tzinfo=UTC)),
+        ("local_at", datetime(2026, 1, 31)),  # noqa: DTZ001 - that is what such a column takes
+        ("body", '{"a": 1}'),
+    ],
+)
+async def test_a_value_of_the_columns_type_is_written(
+    store: PostgresStore, column: str, value: object
+) -> None:
+    assert isinstance(await settle(store, INSERT.format(column), id="a", value=value), Done)
+
+
+async def test_what_the_server_says_of_a_parameter_names_it_too(store: PostgresStore) -> None:
+    sql = "INSERT INTO mine (id) SELECT :id WHERE :unknown IS NULL"
+    written = await settle(store, sql, id="a", unknown=None)
+    assert isinstance(written, Again)
+    assert "could not determine data type of :unknown" in written.failure.error
+
+
+async def test_a_question_names_the_parameter_too(reader: PostgresReader) -> None:
+    with pytest.raises(InvalidStatement, match="invalid input for :n: 'x'"):
+        await reader.query("SELECT id FROM mine WHERE n = :n", {"n": "x"})
+
+
+async def test_a_question_that_writes_is_refused_as_such(reader: PostgresReader) -> None:
+    with pytest.raises(InvalidStatement, match="nextval"):
+        await reader.query("SELECT nextval('numbers')", {})
