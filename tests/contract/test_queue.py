@@ -481,6 +481,12 @@ async def test_an_error_text_of_any_kind_is_kept_in_4_kib(
     assert [error["error"] for error in errors(await row(backend, "a"))] == [stored]
 
 
+async def test_the_place_of_a_failure_is_for_the_log_alone(backend: Backend, me: Hands) -> None:
+    await record(backend, "a")
+    await me.settle(await me.claim_one(), Buried(Failure("boom", "E", "ship (shop.py:12)")))
+    assert "shop.py" not in str(await row(backend, "a"))
+
+
 @pytest.mark.parametrize("delay", [timedelta.max, timedelta(days=-5)])
 async def test_a_delay_past_all_time_is_cut(
     backend: Backend, me: Hands, clock: HandMoved, delay: timedelta

@@ -3,14 +3,25 @@
 import io
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 import structlog
 
 from ackbox.exporters.logs import LogObserver, set_up_logging
-from ackbox.model import EventId, Receipt, ReceiptKind, Stats, Status
+from ackbox.model import (
+    Again,
+    Buried,
+    EventId,
+    Failure,
+    Outcome,
+    Receipt,
+    ReceiptKind,
+    Stats,
+    Status,
+)
 from ackbox.telemetry import (
     Answered,
     Checkpointed,
@@ -21,11 +32,13 @@ from ackbox.telemetry import (
     Recorded,
     RecordFailed,
     Refused,
+    Settled,
     Started,
     StoreRecovered,
     StoreTrouble,
 )
 from support.events import NOON, envelope
+from support.runs import claim
 
 COUNTS = dict.fromkeys(Status, 0)
 FAILED = RecordFailed(3, "disk full", retrying=True)
@@ -126,6 +139,28 @@ def test_a_failure_after_a_recovery_is_said_at_once() -> None:
         "store recovered",
         "events not stored",
     ]
+
+
+@pytest.mark.parametrize(
+    ("make", "event"),
+    [
+        (lambda failure: Again(failure, timedelta(seconds=5)), "event retry scheduled"),
+        (Buried, "event failed"),
+    ],
+)
+def test_a_failed_run_tells_its_place_and_not_what_was_said(
+    make: Callable[[Failure], Outcome], event: str
+) -> None:
+    log, run = Log(), claim()
+    for where in ("grant_access (app.py:12)", None):
+        outcome = make(Failure("KeyError: 'secret'", "KeyError", where))
+        log.observe(Settled([run], [0.1], {run.id: outcome}))
+
+    known, unknown = log.lines()
+    assert (known["event"], known["error_code"]) == (event, "KeyError")
+    assert known["where"] == "grant_access (app.py:12)"
+    assert "where" not in unknown
+    assert "secret" not in log.stream.getvalue()
 
 
 def test_a_large_log_of_the_database_is_a_warning_and_a_small_one_is_not() -> None:  # F35

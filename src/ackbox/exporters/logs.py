@@ -19,6 +19,7 @@ from ackbox.model import (
     Claim,
     Done,
     Envelope,
+    Failure,
     Outcome,
     Receipt,
     ReceiptKind,
@@ -145,10 +146,10 @@ class LogObserver:
             case Again(failure, delay):
                 seconds = round(delay.total_seconds(), 3)
                 self._logger.info(
-                    "event retry scheduled", error_code=failure.code, seconds=seconds, **about
+                    "event retry scheduled", seconds=seconds, **_reason(failure), **about
                 )
             case Buried(failure):
-                self._logger.error("event failed", error_code=failure.code, **about)
+                self._logger.error("event failed", **_reason(failure), **about)
             case Release():
                 self._logger.info("event handed back", **about)
 
@@ -241,6 +242,12 @@ def _run(claim: Claim) -> dict[str, Any]:
         "attempt": claim.attempts,
         "run": claim.run,
     }
+
+
+def _reason(failure: Failure) -> dict[str, Any]:
+    """Its text may hold what the handler was given."""
+    place = {} if failure.where is None else {"where": failure.where}
+    return {"error_code": failure.code, **place}
 
 
 class _Lines(structlog.WriteLogger):

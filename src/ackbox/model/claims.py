@@ -47,10 +47,12 @@ class Claim(Struct, frozen=True, gc=False):
 
 
 class Failure(Struct, frozen=True):
-    """Why a run failed: text of at most 4 KiB without NUL or surrogates, and a short code."""
+    """Why a run failed: text of at most 4 KiB without NUL or surrogates, and a short code. The
+    place, as `grant_access (app.py:12)`, is for the log; no store keeps it."""
 
     error: str
     code: str
+    where: str | None = None
 
 
 class Again(Struct, frozen=True):
@@ -99,9 +101,9 @@ class Caps(Struct, frozen=True):
     alone: int | None = None
 
 
-def make_failure(error: str, code: str) -> Failure:
+def make_failure(error: str, code: str, where: str | None = None) -> Failure:
     """Cleaned and cut: it must fit into any database and any page."""
-    return Failure(_clean(error, ERROR_LIMIT), _clean(code, NAME_LIMIT))
+    return Failure(_clean(error, ERROR_LIMIT), _clean(code, NAME_LIMIT), where)
 
 
 def _clean(text: str, limit: int) -> str:
