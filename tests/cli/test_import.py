@@ -20,11 +20,14 @@ from support.seeding import States, seed
 from support.server import read_ledger
 
 KEPT = (
-    "source, idempotency_key, event_type, payload, payload_sha256, headers, lane, source_sequence"
+    "source, idempotency_key, event_type, payload, payload_sha256, content_type, headers, lane, "
+    "source_sequence"
 )
 RICH = [
     envelope("plain", b'{"n": 1}'),
     envelope("bytes", b"\xff\x00\x1b"),
+    envelope("text", "paid: 7 €\n\0".encode(), content_type="text/plain"),
+    envelope("broken", b'{"n": 1'),
     envelope("full", b"[]", source="shop", lane="a", source_sequence=7, headers='{"x-shop":"a"}'),
     envelope("empty", b"", event_type="order.paid"),
 ]
@@ -76,7 +79,7 @@ def test_what_was_exported_is_imported_byte_for_byte(
     path = ledger(RICH)
     cli("events", "export", "--file", "out.jsonl")
     done = cli("events", "import", "out.jsonl", **empty)
-    assert (done.code, done.out, done.err) == (0, "4 new, 0 duplicate, 0 conflict\n", "")
+    assert (done.code, done.out, done.err) == (0, "6 new, 0 duplicate, 0 conflict\n", "")
     assert rows(empty, KEPT) == read_ledger(path, f"SELECT {KEPT} FROM events ORDER BY ledger_id")
     assert set(rows(empty, "status, attempts, transport")) == {("pending", 0, "import")}
 
@@ -85,7 +88,7 @@ def test_from_postgresql_back_to_sqlite(cli: Cli, target: str, tmp_path: Path) -
     record(target, RICH)
     cli("events", "export", "--file", "out.jsonl", DATABASE_URL=target)
     cli("migrate")
-    assert cli("events", "import", "out.jsonl").out == "4 new, 0 duplicate, 0 conflict\n"
+    assert cli("events", "import", "out.jsonl").out == "6 new, 0 duplicate, 0 conflict\n"
     here = read_ledger(tmp_path / "ackbox.db", f"SELECT {KEPT} FROM events ORDER BY 2")
     there = postgres_rows(target, f"SELECT {KEPT} FROM events ORDER BY 2")
     assert here == there

@@ -41,6 +41,7 @@ DryRun = Annotated[
 def import_events(file: File, *, status: Status = None, dry_run: DryRun = False) -> None:
     """Record the events of an export as new ones, whatever became of them where they came from.
 
+    A payload is the text in `payload`, or the bytes in `payload_base64`, and need not be JSON.
     Each is pending, and will be processed. A key that is known makes a line a duplicate, so an
     import that was broken off is simply started again. On SQLite, the server must be stopped.
     """
