@@ -72,6 +72,17 @@ def test_the_printed_sql_makes_the_same_ledger_as_migrate(
     assert cli("migrate", "--check", DATABASE_URL=ledger.url).code == 0
 
 
+# F38
+@pytest.mark.timeout(20)
+def test_where_writes_are_not_taken_a_command_reads_and_does_not_wait_to_write(
+    cli: Cli, ledger: PostgresLedger, states: States
+) -> None:
+    ledger.execute(f"ALTER DATABASE {ledger.database} SET default_transaction_read_only = on")
+    assert cli("events", "list", DATABASE_URL=ledger.url).code == 0
+    done = cli("events", "replay", states.failed.id, DATABASE_URL=ledger.url)
+    assert "takes no writes" in done.line
+
+
 # F51
 def test_the_name_of_a_ledger_has_no_password(cli: Cli, ledger: PostgresLedger) -> None:
     url = ledger.url.replace("postgres@", f"postgres:{PASSWORD}@") + "?application_name=me"

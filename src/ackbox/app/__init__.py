@@ -106,9 +106,11 @@ async def open_ledger_to_read(settings: Settings) -> Reader:
 
 
 async def open_ledger_to_write(settings: Settings, *, clock: Clock = utc_now) -> Store:
-    """For a command, without a server; raises `LedgerInUse` if one runs that must be asked."""
+    """For a command, without a server; raises `LedgerInUse` if one runs that must be asked. It does
+    not wait for a ledger that takes no writes now, as a server would."""
     home = find_home(settings)
     await home.assert_readable()
+    await home.assert_writable()
 
     def ignore(error: AckboxError) -> None:
         """It reaches whoever waits for the operation that met it."""

@@ -43,6 +43,9 @@ class SqliteHome:
     async def assert_readable(self) -> None:
         offline.assert_readable(self._file)
 
+    async def assert_writable(self) -> None:
+        """Opening it finds out, and does not wait."""
+
     def holder(self) -> Holder | None:
         return find_holder(self._file)
 
