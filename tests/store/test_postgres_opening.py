@@ -8,7 +8,14 @@ from functools import partial
 import asyncpg
 import pytest
 
-from ackbox.errors import AckboxError, SettingError, StorageFull, StoreError, Unavailable
+from ackbox.errors import (
+    AckboxError,
+    ReadOnly,
+    SettingError,
+    StorageFull,
+    StoreError,
+    Unavailable,
+)
 from ackbox.stores.postgres import migrating
 from ackbox.stores.postgres import store as stores
 from ackbox.stores.postgres.database import Address, Database
@@ -154,6 +161,22 @@ async def test_a_database_that_stops_taking_writes_is_not_well_because_it_can_be
         assert len(facts.of(StoreTrouble)) == told
     finally:
         await opened.close()
+
+
+# F38
+async def test_a_connection_lost_meanwhile_does_not_make_reading_enough(
+    ledger: PostgresLedger,
+) -> None:
+    database = Database(Address(ledger.url))
+    try:
+        for error in (ReadOnly("no writes"), Unavailable("away")):
+            database.note_trouble(error)
+        await database.fetch("server_time")
+        assert database.trouble is not None
+        await database.prove_writable()
+        assert database.trouble is None
+    finally:
+        await database.close()
 
 
 SELECT = "SELECT ON ALL TABLES IN SCHEMA public"

@@ -211,7 +211,7 @@ class Database:
     def note_trouble(self, error: Unavailable, *, must_write: bool = False) -> None:
         """Told once, until all is well again, or it is of the other kind."""
         told = _READ_ONLY if isinstance(error, ReadOnly) else _AWAY
-        self._must_write = must_write or isinstance(error, ReadOnly)
+        self._must_write = self._must_write or must_write or isinstance(error, ReadOnly)
         if self.trouble != told:
             self.trouble = told
             self._observe(StoreTrouble(str(error), told))
