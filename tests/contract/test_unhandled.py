@@ -21,7 +21,7 @@ async def test_ten_thousand_ended_leases_that_nobody_handles_do_not_starve_the_o
     await backend.store.record([envelope("good", at=backend.clock())])
     seen = [key for _ in range(ROWS // PAGE + 1) for key in await hold_a_page(me)]
     assert len(seen) == ROWS + 1  # each of them once: what is held is out of the way
-    assert seen[-1] == "good"
+    assert "good" in seen
     backend.clock.advance(days=1)
     await backend.store.record([envelope("better", at=backend.clock())])
     assert await me.keys(1) == ["better"]
