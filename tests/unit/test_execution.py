@@ -11,6 +11,7 @@ import pytest
 
 from ackbox.handlers import Dead, Event, Retry, Tx
 from ackbox.model import Again, Buried, Done, Failure, Outcome
+from ackbox.worker import execution
 from support.events import NOON
 from support.runs import claim, executor, registration
 
@@ -323,5 +324,96 @@ async def test_a_handler_that_returns_too_late_has_failed() -> None:
             await asyncio.sleep(60)
 
     outcome = await run(handler, timeout=timedelta(milliseconds=1))
+    assert isinstance(outcome, Again)
+    assert outcome.failure.code == "timeout"
+
+
+async def test_what_it_raises_while_it_is_cancelled_for_its_time_is_its_own() -> None:
+    async def handler(event: Event) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ValueError("cleaning up failed")
+
+    outcome = await run(handler, timeout="1ms")
+    assert isinstance(outcome, Again)
+    assert outcome.failure.code == "ValueError"
+
+
+async def test_a_time_out_of_its_own_while_it_is_cancelled_for_its_time_is_late() -> None:
+    async def handler(event: Event) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise TimeoutError
+
+    outcome = await run(handler, timeout="1ms")
+    assert isinstance(outcome, Again)
+    assert outcome.failure.code == "timeout"
+
+
+async def test_a_run_past_its_time_leaves_its_task_as_it_was() -> None:
+    async def handler(event: Event) -> None:
+        await asyncio.Event().wait()
+
+    await run(handler, timeout="1ms")
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+
+async def test_a_run_past_its_time_that_is_cancelled_too_has_no_outcome() -> None:
+    cancelled = asyncio.Event()
+
+    async def handler(event: Event) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(executor().run(claim(), registration(handler, timeout="1ms")))
+    await asyncio.wait_for(cancelled.wait(), 5)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_only_who_goes_on_long_after_its_time_is_stubborn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cancelled, let_go = asyncio.Event(), asyncio.Event()
+
+    async def handler(event: Event) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            await let_go.wait()
+
+    made = executor()
+    task = asyncio.create_task(made.run(claim(), registration(handler, timeout="1ms")))
+    await asyncio.wait_for(cancelled.wait(), 5)
+    assert made.stubborn() == []
+    monkeypatch.setattr(execution, "_STUBBORN_SECONDS", -1.0)
+    assert made.stubborn() == [task]
+    let_go.set()
+    await task
+    assert made.stubborn() == []
+
+
+async def test_in_a_task_that_outlived_a_cancellation_a_run_past_its_time_is_late() -> None:
+    async def handler(event: Event) -> None:
+        await asyncio.Event().wait()
+
+    async def outlive() -> Outcome:
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return await run(handler, timeout="1ms")
+
+    task = asyncio.create_task(outlive())
+    await asyncio.sleep(0)
+    task.cancel()
+    outcome = await task
     assert isinstance(outcome, Again)
     assert outcome.failure.code == "timeout"

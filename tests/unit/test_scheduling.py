@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any
 
@@ -76,7 +77,7 @@ async def working(*registrations: Registration, **more: Any) -> AsyncIterator[St
     yield stage
     await stage.worker.stop(0)
     assert stage.worker.held == {}
-    assert stage.worker._slots.tasks == {}
+    assert stage.worker._slots.runs == {}
     assert not stage.worker._slots.waiting
     assert not stage.worker._slots.passed
 
@@ -188,6 +189,20 @@ async def test_while_a_suspect_runs_nothing_else_is_claimed() -> None:  # F23
         await stage.until(lambda: list(stage.running) == ["innocent"])
 
 
+async def test_what_a_run_sets_in_its_context_no_other_sees() -> None:
+    mine = ContextVar("mine", default="unset")
+    seen: list[str] = []
+
+    async def handler(event: Event) -> None:
+        seen.append(mine.get())
+        mine.set(event.id)
+
+    async with working(registration(handler), count=1) as stage:
+        stage.queue.put(*claims("e", 3))
+        await stage.settled(3)
+        assert seen == ["unset"] * 3
+
+
 # --- claims that are lost
 
 
@@ -236,6 +251,7 @@ async def test_losing_an_old_run_leaves_a_new_one_of_the_same_event_alone() -> N
 async def test_a_run_lost_before_its_first_step_frees_its_slot() -> None:
     async with working(count=1) as stage:
         doomed = claim("a")
+        stage.worker._slots.hold([doomed])
         stage.worker._take(doomed)
         stage.worker._slots.fill()
         stage.worker.lose([doomed])

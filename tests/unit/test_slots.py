@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from ackbox.handlers import Event, Registration
-from ackbox.model import Claim
+from ackbox.model import Claim, Done, Outcome
 from ackbox.worker.slots import Slots
 from support.runs import claim, registration
 
@@ -19,13 +19,14 @@ class Stage:
     def __init__(self, count: int = 10, most: int = 100) -> None:
         self.now = 0.0
         self.ran: list[Claim] = []
-        self.slots = Slots(count, most, self.run, lambda: None, lambda: self.now)
+        self.slots = Slots(count, most, self.run, lambda *_: None, lambda: self.now)
         self._ends = asyncio.Event()
         self._registration = registration(handler)
 
-    async def run(self, claim: Claim, _: Registration) -> None:
+    async def run(self, claim: Claim, _: Registration) -> Outcome:
         self.ran.append(claim)
         await self._ends.wait()
+        return Done()
 
     def put(self, *claims: Claim) -> None:
         for one in claims:
@@ -39,7 +40,7 @@ class Stage:
         """Of all that run."""
         self.now += after
         self._ends.set()
-        while self.slots.tasks:  # noqa: ASYNC110 - they tell nobody
+        while self.slots.runs:  # noqa: ASYNC110 - they tell nobody
             await asyncio.sleep(0)
         self._ends.clear()
 
@@ -118,3 +119,34 @@ async def test_two_handlers_of_one_name_have_a_limit_each() -> None:
     stage.slots.put(claim("c"), one)
     await stage.start()
     assert [run.id for run in stage.ran] == ["a", "b"]
+
+
+async def test_what_each_source_holds_is_counted() -> None:
+    slots = Stage().slots
+    x0, x1, y = claim("x0", source="x"), claim("x1", source="x"), claim("y", source="y")
+    slots.hold([x0, x1, y])
+    before = slots.by_source()
+    slots.let_go([x0, y])
+    slots.let_go([x0])
+    assert before == {"x": 2, "y": 1}
+    assert slots.by_source() == {"x": 1}
+
+
+async def test_a_later_run_takes_the_place_of_an_earlier_one() -> None:
+    slots = Stage().slots
+    old, new = claim("a", run=1, unsettled=2), claim("a", run=2)
+    slots.hold([old])
+    slots.hold([new])
+    slots.let_go([old])
+    assert slots.held == {"a": new}
+    assert slots.by_source() == {"webhooks": 1}
+    assert slots.room == 20
+
+
+async def test_nothing_is_claimed_while_a_suspect_is_held() -> None:  # F23
+    slots = Stage().slots
+    suspect = claim("killer", unsettled=2)
+    slots.hold([suspect, claim("innocent")])
+    assert slots.room == 0
+    slots.let_go([suspect])
+    assert slots.room == 20

@@ -2,6 +2,7 @@
 
 scheduling   claims what is due, keeps the slots full, hands outcomes to the settler, drains
 execution    one run of one handler, and what its end means; `threads` has the plain ones
+deadlines    when runs must have ended
 slots        what is held: waiting for a slot, or running
 settling     ends of runs on their way to the store
 heartbeat    renews leases from a thread of its own, and names what blocks the event loop

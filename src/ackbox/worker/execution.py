@@ -2,23 +2,28 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
+from time import monotonic
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from ackbox import handlers
 from ackbox.handlers import Event, Logger, Registration, Tx
 from ackbox.model import Again, Buried, Claim, Done, Failure, Outcome, make_failure
 from ackbox.quantities import show_duration
+from ackbox.worker.deadlines import Deadlines
 from ackbox.worker.threads import HandlerThread, Raised
 
 Backoff = Callable[[int], timedelta]
 """The delay after so many attempts, by policy."""
 
-
 _STUBBORN_SECONDS = 5.0
+_HANDLED = Done("handled")
+_decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
 
 class Overdue(Exception):
@@ -42,6 +47,8 @@ class Executor:
         self._timeout = timeout
         self._logger = logger
         self._note_abandoned = note_abandoned
+        self._deadlines = Deadlines(self._cancel)
+        self._late: dict[asyncio.Task[Any], float] = {}
         self.abandoned = 0
 
     async def run(self, claim: Claim, registration: Registration) -> Outcome:
@@ -49,18 +56,71 @@ class Executor:
         limit = registration.max_attempts or self._max_attempts
         if claim.attempts > limit:
             return Buried(Failure("every attempt ended with the process", "crashed"))
-        tx = Tx()
+        tx = Tx() if registration.wants_tx else None
+        allowed = registration.timeout or self._timeout
+        task = _current_task()
+        cancelled_before = task.cancelling()
+        self._deadlines.start(task, allowed)
         try:
             await self._call(claim, registration, tx)
-        except Raised as carried:
-            return self._failed(claim, limit, carried.error)
-        except asyncio.CancelledError as error:
-            if _is_cancelled():
+        except BaseException as error:  # around a handler: whatever it raised is its end
+            in_time = self._end(task, allowed)
+            if _is_cancelled(task, error, cancelled_before if not in_time else 0):
                 raise
-            return self._failed(claim, limit, error)  # it was its own
-        except BaseException as error:  # noqa: BLE001 - around a handler: whatever it raised is its end
-            return self._failed(claim, limit, error)
-        otherwise = self._again(claim, limit, Failure("", "tx"), None) if tx.statements else None
+            return self._failed(claim, limit, _cause(error, None if in_time else allowed))
+        if not self._end(task, allowed):  # it caught its cancellation, and returned late
+            return self._failed(claim, limit, _overdue(allowed))
+        return _HANDLED if tx is None else self._done(claim, limit, tx)
+
+    def fail(self, claim: Claim, registration: Registration, error: BaseException) -> Outcome:
+        """What a run comes to that ended so."""
+        return self._failed(claim, registration.max_attempts or self._max_attempts, error)
+
+    def stubborn(self) -> list[asyncio.Task[Any]]:
+        """Runs that were cancelled a while ago because their time was over, and go on."""
+        since = monotonic() - _STUBBORN_SECONDS
+        return [task for task, cancelled in self._late.items() if cancelled < since]
+
+    def abandon_task(
+        self, task: asyncio.Task[Any], claim: Claim, registration: Registration
+    ) -> Outcome:
+        """What its run comes to, whatever it still does."""
+        self.abandoned += 1
+        self._late.pop(task, None)
+        task.add_done_callback(self._came_back)
+        self._note_abandoned(self.abandoned)
+        allowed = show_duration(registration.timeout or self._timeout)
+        late = Overdue(f"it took longer than {allowed}, and did not end when it was cancelled")
+        return self.fail(claim, registration, late)
+
+    def close(self) -> None:
+        """No run is cancelled for its time any more."""
+        self._deadlines.close()
+
+    def _call(self, claim: Claim, registration: Registration, tx: Tx | None) -> Awaitable[None]:
+        """Not a coroutine itself: one less for each run."""
+        event = as_event(claim, LaterBound(self._logger, claim))
+        handler = registration.handler if tx is None else partial(registration.handler, tx=tx)
+        if registration.is_async:
+            return handler(event=event)  # type: ignore[return-value]
+        return self._in_thread(partial(handler, event=event))
+
+    def _cancel(self, task: asyncio.Task[Any]) -> None:
+        self._late[task] = monotonic()
+        task.cancel()
+
+    def _end(self, task: asyncio.Task[Any], allowed: timedelta) -> bool:
+        """Whether it was in time; else what was done to its task for that is taken back."""
+        if self._deadlines.end(task, allowed):
+            return True
+        self._late.pop(task, None)
+        task.uncancel()
+        return False
+
+    def _done(self, claim: Claim, limit: int, tx: Tx) -> Done:
+        if not tx.statements:
+            return _HANDLED
+        otherwise = self._again(claim, limit, Failure("", "tx"), None)
         return Done("handled", tuple(tx.statements), otherwise)
 
     def _failed(self, claim: Claim, limit: int, error: BaseException) -> Outcome:
@@ -71,44 +131,6 @@ class Executor:
                 return self._again(claim, limit, describe_failure(error), error.after)
             case _:
                 return self._again(claim, limit, describe_failure(error), None)
-
-    async def _call(self, claim: Claim, registration: Registration, tx: Tx) -> None:
-        arguments: dict[str, Any] = {"event": as_event(claim, LaterBound(self._logger, claim))}
-        if registration.wants_tx:
-            arguments["tx"] = tx
-        allowed = registration.timeout or self._timeout
-        deadline = asyncio.timeout(allowed.total_seconds())
-        try:
-            async with deadline:
-                if registration.is_async:
-                    await registration.handler(**arguments)  # type: ignore[misc]
-                else:
-                    await self._in_thread(lambda: registration.handler(**arguments))
-        except TimeoutError:
-            if not deadline.expired():
-                raise  # one of the handler's own
-        if deadline.expired():  # also when it caught its cancellation, and returned late
-            raise Overdue(f"it took longer than {show_duration(allowed)}")
-
-    def fail(self, claim: Claim, registration: Registration, error: BaseException) -> Outcome:
-        """What a run comes to that ended so."""
-        return self._failed(claim, registration.max_attempts or self._max_attempts, error)
-
-    def is_stubborn(self, registration: Registration, seconds: float) -> bool:
-        """It has run for so long that it must have been cancelled, and goes on."""
-        allowed = registration.timeout or self._timeout
-        return registration.is_async and seconds > allowed.total_seconds() + _STUBBORN_SECONDS
-
-    def abandon_task(
-        self, task: "asyncio.Task[None]", claim: Claim, registration: Registration
-    ) -> Outcome:
-        """What its run comes to, whatever it still does."""
-        self.abandoned += 1
-        task.add_done_callback(self._came_back)
-        self._note_abandoned(self.abandoned)
-        allowed = show_duration(registration.timeout or self._timeout)
-        late = Overdue(f"it took longer than {allowed}, and did not end when it was cancelled")
-        return self.fail(claim, registration, late)
 
     async def _in_thread(self, call: Callable[[], Any]) -> None:
         """A thread cannot be cancelled. Past its time it is abandoned: its result goes nowhere."""
@@ -141,20 +163,35 @@ class Executor:
         return Again(failure, self._backoff(claim.attempts) if after is None else after)
 
 
-def _is_cancelled() -> bool:
-    """Whether somebody cancels this run, or the handler only raised what looks like it."""
+def _current_task() -> asyncio.Task[Any]:
     task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+    if task is None:
+        raise RuntimeError("a handler runs in a task")
+    return task
 
 
-class LaterBound:
+def _is_cancelled(task: asyncio.Task[Any], error: BaseException, before: int) -> bool:
+    """Whether somebody cancels this run, or the handler only raised what looks like it."""
+    return isinstance(error, asyncio.CancelledError) and task.cancelling() > before
+
+
+def _cause(error: BaseException, exceeded: timedelta | None) -> BaseException:
+    if isinstance(error, Raised):
+        return error.error
+    if exceeded is not None and isinstance(error, asyncio.CancelledError | TimeoutError):
+        return _overdue(exceeded)
+    return error  # one of the handler's own
+
+
+def _overdue(allowed: timedelta) -> Overdue:
+    return Overdue(f"it took longer than {show_duration(allowed)}")
+
+
+class LaterBound(Struct, frozen=True):
     """The logger of one event, made when the handler first wants it: most never do."""
 
-    __slots__ = ("_claim", "_logger")
-
-    def __init__(self, logger: Callable[[Claim], Logger], claim: Claim) -> None:
-        self._logger = logger
-        self._claim = claim
+    _logger: Callable[[Claim], Logger]
+    _claim: Claim
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._logger(self._claim), name)
@@ -167,7 +204,7 @@ def as_event(claim: Claim, logger: Logger) -> Event:
         idempotency_key=claim.idempotency_key,
         event_type=claim.event_type,
         body=claim.payload,
-        headers=msgspec.json.decode(claim.headers, type=dict[str, str]) if claim.headers else {},
+        headers=_decode_headers(claim.headers) if claim.headers else {},
         attempts=claim.attempts,
         run=claim.run,
         lane=claim.lane,

@@ -2,19 +2,18 @@
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from datetime import timedelta
-from time import monotonic
+from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Struct
 
-from ackbox.handlers import Registration, Registry
+from ackbox.handlers import Registry
 from ackbox.model import Caps, Claim, Clock, Done, EventId, Outcome, Release, WorkerId
 from ackbox.ports import EventQueue
 from ackbox.telemetry import Claimed, Observer, WorkerTrouble
 from ackbox.worker.execution import Executor
 from ackbox.worker.settling import Settler
-from ackbox.worker.slots import Slots
+from ackbox.worker.slots import Run, Slots
 
 _IDLE = timedelta(seconds=1)
 _BUSY_HANDLER = timedelta(seconds=1)
@@ -55,7 +54,7 @@ class Worker:
         self._id = worker_id
         self._clock = clock
         self._observe = observe
-        self._slots = Slots(rules.count, rules.batch, self._handle, self._go_on)
+        self._slots = Slots(rules.count, rules.batch, executor.run, self._ended)
         self._settler = Settler(queue, observe=observe, let_go=self._let_go)
         self._sources = set(registry.sources)
         self._room = asyncio.Event()
@@ -81,16 +80,17 @@ class Worker:
         self._room.set()
         self._hand_back(self._slots.empty_waiting())
         await self._running_end(grace)
-        for task in self._slots.tasks.values():
+        for task in self._slots.runs:
             task.cancel()
-        if self._slots.tasks:
-            await asyncio.wait(self._slots.tasks.values(), timeout=_CANCEL_SECONDS)
+        if self._slots.runs:
+            await asyncio.wait(list(self._slots.runs), timeout=_CANCEL_SECONDS)
         await self._end_claiming()
         await self._settler.flush(_FLUSH_SECONDS)
         left = [claim for claim in self.held.values() if not self._settler.has(claim)]
         self._hand_back(left)  # whose handler would not even be cancelled
         await self._settler.flush(_FLUSH_SECONDS)
         await _end(self._loops)
+        self._executor.close()
 
     def hurry(self) -> None:
         """Who waits in `stop` for running handlers waits no longer."""
@@ -98,14 +98,14 @@ class Worker:
 
     def lose(self, claims: Sequence[Claim]) -> None:
         """These are no longer ours: stop their runs; their results would be fenced off."""
-        for claim in claims:
-            self._slots.lose(claim)
+        self._slots.lose(claims)
         self._go_on()
 
     async def _claim_forever(self) -> None:
         while not self._stopping.is_set():
             try:
                 claims = await self._claim()
+                self._slots.hold(claims)
                 for claim in claims:
                     self._take(claim)
                 self._slots.fill()
@@ -123,9 +123,7 @@ class Worker:
         lease, caps = self._rules.lease, self._caps()
         claims = await self._queue.claim(self._id, limit=limit, lease=lease, caps=caps)
         if claims:
-            now = self._clock()
-            waited = [max((now - claim.created_at).total_seconds(), 0.0) for claim in claims]
-            self._observe(Claimed(claims, waited))
+            self._observe(Claimed(claims, _waited(claims, self._clock())))
         return claims
 
     async def _find_room(self) -> int:
@@ -148,7 +146,6 @@ class Worker:
         return Caps(share=max(count // 2, 1), held=self._slots.by_source(), alone=alone)
 
     def _take(self, claim: Claim) -> None:
-        self.held[claim.id] = claim
         self._sources.add(claim.source)
         registration = self._registry.find(claim.source, claim.event_type)
         if self._stopping.is_set():
@@ -161,34 +158,33 @@ class Worker:
         else:
             self._settler.add(claim, Release(delay=_BUSY_HANDLER))
 
-    async def _handle(self, claim: Claim, registration: Registration) -> None:
-        started = monotonic()
-        outcome: Outcome
-        try:
-            outcome = await self._executor.run(claim, registration)
-        except asyncio.CancelledError:
-            if not self._stopping.is_set():
-                return  # the claim was lost, and so is its result
-            outcome = Release()
-        except Exception as error:  # noqa: BLE001 - around a handler: an event is never left behind
-            outcome = self._executor.fail(claim, registration, error)
-        if self._slots.has(claim):  # else it was abandoned, and settled so
-            self._settler.add(claim, outcome, monotonic() - started)
+    def _ended(self, task: asyncio.Task[Outcome], run: Run, seconds: float) -> None:
+        self._go_on()
+        outcome = self._outcome(task, run)
+        if outcome is not None:
+            self._settler.add(run.claim, outcome, seconds)
+
+    def _outcome(self, task: asyncio.Task[Outcome], run: Run) -> Outcome | None:
+        if task.cancelled():
+            # Else the claim was lost, and so is its result.
+            return Release() if self._stopping.is_set() else None
+        error = task.exception()
+        if error is None:
+            return task.result()
+        return self._executor.fail(run.claim, run.registration, error)  # never left behind
 
     async def _abandon_forever(self) -> None:
         """A handler that swallows its cancellation must not keep its slot, nor its event."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            for claim, registration, started in list(self._slots.runs.values()):
-                seconds = monotonic() - started
-                if self._executor.is_stubborn(registration, seconds):
-                    self._abandon(claim, registration, seconds)
+            for task in self._executor.stubborn():
+                self._abandon(task)
 
-    def _abandon(self, claim: Claim, registration: Registration, seconds: float) -> None:
-        task = self._slots.tasks[claim.id, claim.run]
-        outcome = self._executor.abandon_task(task, claim, registration)
-        self._slots.abandon(claim)
-        self._settler.add(claim, outcome, seconds)
+    def _abandon(self, task: asyncio.Task[Outcome]) -> None:
+        run, seconds = self._slots.abandon(task)
+        outcome = self._executor.abandon_task(task, run.claim, run.registration)
+        self._settler.add(run.claim, outcome, seconds)
+        self._go_on()
 
     def _go_on(self) -> None:
         if not self._stopping.is_set():
@@ -196,8 +192,7 @@ class Worker:
         self._room.set()
 
     def _let_go(self, claims: Sequence[Claim]) -> None:
-        for claim in claims:
-            self._slots.let_go(claim)
+        self._slots.let_go(claims)
         self._room.set()
 
     def _hand_back(self, claims: Sequence[Claim]) -> None:
@@ -205,7 +200,7 @@ class Worker:
             self._settler.add(claim, Release())
 
     async def _running_end(self, grace: float) -> None:
-        running = list(self._slots.tasks.values())
+        running = list(self._slots.runs)
         if running and not self._hurried.is_set():
             hurried = asyncio.create_task(self._hurried.wait())
             ended = asyncio.create_task(asyncio.wait(running, timeout=grace))
@@ -228,6 +223,11 @@ class Worker:
             await _end([waiter])
         elif (error := waiter.exception()) is not None:
             raise error
+
+
+def _waited(claims: Sequence[Claim], now: datetime) -> list[float]:
+    waited = [(now - claim.created_at).total_seconds() for claim in claims]
+    return waited if min(waited) >= 0.0 else [max(seconds, 0.0) for seconds in waited]
 
 
 async def _turn_the_loop() -> None:

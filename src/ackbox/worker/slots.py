@@ -2,14 +2,17 @@
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from time import monotonic
 from typing import Any
 
-from ackbox.handlers import Registration
-from ackbox.model import SUSPECT, Claim, EventId
+from msgspec import Struct
 
-Run = Callable[[Claim, Registration], Coroutine[Any, Any, None]]
+from ackbox.handlers import Registration
+from ackbox.model import SUSPECT, Claim, EventId, Outcome
+
+Handle = Callable[[Claim, Registration], Coroutine[Any, Any, Outcome]]
+Task = asyncio.Task[Outcome]
 Key = tuple[EventId, int]
 Waiting = deque[tuple[Claim, Registration]]
 
@@ -18,27 +21,35 @@ _WEIGHT = 0.1
 _TICK = 1e-6
 
 
+class Run(Struct, frozen=True):
+    claim: Claim
+    registration: Registration
+    started: float
+
+
 class Slots:
-    """`held` has every claim of ours until it is settled; other threads may read it."""
+    """`ended` is told of each run that left its slot, and of its seconds there. `held` has every
+    claim of ours until it is settled; other threads may read it."""
 
     def __init__(
         self,
         count: int,
         most: int,
-        run: Run,
-        freed: Callable[[], None],
+        handle: Handle,
+        ended: Callable[[Task, Run, float], None],
         monotonic: Callable[[], float] = monotonic,
     ) -> None:
         self.held: dict[EventId, Claim] = {}
-        self.tasks: dict[Key, asyncio.Task[None]] = {}
-        self.runs: dict[Key, tuple[Claim, Registration, float]] = {}
+        self.runs: dict[Task, Run] = {}
         self.waiting: Waiting = deque()
         self.passed: Waiting = deque()
         self._count = count
         self._most = most
-        self._run = run
+        self._handle = handle
+        self._ended = ended
         self._monotonic = monotonic
-        self._freed = freed
+        self._held_of: Counter[str] = Counter()
+        self._suspects: set[Key] = set()
         self._active: Counter[int] = Counter()  # by handler: two may have one name
         self._of_source: Counter[str] = Counter()  # one that was ever here stays
         self._run_seconds = _AHEAD_SECONDS
@@ -47,16 +58,33 @@ class Slots:
     def room(self) -> int:
         """Twice the free slots, or what these will start within a moment if that is more, so
         that little waits here that another could run, and quick handlers share few claims."""
-        if any(claim.unsettled >= SUSPECT for claim in self.held.values()):
+        if self._suspects:
             return 0  # a suspect runs alone
-        free = self._count - len(self.tasks)
+        free = self._count - len(self.runs)
         soon = int(free * _AHEAD_SECONDS / max(self._run_seconds, _TICK))
         room = max(2 * free, min(soon, self._most)) - len(self.waiting)
         # A claim costs a statement on the only writer: while something waits, not for a few slots.
         return room if not self.waiting or room >= self._count else 0
 
-    def by_source(self) -> Counter[str]:
-        return Counter(claim.source for claim in self.held.values())
+    def by_source(self) -> Mapping[str, int]:
+        """A copy: a store may read it in a thread."""
+        return dict(self._held_of)
+
+    def hold(self, claims: Sequence[Claim]) -> None:
+        for claim in claims:
+            if claim.id in self.held:  # an earlier run, lost or not settled yet
+                self.let_go([self.held[claim.id]])
+            self.held[claim.id] = claim
+            self._held_of[claim.source] += 1
+            if claim.unsettled >= SUSPECT:
+                self._suspects.add(_key(claim))
+
+    def let_go(self, claims: Sequence[Claim]) -> None:
+        for claim in claims:
+            held = self.held.get(claim.id)
+            if held is not None and held.run == claim.run:  # a later run of it may be here already
+                del self.held[claim.id]
+                self._count_out(claim)
 
     def takes(self, registration: Registration) -> bool:
         """No, when its handler is busy and enough of its events stand here already: they would keep
@@ -72,32 +100,26 @@ class Slots:
         by, and comes first when it has room again."""
         if self.passed:
             self.waiting, self.passed = self.passed + self.waiting, deque()
-        while self.waiting and len(self.tasks) < self._count:
+        while self.waiting and len(self.runs) < self._count:
             claim, registration = self._next()
             if self._is_full(registration):
                 self.passed.append((claim, registration))
             else:
                 self._start(claim, registration)
 
-    def let_go(self, claim: Claim) -> None:
-        held = self.held.get(claim.id)
-        if held is not None and held.run == claim.run:  # a later run of it may be here already
-            del self.held[claim.id]
+    def lose(self, claims: Sequence[Claim]) -> None:
+        self.let_go(claims)
+        lost = {_key(claim) for claim in claims}
+        self.waiting = deque(one for one in self.waiting if _key(one[0]) not in lost)
+        self.passed = deque(one for one in self.passed if _key(one[0]) not in lost)
+        for task, run in self.runs.items():
+            if _key(run.claim) in lost:
+                task.cancel()
 
-    def lose(self, claim: Claim) -> None:
-        self.let_go(claim)
-        self.waiting = _without(self.waiting, claim)
-        self.passed = _without(self.passed, claim)
-        if (task := self.tasks.get((claim.id, claim.run))) is not None:
-            task.cancel()
-
-    def abandon(self, claim: Claim) -> None:
+    def abandon(self, task: Task) -> tuple[Run, float]:
         """Its slot goes to another; whatever it still does is not waited for."""
-        registration, started = self.runs[claim.id, claim.run][1:]
-        self._free(claim, registration, started)
-
-    def has(self, claim: Claim) -> bool:
-        return (claim.id, claim.run) in self.tasks
+        run = self.runs.pop(task)
+        return run, self._free(run)
 
     def empty_waiting(self) -> list[Claim]:
         claims = [claim for claim, _ in (*self.passed, *self.waiting)]
@@ -122,27 +144,35 @@ class Slots:
         return most is not None and self._active[id(registration)] >= most
 
     def _start(self, claim: Claim, registration: Registration) -> None:
-        key = (claim.id, claim.run)
         if registration.concurrency is not None:
             self._active[id(registration)] += 1
         self._of_source[claim.source] += 1
-        started = self._monotonic()
-        task = asyncio.create_task(self._run(claim, registration))
-        self.tasks[key] = task
-        self.runs[key] = (claim, registration, started)
+        # Of the loop: `asyncio.create_task` sets a name too, which costs a quarter of the task.
+        task = asyncio.get_running_loop().create_task(self._handle(claim, registration))
+        self.runs[task] = Run(claim, registration, self._monotonic())
         # Not in the run itself: one that is cancelled before its first step never gets there.
-        task.add_done_callback(lambda _: self._free(claim, registration, started))
+        task.add_done_callback(self._end)
 
-    def _free(self, claim: Claim, registration: Registration, started: float) -> None:
-        if self.tasks.pop((claim.id, claim.run), None) is None:
-            return  # it was abandoned
-        del self.runs[claim.id, claim.run]
-        if registration.concurrency is not None:
-            self._active[id(registration)] -= 1
-        self._of_source[claim.source] -= 1
-        self._run_seconds += ((self._monotonic() - started) - self._run_seconds) * _WEIGHT
-        self._freed()
+    def _end(self, task: Task) -> None:
+        run = self.runs.pop(task, None)
+        if run is not None:  # else it was abandoned
+            self._ended(task, run, self._free(run))
+
+    def _free(self, run: Run) -> float:
+        """How long it had its slot."""
+        if run.registration.concurrency is not None:
+            self._active[id(run.registration)] -= 1
+        self._of_source[run.claim.source] -= 1
+        seconds = self._monotonic() - run.started
+        self._run_seconds += (seconds - self._run_seconds) * _WEIGHT
+        return seconds
+
+    def _count_out(self, claim: Claim) -> None:
+        self._held_of[claim.source] -= 1
+        if not self._held_of[claim.source]:
+            del self._held_of[claim.source]
+        self._suspects.discard(_key(claim))
 
 
-def _without(waiting: Waiting, claim: Claim) -> Waiting:
-    return deque(item for item in waiting if (item[0].id, item[0].run) != (claim.id, claim.run))
+def _key(claim: Claim) -> Key:
+    return claim.id, claim.run

@@ -1,0 +1,69 @@
+"""When tasks must have ended: one timer for each length of time. One for each task was a fifth of
+a worker's CPU time."""
+
+import asyncio
+from collections.abc import Callable
+from contextvars import Context
+from datetime import timedelta
+from time import monotonic
+from typing import Any
+
+Task = asyncio.Task[Any]
+CallLater = Callable[[float, Callable[[], None]], asyncio.TimerHandle]
+
+
+class Deadlines:
+    """Tells `overdue` of each task that did not end in time, once."""
+
+    def __init__(
+        self,
+        overdue: Callable[[Task], None],
+        *,
+        monotonic: Callable[[], float] = monotonic,
+        call_later: CallLater | None = None,
+    ) -> None:
+        self._overdue = overdue
+        self._monotonic = monotonic
+        self._call_later = call_later or _call_later
+        # Those that may take equally long are due in the order they started in, which a dict keeps
+        # while any of them leaves.
+        self._started: dict[timedelta, dict[Task, float]] = {}
+        self._timers: dict[timedelta, asyncio.TimerHandle] = {}
+
+    def start(self, task: Task, allowed: timedelta) -> None:
+        started = self._started.get(allowed)
+        if started is None:
+            started = self._started[allowed] = {}
+        started[task] = self._monotonic()
+        if allowed not in self._timers:
+            self._set_timer(allowed, allowed.total_seconds())
+
+    def end(self, task: Task, allowed: timedelta) -> bool:
+        """Whether it ended in time. The timer stays as it is: nearly all end long before it rings,
+        and then it looks for the oldest that is left."""
+        return self._started[allowed].pop(task, None) is not None
+
+    def close(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def _set_timer(self, allowed: timedelta, after: float) -> None:
+        self._timers[allowed] = self._call_later(after, lambda: self._ring(allowed))
+
+    def _ring(self, allowed: timedelta) -> None:
+        del self._timers[allowed]
+        started, seconds = self._started[allowed], allowed.total_seconds()
+        now = self._monotonic()
+        while started:
+            task, since = next(iter(started.items()))
+            if since + seconds > now:
+                self._set_timer(allowed, since + seconds - now)
+                return
+            del started[task]
+            self._overdue(task)
+
+
+def _call_later(seconds: float, call: Callable[[], None]) -> asyncio.TimerHandle:
+    """Not in the context of the run that happens to set it."""
+    return asyncio.get_running_loop().call_later(seconds, call, context=Context())

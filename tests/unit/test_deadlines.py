@@ -1,0 +1,169 @@
+"""Which tasks are told to be overdue, and by how many timers."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextvars import ContextVar
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+
+from ackbox.worker.deadlines import Deadlines
+
+SECOND = timedelta(seconds=1)
+
+
+class Timer:
+    def __init__(self, at: float, call: Callable[[], None]) -> None:
+        self.at = at
+        self.call = call
+
+    def cancel(self) -> None:
+        self.call = lambda: pytest.fail("it was cancelled")
+
+
+class Stage:
+    """Time passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.timers: list[Timer] = []
+        self.overdue: list[str] = []
+        self.tasks: dict[str, asyncio.Task[Any]] = {}
+        self.deadlines = Deadlines(
+            lambda task: self.overdue.append(task.get_name()),
+            monotonic=lambda: self.now,
+            call_later=self._call_later,
+        )
+
+    def start(self, name: str, allowed: timedelta = SECOND) -> None:
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.tasks[name] = asyncio.create_task(_wait(waiting), name=name)
+        self.deadlines.start(self.tasks[name], allowed)
+
+    def end(self, name: str, allowed: timedelta = SECOND) -> bool:
+        return self.deadlines.end(self.tasks[name], allowed)
+
+    def move_to(self, now: float) -> None:
+        while due := [timer for timer in self.timers if timer.at <= now]:
+            first = min(due, key=lambda timer: timer.at)
+            self.timers.remove(first)
+            self.now = first.at
+            first.call()
+        self.now = now
+
+    def _call_later(self, seconds: float, call: Callable[[], None]) -> asyncio.TimerHandle:
+        self.timers.append(Timer(self.now + seconds, call))
+        return cast(asyncio.TimerHandle, self.timers[-1])
+
+
+async def _wait(waiting: "asyncio.Future[None]") -> None:
+    await waiting
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    made = Stage()
+    yield made
+    for task in made.tasks.values():
+        task.cancel()
+    await asyncio.gather(*made.tasks.values(), return_exceptions=True)
+
+
+async def test_each_is_overdue_at_its_own_time_in_the_order_of_starting(stage: Stage) -> None:
+    for n in range(3):
+        stage.move_to(n / 10)
+        stage.start(f"t{n}")
+    stage.move_to(0.99)
+    assert stage.overdue == []
+    stage.move_to(1.0)
+    assert stage.overdue == ["t0"]
+    stage.move_to(1.15)
+    assert stage.overdue == ["t0", "t1"]
+    stage.move_to(9.0)
+    assert stage.overdue == ["t0", "t1", "t2"]
+
+
+async def test_those_that_started_together_are_overdue_together(stage: Stage) -> None:
+    stage.start("a")
+    stage.start("b")
+    stage.move_to(1.0)
+    assert stage.overdue == ["a", "b"]
+    assert stage.timers == []
+
+
+async def test_who_ended_is_never_overdue_and_says_so(stage: Stage) -> None:
+    stage.start("quick")
+    stage.start("slow")
+    assert stage.end("quick")
+    stage.move_to(1.0)
+    assert stage.overdue == ["slow"]
+    assert not stage.end("slow")
+
+
+async def test_one_that_may_take_longer_is_not_in_the_way_of_others(stage: Stage) -> None:
+    stage.start("long", timedelta(hours=1))
+    stage.start("short")
+    stage.start("equally short", timedelta(milliseconds=1000))
+    assert len(stage.timers) == 2
+    stage.move_to(1.0)
+    assert stage.overdue == ["short", "equally short"]
+    stage.move_to(3600.0)
+    assert stage.overdue[2:] == ["long"]
+
+
+async def test_however_many_start_there_is_one_timer(stage: Stage) -> None:
+    for n in range(50):
+        stage.move_to(n / 100)
+        stage.start(f"t{n}")
+        stage.end(f"t{n}")
+    assert [timer.at for timer in stage.timers] == [1.0]
+
+
+async def test_a_timer_whose_task_ended_is_set_for_the_next(stage: Stage) -> None:
+    stage.start("first")
+    stage.move_to(0.5)
+    stage.start("second")
+    stage.end("first")
+    stage.move_to(1.0)
+    assert stage.overdue == []
+    assert [timer.at for timer in stage.timers] == [1.5]
+    stage.move_to(1.5)
+    assert stage.overdue == ["second"]
+
+
+async def test_after_a_pause_there_is_a_timer_again(stage: Stage) -> None:
+    stage.start("first")
+    stage.end("first")
+    stage.move_to(5.0)
+    assert stage.timers == []
+    stage.start("second")
+    stage.move_to(6.0)
+    assert stage.overdue == ["second"]
+
+
+async def test_closed_it_leaves_no_timer_and_still_says_who_was_in_time(stage: Stage) -> None:
+    stage.start("a")
+    stage.start("b", timedelta(seconds=2))
+    stage.deadlines.close()
+    with pytest.raises(pytest.fail.Exception):
+        stage.move_to(1.0)
+    with pytest.raises(pytest.fail.Exception):
+        stage.move_to(2.0)
+    assert stage.overdue == []
+    assert stage.end("a")
+
+
+async def test_a_timer_does_not_ring_in_the_context_of_the_run_that_set_it() -> None:
+    of_a_run = ContextVar("of_a_run", default="nobody's")
+    heard: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    deadlines = Deadlines(lambda task: heard.set_result(of_a_run.get()))
+
+    async def run() -> None:
+        of_a_run.set("its own")
+        task = asyncio.current_task()
+        assert task is not None
+        deadlines.start(task, timedelta(milliseconds=1))
+
+    await asyncio.create_task(run())
+    assert await asyncio.wait_for(heard, 5) == "nobody's"
