@@ -14,6 +14,7 @@ from ackbox.exporters.logs import LogObserver, set_up_logging
 from ackbox.model import (
     Again,
     Buried,
+    Done,
     EventId,
     Failure,
     Outcome,
@@ -108,6 +109,31 @@ def test_events_are_not_said_above_info(level: str) -> None:
     log.observe(recorded())
 
     assert log.lines() == []
+
+
+def settled(*keys: str, buried: str = "", fenced: str = "") -> Settled:
+    dead = Buried(Failure("boom", "ValueError"))
+    written = {EventId(key): dead if key == buried else Done() for key in keys if key != fenced}
+    return Settled([claim(key) for key in keys], [0.001] * len(keys), written)
+
+
+def test_above_info_only_dead_letters_and_lost_results_are_said() -> None:
+    log = Log("WARNING")
+
+    log.observe(settled("a", "b"))
+    log.observe(settled("a", "b", buried="b"))
+    log.observe(settled("c", "d", fenced="c"))
+
+    assert log.said() == [("error", "event failed"), ("warning", "event result fenced off")]
+    assert [line["event_id"] for line in log.lines()] == ["b", "c"]
+
+
+def test_the_end_of_each_run_is_said() -> None:
+    log = Log()
+
+    log.observe(settled("a", "b"))
+
+    assert log.said() == [("info", "event completed")] * 2
 
 
 def test_the_start_says_what_was_found() -> None:  # L12

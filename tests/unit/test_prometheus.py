@@ -6,10 +6,23 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from ackbox.exporters.prometheus import PrometheusMetrics
-from ackbox.model import EventId, Receipt, ReceiptKind, Stats, Status
+from ackbox.model import (
+    Again,
+    Buried,
+    Done,
+    EventId,
+    Failure,
+    Outcome,
+    Receipt,
+    ReceiptKind,
+    Release,
+    Stats,
+    Status,
+)
 from ackbox.telemetry import (
     Answered,
     Checkpointed,
+    Claimed,
     ClockSkewed,
     Committed,
     Fact,
@@ -19,11 +32,13 @@ from ackbox.telemetry import (
     Recorded,
     RecordFailed,
     Refused,
+    Settled,
     Started,
     StoreRecovered,
     StoreTrouble,
 )
 from support.events import NOON, envelope, noon
+from support.runs import claim
 
 COUNTS = {Status.PENDING: 3, Status.PROCESSING: 2, Status.COMPLETED: 5, Status.FAILED: 1}
 STATS = Stats(COUNTS, NOON - timedelta(seconds=90))
@@ -96,6 +111,41 @@ def test_what_is_counted() -> None:
         "ackbox_wal_pages": 4001,
     }
     assert expected.items() <= found.items()
+
+
+def test_ends_of_runs_are_counted_by_what_was_written() -> None:
+    ended = [claim(key) for key in ("a", "b", "c", "d", "e", "f")]
+    failure = Failure("boom", "ValueError")
+    outcomes: list[Outcome] = [
+        Done(),
+        Done(),
+        Again(failure, timedelta(0)),
+        Buried(failure),
+        Release(),
+    ]
+    written = {EventId(key): outcome for key, outcome in zip("abcde", outcomes, strict=True)}
+
+    found = samples(Settled(ended, [0.004] * 5 + [0.3], written))
+
+    expected = {
+        "ackbox_events_processed_total": 2,
+        "ackbox_events_errored_total": 1,
+        "ackbox_events_dead_letter_total": 1,
+        "ackbox_events_released_total": 1,
+        "ackbox_events_fenced_total": 1,
+        "ackbox_run_seconds_bucket le=0.005": 5,
+        "ackbox_run_seconds_count": 6,
+        "ackbox_run_seconds_sum": 0.32,
+    }
+    assert expected.items() <= found.items()
+
+
+def test_only_the_first_run_of_an_event_has_waited_in_the_queue() -> None:
+    found = samples(Claimed([claim("a"), claim("b", run=2)], [0.3, 77.0]))
+
+    assert found["ackbox_events_claimed_total"] == 2
+    assert found["ackbox_queue_seconds_count"] == 1
+    assert found["ackbox_queue_seconds_sum"] == 0.3
 
 
 def test_a_trouble_that_is_over_is_over() -> None:

@@ -131,6 +131,8 @@ class LogObserver:
                 self._logger.info("event started", **_run(claim))
 
     def _say_settled(self, fact: Settled) -> None:
+        if not self._events_wanted and _is_uneventful(fact):
+            return
         for claim in fact.claims:
             outcome = fact.written.get(claim.id)
             if outcome is None:
@@ -272,6 +274,12 @@ class _Forward(logging.Handler):
         self._logger.log(
             record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info
         )
+
+
+def _is_uneventful(fact: Settled) -> bool:
+    """Nearly every batch is: seen at a glance, not event by event."""
+    written = fact.written.values()
+    return len(written) == len(fact.claims) and Buried not in set(map(type, written))
 
 
 def _processors(log_format: str, stream: TextIO) -> list[structlog.typing.Processor]:

@@ -5,6 +5,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
+from types import NoneType
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -46,6 +47,7 @@ _OUTCOMES: dict[type, str] = {
     Again: "errored",
     Buried: "dead_letter",
     Release: "released",
+    NoneType: "fenced",
 }
 _SETTLED = {
     "processed": "Runs that completed their event.",
@@ -164,21 +166,19 @@ class PrometheusMetrics:
         for envelope, receipt in zip(fact.envelopes, fact.receipts, strict=True):
             source = envelope.source if envelope.source in self._sources else _OTHER
             self._received[source, receipt.kind] += 1
-        for seconds in fact.seconds:
-            self._accept_seconds.add(seconds)
+        self._accept_seconds.add_all(fact.seconds)
         self._batch_events.add(len(fact.receipts))
 
     def _count_claimed(self, fact: Claimed) -> None:
         self._claimed += len(fact.claims)
-        for claim, waited in zip(fact.claims, fact.waited, strict=True):
-            if claim.run == 1:
-                self._queue_seconds.add(waited)
+        waited = zip(fact.claims, fact.waited, strict=True)
+        self._queue_seconds.add_all([seconds for claim, seconds in waited if claim.run == 1])
 
     def _count_settled(self, fact: Settled) -> None:
-        for claim, seconds in zip(fact.claims, fact.seconds, strict=True):
-            outcome = fact.written.get(claim.id)
-            self._settled["fenced" if outcome is None else _OUTCOMES[type(outcome)]] += 1
-            self._run_seconds.add(seconds)
+        written = [fact.written.get(claim.id) for claim in fact.claims]
+        for kind, count in Counter(map(type, written)).items():
+            self._settled[_OUTCOMES[kind]] += count
+        self._run_seconds.add_all(fact.seconds)
 
     def _work_metrics(self) -> Iterator[Metric]:
         yield CounterMetricFamily(
@@ -339,6 +339,12 @@ class Histogram:
     def add(self, value: float) -> None:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
+
+    def add_all(self, values: Sequence[float]) -> None:
+        bounds, counts = self._bounds, self._counts
+        for value in values:
+            counts[bisect_left(bounds, value)] += 1
+        self._sum += sum(values)
 
     def metric(self, name: str, text: str) -> Metric:
         names = [*(str(float(bound)) for bound in self._bounds), "+Inf"]

@@ -6,7 +6,6 @@ behind another in its lane has none, and costs a claim nothing.
 """
 
 import asyncio
-from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -75,10 +74,12 @@ class SqliteQueue:
             jobs.append(self._settle_plain(plain, now))
         ends = await asyncio.gather(*jobs, return_exceptions=True)
         self.ring()  # a lane may have been freed, a retry may be due before anything else
-        failed = [end for end in ends if isinstance(end, BaseException)]
-        if failed:  # the caller settles all of them again: what is written stays as it is
-            raise failed[0]
-        return ChainMap(*(end for end in ends if not isinstance(end, BaseException)))
+        written: Written = {}
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end  # the caller settles all of them again: what is written stays as it is
+            written |= end
+        return written
 
     async def _settle_plain(self, settlements: Sequence[Settlement], now: datetime) -> Written:
         held = await self._writer.submit(Settling(now).settle(settlements))
