@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -201,6 +202,63 @@ async def test_what_a_run_sets_in_its_context_no_other_sees() -> None:
         stage.queue.put(*claims("e", 3))
         await stage.settled(3)
         assert seen == ["unset"] * 3
+
+
+# --- claims and runs at the same time
+
+
+class Busy:
+    """A worker with quick handlers and a backlog, and what happened in which order."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *, backlog: int, slow_store: bool = False
+    ) -> None:
+        self._slow_store = slow_store
+        self.stage = Stage(registration(self.handle), count=2, batch=10)
+        self.happened: list[str] = []
+        self.unstarted: list[int] = []
+        self._given = self._ran = 0
+        self._claim = self.stage.queue.claim
+        monkeypatch.setattr(self.stage.queue, "claim", self.claim)
+        self.stage.queue.put(*claims("e", backlog))
+
+    async def claim(self, *given: Any, limit: int, **more: Any) -> list[Any]:
+        self.happened.append("asked")
+        await asyncio.sleep(0)
+        while self._slow_store and (  # noqa: ASYNC110 - runs tell nobody
+            self._ran < self._given or self.stage.worker._slots.runs
+        ):
+            await asyncio.sleep(0)
+        got = await self._claim(*given, limit=limit, **more)
+        self._given += len(got)
+        self.unstarted.append(self._given - self._ran)
+        self.happened.append("given")
+        return got
+
+    async def handle(self, event: Event) -> None:
+        self._ran += 1
+        self.happened.append("ran")
+
+    async def work(self, count: int) -> None:
+        self.stage.worker.start()
+        await self.stage.settled(count)
+        await self.stage.worker.stop(0)
+
+
+async def test_the_next_claim_is_sent_before_the_runs_of_a_full_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    busy = Busy(monkeypatch, backlog=200, slow_store=True)
+    await busy.work(200)
+    again = [after for now, after in pairwise(busy.happened) if now == "given"]
+    assert again[-8:-4] == ["asked"] * 4  # before the last ones, which find less than they ask for
+    assert sorted(busy.stage.queue.outcomes()) == sorted(f"e{n}" for n in range(200))
+
+
+async def test_what_was_claimed_ahead_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = Busy(monkeypatch, backlog=300)
+    await busy.work(300)
+    assert 10 < max(busy.unstarted) <= 20 + 2  # two have a slot, and not taken their first step
 
 
 # --- claims that are lost

@@ -150,3 +150,45 @@ async def test_nothing_is_claimed_while_a_suspect_is_held() -> None:  # F23
     assert slots.room == 0
     slots.let_go([suspect])
     assert slots.room == 20
+
+
+async def test_quick_handlers_are_claimed_for_before_a_slot_is_free() -> None:
+    stage = Stage()
+    await stage.runs(100, seconds=0.0)
+    stage.put(*(claim(f"r{n}") for n in range(10)))
+    await stage.start()
+    stage.put(*(claim(f"w{n}") for n in range(60)))
+    assert stage.slots.room <= 0
+    assert stage.slots.ahead == 140
+    stage.put(*(claim(f"x{n}") for n in range(40)))
+    assert stage.slots.ahead == 100
+    stage.put(claim("one too many"))
+    assert stage.slots.ahead == 0
+
+
+async def test_handlers_that_take_a_while_are_not_claimed_for_before_a_slot_is_free() -> None:
+    stage = Stage()
+    await stage.runs(100, seconds=0.0)
+    await stage.runs(100, seconds=0.005)
+    assert stage.slots.ahead == 0
+
+
+async def test_slots_where_handlers_hang_start_nothing_soon() -> None:
+    stage = Stage()
+    await stage.runs(200, seconds=0.002)
+    assert stage.slots.ahead == 200
+    stage.put(*(claim(f"hangs{n}") for n in range(4)))
+    await stage.start()
+    stage.now += 1.0
+    assert 140 <= stage.slots.ahead <= 150
+    stage.put(*(claim(f"hangs too{n}") for n in range(6)))
+    await stage.start()
+    stage.now += 1.0
+    assert stage.slots.ahead == 0
+
+
+async def test_a_suspect_keeps_others_away_however_quick_they_are() -> None:  # F23
+    stage = Stage()
+    await stage.runs(100, seconds=0.0)
+    stage.slots.hold([claim("killer", unsettled=2)])
+    assert stage.slots.ahead == 0

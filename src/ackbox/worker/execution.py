@@ -49,6 +49,7 @@ class Executor:
         self._note_abandoned = note_abandoned
         self._deadlines = Deadlines(self._cancel)
         self._late: dict[asyncio.Task[Any], float] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.abandoned = 0
 
     async def run(self, claim: Claim, registration: Registration) -> Outcome:
@@ -58,7 +59,7 @@ class Executor:
             return Buried(Failure("every attempt ended with the process", "crashed"))
         tx = Tx() if registration.wants_tx else None
         allowed = registration.timeout or self._timeout
-        task = _current_task()
+        task = self._current_task()
         cancelled_before = task.cancelling()
         self._deadlines.start(task, allowed)
         try:
@@ -96,6 +97,16 @@ class Executor:
     def close(self) -> None:
         """No run is cancelled for its time any more."""
         self._deadlines.close()
+
+    def _current_task(self) -> asyncio.Task[Any]:
+        """The loop is remembered: to look for it is a system call in 3.11."""
+        task = asyncio.current_task(self._loop) if self._loop is not None else None
+        if task is None:
+            self._loop = asyncio.get_running_loop()
+            task = asyncio.current_task(self._loop)
+        if task is None:
+            raise RuntimeError("a handler runs in a task")
+        return task
 
     def _call(self, claim: Claim, registration: Registration, tx: Tx | None) -> Awaitable[None]:
         """Not a coroutine itself: one less for each run."""
@@ -161,13 +172,6 @@ class Executor:
         if claim.attempts >= limit:
             return Buried(failure)
         return Again(failure, self._backoff(claim.attempts) if after is None else after)
-
-
-def _current_task() -> asyncio.Task[Any]:
-    task = asyncio.current_task()
-    if task is None:
-        raise RuntimeError("a handler runs in a task")
-    return task
 
 
 def _is_cancelled(task: asyncio.Task[Any], error: BaseException, before: int) -> bool:

@@ -57,6 +57,7 @@ class Worker:
         self._slots = Slots(rules.count, rules.batch, executor.run, self._ended)
         self._settler = Settler(queue, observe=observe, let_go=self._let_go)
         self._sources = set(registry.sources)
+        self._backlogged = False  # the last claim was full: there is more
         self._room = asyncio.Event()
         self._stopping = asyncio.Event()
         self._hurried = asyncio.Event()
@@ -104,40 +105,62 @@ class Worker:
     async def _claim_forever(self) -> None:
         while not self._stopping.is_set():
             try:
-                claims = await self._claim()
-                self._slots.hold(claims)
-                for claim in claims:
-                    self._take(claim)
-                self._slots.fill()
-                if not claims:
+                if not await self._claim_once():
                     await self._unless_stopping(self._queue.wait(_IDLE))
             except Exception as error:  # noqa: BLE001 - a supervised loop: recorded, and it goes on
+                self._backlogged = False
                 self._observe(WorkerTrouble("claim", str(error) or type(error).__name__))
                 await self._unless_stopping(asyncio.sleep(_RETRY_SECONDS))
 
-    async def _claim(self) -> list[Claim]:
-        room = await self._find_room()
-        if self._stopping.is_set():
-            return []
-        limit = min(room, self._rules.batch)
-        lease, caps = self._rules.lease, self._caps()
-        claims = await self._queue.claim(self._id, limit=limit, lease=lease, caps=caps)
+    async def _claim_once(self) -> bool:
+        """Whether there was something."""
+        limit = min(await self._find_room(), self._rules.batch)
+        claims = await self._claim(limit) if limit else []
+        self._backlogged = 0 < limit == len(claims)
+        self._slots.hold(claims)
+        for claim in claims:
+            self._take(claim)
+        if not self._can_look_ahead():
+            self._slots.fill()
+        return bool(claims)
+
+    async def _claim(self, limit: int) -> list[Claim]:
+        if self._can_look_ahead():
+            async with self._settler.beside_a_claim():
+                # The runs of the last claim start when this one is on its way to the store: so
+                # both have work at the same time.
+                asyncio.get_running_loop().call_soon(self._go_on)
+                claims = await self._ask(limit)
+        else:
+            claims = await self._ask(limit)
         if claims:
             self._observe(Claimed(claims, _waited(claims, self._clock())))
         return claims
 
+    async def _ask(self, limit: int) -> list[Claim]:
+        lease, caps = self._rules.lease, self._caps()
+        return await self._queue.claim(self._id, limit=limit, lease=lease, caps=caps)
+
     async def _find_room(self) -> int:
-        """Waits for some. Quick handlers end within a few turns of the loop: then one claim for all
-        of them instead of one for each (measured: claims of 8 before, of 40 after)."""
+        """Waits for some; 0 when we stop. Quick handlers end within a few turns of the loop: then
+        one claim for all of them instead of one for each (measured: claims of 8 before, of 40
+        after)."""
         room = 0
-        while not self._stopping.is_set() and (self._slots.room <= 0 or self._slots.room > room):
-            room = self._slots.room
-            if room <= 0:
+        while not self._stopping.is_set():
+            if self._can_look_ahead():
+                return self._slots.ahead
+            before, room = room, self._slots.room
+            if 0 < room <= before:
+                return room
+            if room > 0:
+                await _turn_the_loop()
+            else:
                 self._room.clear()
                 await self._room.wait()
-            else:
-                await _turn_the_loop()
-        return self._slots.room
+        return 0
+
+    def _can_look_ahead(self) -> bool:
+        return self._backlogged and self._slots.ahead > 0
 
     def _caps(self) -> Caps:
         """Once other sources are known, one that is alone leaves them a slot to come to (F24)."""
@@ -189,7 +212,8 @@ class Worker:
     def _go_on(self) -> None:
         if not self._stopping.is_set():
             self._slots.fill()
-        self._room.set()
+        if len(self._slots.waiting) <= self._rules.batch:  # else there is no room: see `Slots`
+            self._room.set()
 
     def _let_go(self, claims: Sequence[Claim]) -> None:
         self._slots.let_go(claims)

@@ -1,8 +1,8 @@
 """Ends of runs on their way to the store: while one batch is being committed the next gathers."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 
 from ackbox.errors import AckboxError, Unavailable
 from ackbox.model import Claim, Outcome, Settlement
@@ -10,7 +10,7 @@ from ackbox.ports import EventQueue
 from ackbox.telemetry import Observer, Settled, WorkerTrouble
 
 _RETRY_SECONDS = 0.5
-_BATCH = 200
+_BATCH = 500
 _TURNS = 3
 
 Sleep = Callable[[float], Awaitable[None]]
@@ -34,10 +34,29 @@ class Settler:
         self._outbox: list[tuple[Settlement, float]] = []
         self._bell = asyncio.Event()
         self._busy = asyncio.Lock()
+        self._waits = False
+        self._hastens = False
 
     def add(self, claim: Claim, outcome: Outcome, seconds: float = 0.0) -> None:
         self._outbox.append((Settlement(claim, outcome), seconds))
-        self._bell.set()
+        if not self._waits or len(self._outbox) >= _BATCH:
+            self._bell.set()
+
+    @asynccontextmanager
+    async def beside_a_claim(self) -> AsyncIterator[None]:
+        """What has ended goes to the store together with the claim that is sent in here, what ends
+        meanwhile with the next: a commit for both, not one for each."""
+        if self._outbox:
+            self._hastens = True
+            self._bell.set()
+        self._waits = True
+        try:
+            await asyncio.sleep(0)  # `run` comes first
+            yield
+        finally:
+            self._waits = False
+            if self._outbox:
+                self._bell.set()
 
     def has(self, claim: Claim) -> bool:
         return any(settlement.claim is claim for settlement, _ in self._outbox)
@@ -52,7 +71,7 @@ class Settler:
         """While quick handlers end one after the other, a few turns of the loop cost less than a
         commit of their own; and the claim that follows them may then share it."""
         size = 0
-        while size < len(self._outbox) < _BATCH:
+        while not self._hastens and size < len(self._outbox) < _BATCH:
             size = len(self._outbox)
             for _ in range(_TURNS):
                 await asyncio.sleep(0)
@@ -67,6 +86,7 @@ class Settler:
     async def _settle_gathered(self) -> None:
         async with self._busy:
             self._bell.clear()
+            self._hastens = False
             batch, self._outbox = self._outbox, []
             if batch:
                 await self._settle(batch)

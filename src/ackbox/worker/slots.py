@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from itertools import takewhile
 from time import monotonic
 from typing import Any
 
@@ -48,6 +49,7 @@ class Slots:
         self._handle = handle
         self._ended = ended
         self._monotonic = monotonic
+        self._loop = asyncio.get_running_loop()
         self._held_of: Counter[str] = Counter()
         self._suspects: set[Key] = set()
         self._active: Counter[int] = Counter()  # by handler: two may have one name
@@ -65,6 +67,17 @@ class Slots:
         room = max(2 * free, min(soon, self._most)) - len(self.waiting)
         # A claim costs a statement on the only writer: while something waits, not for a few slots.
         return room if not self.waiting or room >= self._count else 0
+
+    @property
+    def ahead(self) -> int:
+        """What may be claimed although no slot is free, because more than a whole claim will start
+        within a moment: half of that at least, or there would be many small claims."""
+        if self._suspects or len(self.waiting) > self._most:
+            return 0
+        soon = int(self._lively() * _AHEAD_SECONDS / max(self._run_seconds, _TICK))
+        bound = min(soon, 2 * self._most)
+        room = bound - len(self.waiting)
+        return room if bound > self._most and 2 * room >= bound else 0
 
     def by_source(self) -> Mapping[str, int]:
         """A copy: a store may read it in a thread."""
@@ -143,12 +156,19 @@ class Slots:
         most = registration.concurrency
         return most is not None and self._active[id(registration)] >= most
 
+    def _lively(self) -> int:
+        """The slots that are free, or have not been held for longer than a moment."""
+        since = self._monotonic() - _AHEAD_SECONDS
+        old = takewhile(lambda run: run.started < since, self.runs.values())  # oldest first
+        return self._count - sum(1 for _ in old)
+
     def _start(self, claim: Claim, registration: Registration) -> None:
         if registration.concurrency is not None:
             self._active[id(registration)] += 1
         self._of_source[claim.source] += 1
-        # Of the loop: `asyncio.create_task` sets a name too, which costs a quarter of the task.
-        task = asyncio.get_running_loop().create_task(self._handle(claim, registration))
+        # `asyncio.create_task` looks for the loop (a system call in 3.11) and sets a name: a third
+        # of what a task costs.
+        task = self._loop.create_task(self._handle(claim, registration))
         self.runs[task] = Run(claim, registration, self._monotonic())
         # Not in the run itself: one that is cancelled before its first step never gets there.
         task.add_done_callback(self._end)

@@ -69,11 +69,20 @@ class SqliteQueue:
         a statement that fails, or loses the transaction, harms no neighbour."""
         now = self._clock()
         plain = [s for s in settlements if not has_effects(s)]
+        try:
+            if len(plain) == len(settlements):  # at once, so that a claim may share the commit
+                return await self._settle_plain(plain, now)
+            return await self._settle_each(settlements, plain, now)
+        finally:
+            self.ring()  # a lane may have been freed, a retry may be due before anything else
+
+    async def _settle_each(
+        self, settlements: Sequence[Settlement], plain: Sequence[Settlement], now: datetime
+    ) -> Written:
         jobs = [self._settle_with_effects(s, now) for s in settlements if has_effects(s)]
         if plain:
             jobs.append(self._settle_plain(plain, now))
         ends = await asyncio.gather(*jobs, return_exceptions=True)
-        self.ring()  # a lane may have been freed, a retry may be due before anything else
         written: Written = {}
         for end in ends:
             if isinstance(end, BaseException):
