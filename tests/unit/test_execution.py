@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ackbox.handlers import Dead, Event, Retry, Tx
 from ackbox.model import Again, Buried, Done, Failure, Outcome
@@ -26,6 +27,13 @@ def gate() -> Iterator[threading.Event]:
 
 async def run(handler: Any, *, attempts: int = 1, **rules: Any) -> Outcome:
     return await executor().run(claim(attempts=attempts), registration(handler, **rules))
+
+
+async def run_without_place(handler: Any, *, attempts: int = 1) -> Outcome:
+    """Its failure as it is stored: the place is for the log."""
+    outcome = await run(handler, attempts=attempts)
+    assert isinstance(outcome, Again | Buried)
+    return replace(outcome, failure=replace(outcome.failure, where=None))
 
 
 def noting(seen: list[Event]) -> Callable[..., None]:
@@ -115,9 +123,24 @@ async def test_whatever_a_handler_raises_is_a_failed_run(
     async def handler(event: Event) -> None:
         raise error
 
-    assert await run(handler) == Again(failure, timedelta(seconds=10))
-    assert await run(handler, attempts=4) == Again(failure, timedelta(seconds=40))
-    assert await run(handler, attempts=5) == Buried(failure)  # L10
+    assert await run_without_place(handler) == Again(failure, timedelta(seconds=10))
+    assert await run_without_place(handler, attempts=4) == Again(failure, timedelta(seconds=40))
+    assert await run_without_place(handler, attempts=5) == Buried(failure)  # L10
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_failed_run_tells_where_it_failed(is_async: bool) -> None:
+    def fail(event: Event) -> None:
+        raise ValueError("secret")
+
+    async def handler(event: Event) -> None:
+        fail(event)
+
+    outcome = await run(handler if is_async else fail)
+    assert isinstance(outcome, Again)
+    name = test_a_failed_run_tells_where_it_failed.__name__
+    line = fail.__code__.co_firstlineno + 1
+    assert outcome.failure.where == f"{name}.<locals>.fail (test_execution.py:{line})"
 
 
 @pytest.mark.parametrize(
@@ -145,8 +168,8 @@ async def test_retry_says_when_and_spends_an_attempt() -> None:
         raise Retry("rate limited", after="10m")
 
     failure = Failure("rate limited", "Retry")
-    assert await run(handler) == Again(failure, timedelta(minutes=10))
-    assert await run(handler, attempts=5) == Buried(failure)
+    assert await run_without_place(handler) == Again(failure, timedelta(minutes=10))
+    assert await run_without_place(handler, attempts=5) == Buried(failure)
 
 
 async def test_retry_without_a_time_goes_by_policy() -> None:
@@ -162,7 +185,7 @@ async def test_dead_is_dead_at_once() -> None:
     def handler(event: Event) -> None:
         raise Dead("no such customer")
 
-    assert await run(handler) == Buried(Failure("no such customer", "Dead"))
+    assert await run_without_place(handler) == Buried(Failure("no such customer", "Dead"))
 
 
 async def test_a_handler_has_its_own_limit_of_attempts() -> None:

@@ -16,6 +16,7 @@ from ackbox.handlers import Event, Logger, Registration, Tx
 from ackbox.model import Again, Buried, Claim, Done, Failure, Outcome, make_failure
 from ackbox.quantities import show_duration
 from ackbox.worker.deadlines import Deadlines
+from ackbox.worker.places import where_of
 from ackbox.worker.threads import HandlerThread, Raised
 
 Backoff = Callable[[int], timedelta]
@@ -224,11 +225,11 @@ def describe_failure(error: BaseException) -> Failure:
     text = _text_of(error)
     match error:
         case handlers.Dead() | handlers.Retry():
-            return make_failure(text or name, name)
+            return make_failure(text or name, name, where_of(error))
         case Overdue():
             return make_failure(text, "timeout")
         case _:
-            return make_failure(f"{name}: {text}" if text else name, name)
+            return make_failure(f"{name}: {text}" if text else name, name, where_of(error))
 
 
 def _text_of(error: BaseException) -> str:

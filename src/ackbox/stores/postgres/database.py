@@ -267,11 +267,13 @@ def _pool(address: Address, size: int, seconds: float) -> Any:
 
 @asynccontextmanager
 async def _transaction(session: Session, address: Address) -> AsyncIterator[None]:
-    await session.steer(address.begin)
+    """Also a BEGIN or COMMIT may have been cancelled half way: what is open is rolled back."""
     try:
+        await session.steer(address.begin)
         yield
+        await session.steer("COMMIT")
     except BaseException:
         with suppress(*FOREIGN):  # a lost connection is rolled back by the server
-            await session.steer("ROLLBACK")
+            if session.connection.is_in_transaction():
+                await session.steer("ROLLBACK")
         raise
-    await session.steer("COMMIT")
