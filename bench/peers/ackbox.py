@@ -21,6 +21,7 @@ from bench.peers.driver import Enqueue, Ran, main
 PAYLOAD = traffic.PAYLOAD.encode()
 FINGERPRINT = sha256(PAYLOAD).digest()
 WORKERS = int(os.environ.get("WORKER_COUNT", "10"))
+CLAIM_BATCH = int(os.environ.get("CLAIM_BATCH_SIZE", "100"))
 
 
 class Ackbox:
@@ -58,7 +59,7 @@ def _settings(url: str, workers: int = 0) -> Settings:
     return Settings(
         database_url=SecretStr(url),
         worker_count=workers,
-        claim_batch_size=max(100, 2 * workers),
+        claim_batch_size=CLAIM_BATCH,
         log_level="WARNING",
         queue_maxsize=1_000_000_000,
         retention_days=36500,  # a grown ledger is kept for longer than its rows would be

@@ -10,12 +10,13 @@ from contextlib import suppress
 import asyncpg
 
 from ackbox.errors import AckboxError, InvalidStatement, Unavailable
-from ackbox.model import Done, EventId, Outcome, Settlement, Statement
+from ackbox.model import Done, Outcome, Settlement, Statement
 from ackbox.stores.outcomes import otherwise
 from ackbox.stores.postgres.database import Database, Session
 from ackbox.stores.postgres.failures import is_connection_lost
 from ackbox.stores.postgres.rules import check_effect
 from ackbox.stores.postgres.settling import (
+    Written,
     apply,
     hold,
     hold_lanes_of,
@@ -25,8 +26,6 @@ from ackbox.stores.postgres.settling import (
     settle_plain,
     settled_before,
 )
-
-Written = dict[EventId, Outcome]
 
 _SECONDS = 1.0
 
@@ -48,8 +47,7 @@ async def _settle_alone(database: Database, settlement: Settlement) -> Written:
         raise
     except AckboxError as error:
         failed = Settlement(settlement.claim, otherwise(settlement.outcome, f"tx: {error}"))
-        held = await settle_plain(database, [failed])
-        return {failed.claim.id: failed.outcome} if run_of(failed) in held else {}
+        return await settle_plain(database, [failed])
 
 
 async def _settle_together(database: Database, settlements: Sequence[Settlement]) -> Written:

@@ -22,7 +22,7 @@ from ackbox.stores.outcomes import has_effects
 from ackbox.stores.postgres.database import Database, fetch_alone
 from ackbox.stores.postgres.effects import settle_with_effects
 from ackbox.stores.postgres.reader import is_event_id
-from ackbox.stores.postgres.settling import run_of, settle_plain
+from ackbox.stores.postgres.settling import Written, settle_plain
 
 _ALL = 2**31 - 1
 _EVERY_SECONDS = 1.0
@@ -108,10 +108,9 @@ class PostgresQueue:
     async def settle(self, settlements: Sequence[Settlement]) -> Mapping[EventId, Outcome]:
         plain = [one for one in settlements if not has_effects(one)]
         effective = [one for one in settlements if has_effects(one)]
-        written: dict[EventId, Outcome] = {}
+        written: Written = {}
         if plain:
-            held = await settle_plain(self._database, plain)
-            written = {s.claim.id: s.outcome for s in plain if run_of(s) in held}
+            written = await settle_plain(self._database, plain)
         if effective:
             written |= await settle_with_effects(self._database, effective)
         if any(one.claim.lane or isinstance(one.outcome, Release) for one in settlements):
@@ -156,6 +155,6 @@ class PostgresQueue:
         if self._slow:
             self._due_at = min(self._due_at or self._whole_again, self._whole_again)
         claimed = rows if rows[0][0] is not None else ()
-        for row in claimed:
-            self._places[row[_SOURCE]] = (row[_DUE_AT], row[0])
+        last = {row[_SOURCE]: row for row in claimed}
+        self._places |= {source: (row[_DUE_AT], row[0]) for source, row in last.items()}
         return [Claim(*row[:_FIELDS]) for row in claimed]

@@ -6,6 +6,7 @@ taken. Repeats are counted in a second statement, in the order in which claims l
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -64,15 +65,20 @@ def _values(envelopes: Sequence[Envelope], checkpoint: Checkpoint | None) -> dic
         **_keys(envelopes),
         "types": [e.event_type for e in envelopes],
         "content_types": [e.content_type for e in envelopes],
-        "headers": [e.headers for e in envelopes],
+        "headers": _or_none([e.headers for e in envelopes]),
         "payloads": [e.payload for e in envelopes],
-        "sequences": [e.source_sequence for e in envelopes],
-        "emitted": [e.source_emitted_at for e in envelopes],
-        "lanes": [e.lane for e in envelopes],
+        "sequences": _or_none([e.source_sequence for e in envelopes]),
+        "emitted": _or_none([e.source_emitted_at for e in envelopes]),
+        "lanes": _or_none([e.lane for e in envelopes]),
         "transports": [e.transport for e in envelopes],
-        "verified": [e.verified_by for e in envelopes],
+        "verified": _or_none([e.verified_by for e in envelopes]),
         "request_ids": [e.request_id for e in envelopes],
     }
+
+
+def _or_none(column: list[Any]) -> list[Any]:
+    """`unnest` fills up short columns with NULL, and the driver takes its time for each value."""
+    return column if any(value is not None for value in column) else []
 
 
 def _keys(envelopes: Sequence[Envelope]) -> dict[str, object]:

@@ -4,17 +4,18 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from ackbox.model import Again, Buried, Done, Outcome, Release, Settlement
+from ackbox.model import Again, Buried, Done, EventId, Outcome, Release, Settlement
 from ackbox.stores.outcomes import bounded
 from ackbox.stores.postgres.database import Database, Rows, Session
 from ackbox.stores.postgres.lanes import Lane, hold_lanes, promote
 
 Values = dict[str, Any]
+Written = dict[EventId, Outcome]
 Run = tuple[int, int]
 """A row and its run: a batch may hold a run that lost its claim beside the one that took it."""
 
 
-async def settle_plain(database: Database, settlements: Sequence[Settlement]) -> set[Run]:
+async def settle_plain(database: Database, settlements: Sequence[Settlement]) -> Written:
     """Returns those that stand as settled by their run, be it by an earlier call whose answer was
     lost: only the holder of a run can have settled it. Usually all are done and no lane is in it:
     one round trip."""
@@ -22,22 +23,22 @@ async def settle_plain(database: Database, settlements: Sequence[Settlement]) ->
     lanes = lanes_of(settlements)
     if len(by_block) == 1 and not lanes:
         ((block, values),) = by_block
-        held = _runs(await database.fetch(block, **values))
+        settled = len(await database.fetch(block, **values))
     else:
         async with database.transaction() as session:
             await hold_lanes_of(session, lanes)
-            held = await apply(session, settlements)
+            settled = await apply(session, settlements)
             await promote_lanes(session, lanes)
-    if len(held) < len(settlements):
-        held |= await settled_before(database, settlements)
-    return held
+    if settled == len(settlements):
+        return {one.claim.id: one.outcome for one in settlements}
+    stand = await settled_before(database, settlements)
+    return {one.claim.id: one.outcome for one in settlements if run_of(one) in stand}
 
 
-async def apply(session: Session, settlements: Sequence[Settlement]) -> set[Run]:
-    held: set[Run] = set()
-    for block, values in _by_block(settlements):
-        held |= _runs(await session.fetch(block, **values))
-    return held
+async def apply(session: Session, settlements: Sequence[Settlement]) -> int:
+    """How many were still to be settled."""
+    blocks = _by_block(settlements)
+    return sum([len(await session.fetch(block, **values)) for block, values in blocks])
 
 
 async def hold(session: Session, settlements: Sequence[Settlement]) -> set[Run]:
@@ -46,7 +47,7 @@ async def hold(session: Session, settlements: Sequence[Settlement]) -> set[Run]:
 
 
 async def settled_before(database: Database, settlements: Sequence[Settlement]) -> set[Run]:
-    """By an earlier call whose answer was lost."""
+    """By now, or by an earlier call whose answer was lost."""
     return _runs(await database.fetch("settled", **pairs(settlements)))
 
 
@@ -88,9 +89,9 @@ def _by_block(settlements: Sequence[Settlement]) -> list[tuple[str, Values]]:
 
 
 def _group(outcome: Outcome) -> tuple[str, str]:
+    if isinstance(outcome, Done):  # nearly all are
+        return "settle_done", outcome.outcome
     match outcome:
-        case Done(name):
-            return "settle_done", name
         case Release():
             return "settle_release", ""
         case Again():
