@@ -3,9 +3,9 @@
 Claims look at the agenda, where what runs keeps its place: so that a claim touches no index, it
 passes by what others run, which is as much as they hold. What is completed leaves a dead entry, and
 while somebody's long transaction keeps vacuum away, a claim that begins at the oldest entry wades
-through all of them (F37). So a claim after one
-that took all it might, and about one a second in any case, goes on from where the last one stopped;
-when that turns out to be much quicker, they all do. About once a second one looks at all there is.
+through all of them (F37). So a claim after one that took all it might, and about one a second in
+any case, goes on from where the last one stopped; when that turns out to be much quicker, they all
+do. About once a second one looks at all there is, and finds the leases that have ended.
 """
 
 import asyncio

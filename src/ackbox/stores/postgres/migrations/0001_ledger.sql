@@ -114,6 +114,12 @@ CREATE TABLE tallies (
     events bigint NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
+-- What it means to the tallies that so many events went from one state to another.
+CREATE FUNCTION ackbox_moved(origin text, goal text, number bigint)
+RETURNS TABLE (status text, events bigint) LANGUAGE sql IMMUTABLE AS $$
+    SELECT * FROM (VALUES (origin, -number), (goal, number)) AS moved WHERE number > 0
+$$;
+
 -- Puts these events in the agenda as `events` says: for what is done seldom. A claim and the end of
 -- a run change both by themselves.
 CREATE FUNCTION ackbox_follow(rows bigint[]) RETURNS void LANGUAGE sql AS $$

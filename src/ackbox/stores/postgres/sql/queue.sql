@@ -80,11 +80,8 @@ WITH RECURSIVE found (source) AS (
         payload
 ), counted AS (
     -- Those that were processing already did not move.
-    INSERT INTO tallies (status, events)
-    SELECT moved.status, moved.sign * fresh.events
-    FROM (SELECT count(*) AS events FROM placed WHERE unsettled = 0) AS fresh,
-         (VALUES ('pending', -1), ('processing', 1)) AS moved (status, sign)
-    WHERE fresh.events > 0
+    INSERT INTO tallies SELECT * FROM ackbox_moved(
+        'pending', 'processing', (SELECT count(*) FROM placed WHERE unsettled = 0))
 )
 SELECT claimed.*, placed.due_at, extract(epoch FROM least((SELECT min(next) FROM asked), (
     -- Where nothing is free, all that is due runs.
@@ -132,11 +129,8 @@ WITH due AS MATERIALIZED (
         attempts, unsettled, lane, source_sequence, source_emitted_at, created_at, request_id,
         payload
 ), counted AS (
-    INSERT INTO tallies (status, events)
-    SELECT moved.status, moved.sign * fresh.events
-    FROM (SELECT count(*) AS events FROM placed WHERE unsettled = 0) AS fresh,
-         (VALUES ('pending', -1), ('processing', 1)) AS moved (status, sign)
-    WHERE fresh.events > 0
+    INSERT INTO tallies SELECT * FROM ackbox_moved(
+        'pending', 'processing', (SELECT count(*) FROM placed WHERE unsettled = 0))
 )
 SELECT claimed.* FROM claimed ORDER BY ledger_id
 
@@ -180,11 +174,7 @@ WITH ours AS (
       AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]
     RETURNING ledger_id
 ), counted AS (
-    INSERT INTO tallies (status, events)
-    SELECT moved.status, moved.sign * ended.events
-    FROM (SELECT count(*) AS events FROM ours) AS ended,
-         (VALUES ('processing', -1), ('completed', 1)) AS moved (status, sign)
-    WHERE ended.events > 0
+    INSERT INTO tallies SELECT * FROM ackbox_moved('processing', 'completed', (SELECT count(*) FROM ours))
 )
 UPDATE events SET
     status = 'completed', outcome = :outcome, unsettled = 0, retry_after = NULL,
@@ -212,11 +202,7 @@ WITH ours AS (
            array_agg(due_at ORDER BY ledger_id) AS due
     FROM ours
 ), counted AS (
-    INSERT INTO tallies (status, events)
-    SELECT moved.status, moved.sign * ended.events
-    FROM (SELECT count(*) AS events FROM ours) AS ended,
-         (VALUES ('processing', -1), ('pending', 1)) AS moved (status, sign)
-    WHERE ended.events > 0
+    INSERT INTO tallies SELECT * FROM ackbox_moved('processing', 'pending', (SELECT count(*) FROM ours))
 )
 UPDATE events SET
     status = 'pending', outcome = 'retry', unsettled = 0, processor_id = NULL, lease_until = NULL,
@@ -243,11 +229,7 @@ WITH ours AS (
       AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]
     RETURNING ledger_id
 ), counted AS (
-    INSERT INTO tallies (status, events)
-    SELECT moved.status, moved.sign * ended.events
-    FROM (SELECT count(*) AS events FROM ours) AS ended,
-         (VALUES ('processing', -1), ('failed', 1)) AS moved (status, sign)
-    WHERE ended.events > 0
+    INSERT INTO tallies SELECT * FROM ackbox_moved('processing', 'failed', (SELECT count(*) FROM ours))
 )
 UPDATE events SET
     status = 'failed', outcome = 'dead', unsettled = 0, retry_after = NULL,
@@ -289,11 +271,7 @@ WITH ours AS (
            array_agg(due_at ORDER BY ledger_id) AS due
     FROM ours
 ), counted AS (
-    INSERT INTO tallies (status, events)
-    SELECT moved.status, moved.sign * ended.events
-    FROM (SELECT count(*) AS events FROM ours) AS ended,
-         (VALUES ('processing', -1), ('pending', 1)) AS moved (status, sign)
-    WHERE ended.events > 0
+    INSERT INTO tallies SELECT * FROM ackbox_moved('processing', 'pending', (SELECT count(*) FROM ours))
 )
 UPDATE events SET
     status = 'pending', unsettled = 0, attempts = attempts - 1,
