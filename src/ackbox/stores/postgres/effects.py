@@ -12,7 +12,13 @@ import asyncpg
 from ackbox.errors import AckboxError, InvalidStatement, Unavailable
 from ackbox.model import Done, Outcome, Settlement, Statement
 from ackbox.stores.outcomes import otherwise
-from ackbox.stores.postgres.database import Database, Session
+from ackbox.stores.postgres.database import (
+    PLANS_OF_OURS,
+    PLANS_OF_USERS,
+    Database,
+    Session,
+    set_locally,
+)
 from ackbox.stores.postgres.failures import is_connection_lost
 from ackbox.stores.postgres.rules import check_effect
 from ackbox.stores.postgres.settling import (
@@ -69,14 +75,14 @@ async def _settle_together(database: Database, settlements: Sequence[Settlement]
 async def _run(session: Session, outcome: Outcome) -> Outcome:
     if not isinstance(outcome, Done):
         return outcome
-    await session.steer("SAVEPOINT effects")
+    await session.steer(f"SAVEPOINT effects; {set_locally(PLANS_OF_USERS)}")
     try:
         for statement in outcome.effects:
             await _execute(session, statement)
     except InvalidStatement as error:
         await session.steer("ROLLBACK TO SAVEPOINT effects")
         return otherwise(outcome, str(error))
-    await session.steer("RELEASE SAVEPOINT effects")
+    await session.steer(f"RELEASE SAVEPOINT effects; {set_locally(PLANS_OF_OURS)}")
     return outcome
 
 

@@ -22,7 +22,12 @@ from ackbox.model import (
     Stats,
     Status,
 )
-from ackbox.stores.postgres.database import Address, Database
+from ackbox.stores.postgres.database import (
+    PLANS_OF_USERS,
+    Address,
+    Database,
+    set_locally,
+)
 from ackbox.stores.postgres.pages import read_page, read_source_page, records
 from ackbox.stores.postgres.parameters import compile_named
 from ackbox.stores.postgres.rules import check_question
@@ -134,7 +139,7 @@ class PostgresReader:
         check_question(sql)
         compiled = compile_named(sql)
         async with self._database.transaction() as session:
-            await session.steer("SET TRANSACTION READ ONLY; SET LOCAL plan_cache_mode = 'auto'")
+            await session.steer(f"SET TRANSACTION READ ONLY; {set_locally(PLANS_OF_USERS)}")
             try:
                 rows = await session.connection.fetch(compiled.sql, *compiled.values(params))
             except _WRONG as error:
