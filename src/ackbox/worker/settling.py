@@ -12,6 +12,7 @@ from ackbox.telemetry import Observer, Settled, WorkerTrouble
 _RETRY_SECONDS = 0.5
 _BATCH = 500
 _TURNS = 3
+_PATIENCE_SECONDS = 0.05
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -50,13 +51,18 @@ class Settler:
             self._hastens = True
             self._bell.set()
         self._waits = True
+        patience = asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, self._wait_no_longer)
         try:
             await asyncio.sleep(0)  # `run` comes first
             yield
         finally:
-            self._waits = False
-            if self._outbox:
-                self._bell.set()
+            patience.cancel()
+            self._wait_no_longer()
+
+    def _wait_no_longer(self) -> None:
+        self._waits = False
+        if self._outbox:
+            self._bell.set()
 
     def has(self, claim: Claim) -> bool:
         return any(settlement.claim is claim for settlement, _ in self._outbox)
@@ -85,9 +91,10 @@ class Settler:
 
     async def _settle_gathered(self) -> None:
         async with self._busy:
-            self._bell.clear()
             self._hastens = False
-            batch, self._outbox = self._outbox, []
+            batch, self._outbox = self._outbox[:_BATCH], self._outbox[_BATCH:]
+            if not self._outbox:
+                self._bell.clear()
             if batch:
                 await self._settle(batch)
 

@@ -60,7 +60,7 @@ class Slots:
     def room(self) -> int:
         """Twice the free slots, or what these will start within a moment if that is more, so
         that little waits here that another could run, and quick handlers share few claims."""
-        if self._suspects:
+        if self._suspects or self._is_clogged():
             return 0  # a suspect runs alone
         free = self._count - len(self.runs)
         soon = int(free * _AHEAD_SECONDS / max(self._run_seconds, _TICK))
@@ -72,7 +72,7 @@ class Slots:
     def ahead(self) -> int:
         """What may be claimed although no slot is free, because more than a whole claim will start
         within a moment: half of that at least, or there would be many small claims."""
-        if self._suspects or len(self.waiting) > self._most:
+        if self._suspects or self._is_clogged() or len(self.waiting) > self._most:
             return 0
         soon = int(self._lively() * _AHEAD_SECONDS / max(self._run_seconds, _TICK))
         bound = min(soon, 2 * self._most)
@@ -151,6 +151,11 @@ class Slots:
                     del self.waiting[place]
                     return found
         return self.waiting.popleft()
+
+    def _is_clogged(self) -> bool:
+        """More has ended than the store takes: what is held must not grow without end."""
+        ended = len(self.held) - len(self.waiting) - len(self.passed) - len(self.runs)
+        return ended > 2 * max(self._most, self._count)
 
     def _is_full(self, registration: Registration) -> bool:
         most = registration.concurrency

@@ -30,6 +30,8 @@ PLANS_OF_OURS = {
 make one; and while tables are new, or statistics are of an hour when nothing waited, the server
 would read and sort all that is due (measured: 14 ms for a claim of 200, and 2.4 ms)."""
 PLANS_OF_USERS = dict.fromkeys(PLANS_OF_OURS, "DEFAULT")
+_PLANS_BY_VALUE = {"plan_cache_mode": "force_custom_plan", "jit": "off"}
+"""For lists: how long a page is, and which parts of the question are empty, decides."""
 
 _CONNECT_SECONDS = 5.0
 _SECONDS = 15.0
@@ -48,6 +50,7 @@ class Address(Struct, frozen=True):
     durability: str = "full"
     pooled: bool = False
     application: str = "ackbox"
+    planned_by_value: bool = False
 
     @property
     def settings(self) -> dict[str, str]:
@@ -62,7 +65,7 @@ class Address(Struct, frozen=True):
             "synchronous_commit": "on" if self.durability == "full" else "off",
             "idle_in_transaction_session_timeout": _STANDSTILL,
             "timezone": "UTC",
-            **PLANS_OF_OURS,
+            **(_PLANS_BY_VALUE if self.planned_by_value else PLANS_OF_OURS),
         }
 
     @property

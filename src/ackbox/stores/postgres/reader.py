@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg
+from msgspec.structs import replace
 
 from ackbox.errors import InvalidStatement
 from ackbox.model import (
@@ -49,6 +50,7 @@ class PostgresReader:
     """`most` bounds what is counted as waiting: past it there is no difference to anybody."""
 
     def __init__(self, address: Address, *, most: int = _COUNTED) -> None:
+        address = replace(address, planned_by_value=True)
         self._database = Database(address, size=_CONNECTIONS, seconds=_SECONDS)
         self._most = most
 

@@ -1,7 +1,7 @@
 """`Ledger.record`: the insert itself decides what is new, a batch is one statement.
 
 Rows go in by key, or two batches could wait for each other; of equal keys in a batch the first is
-taken. Repeats are counted in a second statement, in the order in which claims lock events.
+taken. Repeats are counted in a second statement, which waits for nobody while it holds something.
 """
 
 from collections.abc import Sequence
@@ -29,6 +29,8 @@ class Kept(Struct, frozen=True, array_like=True):
     status: Status
     created_at: datetime
     payload_sha256: str
+    busy: bool
+    """It is not counted yet that it came again."""
 
 
 async def record(
@@ -50,11 +52,27 @@ async def record(
 
 
 async def _note_repeats(database: Database, envelopes: Sequence[Envelope]) -> list[Receipt]:
-    """Those that were known, and those that came twice in this call. In a statement of its own: it
-    sees what others committed meanwhile, and locks events in the order in which a claim does."""
+    """Those that were known, and those that came twice in this call. In a statement of its own,
+    which sees what others committed meanwhile."""
     (row,) = await database.fetch("repeat", **_keys(envelopes))
     known = _known(row["known"])
+    for kept in known.values():
+        if kept.busy:
+            await _wait_for(database, kept, envelopes)
     return [_receipt(envelope, known.get(_key(envelope))) for envelope in envelopes]
+
+
+async def _wait_for(database: Database, kept: Kept, envelopes: Sequence[Envelope]) -> None:
+    """Somebody had it locked. Waited for alone: who holds nothing else is in no circle."""
+    again = [e for e in envelopes if _key(e) == (kept.source, kept.idempotency_key)]
+    again = [envelope for envelope in again if envelope.id != kept.id]
+    await database.fetch(
+        "repeat_one",
+        source=kept.source,
+        key=kept.idempotency_key,
+        times=len(again),
+        conflicts=sum(_is_conflict(envelope, kept) for envelope in again),
+    )
 
 
 def _values(envelopes: Sequence[Envelope], checkpoint: Checkpoint | None) -> dict[str, object]:

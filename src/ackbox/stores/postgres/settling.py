@@ -27,6 +27,7 @@ async def settle_plain(database: Database, settlements: Sequence[Settlement]) ->
     else:
         async with database.transaction() as session:
             await hold_lanes_of(session, lanes)
+            await hold(session, settlements)
             settled = await apply(session, settlements)
             await promote_lanes(session, lanes)
     if settled == len(settlements):
@@ -42,7 +43,8 @@ async def apply(session: Session, settlements: Sequence[Settlement]) -> int:
 
 
 async def hold(session: Session, settlements: Sequence[Settlement]) -> set[Run]:
-    """Those that can be settled; nobody takes them over before the end of the transaction."""
+    """Those that can be settled; nobody takes them over before the end of the transaction. All at
+    once: block by block they would be locked in another order than others lock them."""
     return _runs(await session.fetch("held", **pairs(settlements)))
 
 

@@ -52,12 +52,18 @@ WITH sent AS MATERIALIZED (
         SELECT source, idempotency_key, ledger_id, id, status, created_at, payload_sha256
         FROM events WHERE events.source = sent.source AND idempotency_key = sent.key LIMIT 1
     ) AS kept
+), free AS MATERIALIZED (
+    -- Who settles or claims one of them may want another that is locked here.
+    SELECT ledger_id FROM events
+    WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM kept WHERE again))
+    FOR UPDATE SKIP LOCKED
 ), repeats AS MATERIALIZED (
     SELECT array_agg(ledger_id ORDER BY ledger_id) AS rows,
            array_agg(times ORDER BY ledger_id) AS times,
            array_agg(conflicts ORDER BY ledger_id) AS conflicts
     FROM (SELECT ledger_id, count(*) AS times, count(*) FILTER (WHERE other) AS conflicts
-          FROM kept WHERE again GROUP BY ledger_id) AS each
+          FROM kept WHERE again AND ledger_id = ANY (ARRAY(SELECT ledger_id FROM free))
+          GROUP BY ledger_id) AS each
 ), counted AS (
     UPDATE events SET
         ingest_count = ingest_count + (SELECT times FROM repeats)[
@@ -67,9 +73,11 @@ WITH sent AS MATERIALIZED (
         last_seen_at = greatest(last_seen_at, now())
     WHERE ledger_id = ANY ((SELECT repeats.rows FROM repeats)::bigint[])
 ), known AS (
-    SELECT source, idempotency_key, id, status, created_at, payload_sha256 FROM kept
-    UNION
-    SELECT buried.source, idempotency_key, id, status, created_at, payload_sha256
+    SELECT source, idempotency_key, id, status, created_at, payload_sha256,
+           bool_or(again AND ledger_id <> ALL (ARRAY(SELECT ledger_id FROM free))) AS busy
+    FROM kept GROUP BY 1, 2, 3, 4, 5, 6
+    UNION ALL
+    SELECT buried.source, idempotency_key, id, status, created_at, payload_sha256, false
     FROM (SELECT DISTINCT source, key FROM sent
           EXCEPT SELECT source, idempotency_key FROM kept) AS asked CROSS JOIN LATERAL (
         SELECT * FROM tombstones
@@ -77,8 +85,15 @@ WITH sent AS MATERIALIZED (
     ) AS buried
 )
 SELECT json_agg(json_build_array(source, idempotency_key, id, status, created_at,
-                                 encode(payload_sha256, 'hex'))) AS known
+                                 encode(payload_sha256, 'hex'), busy)) AS known
 FROM known
+
+-- name: repeat_one
+UPDATE events SET
+    ingest_count = ingest_count + :times::bigint,
+    conflict_count = conflict_count + :conflicts::bigint,
+    last_seen_at = greatest(last_seen_at, now())
+WHERE source = :source AND idempotency_key = :key
 
 -- name: checkpoint
 SELECT cursor FROM checkpoints WHERE source = :source

@@ -26,11 +26,18 @@ ORDER BY buried_at LIMIT :limit FOR UPDATE SKIP LOCKED
 
 -- name: prune
 WITH places AS MATERIALIZED (
-    SELECT ledger_id FROM agenda WHERE ledger_id = ANY (:rows::bigint[])
-    ORDER BY ledger_id FOR UPDATE
+    -- Who replays one of them wants its tombstone, which is locked here: nothing is waited for.
+    SELECT ledger_id FROM agenda WHERE ledger_id = ANY (:rows::bigint[]) AND failed
+    FOR UPDATE SKIP LOCKED
+), free AS MATERIALIZED (
+    SELECT ledger_id FROM events
+    WHERE ledger_id = ANY (:rows::bigint[])
+      AND (status = 'completed'
+           OR status = 'failed' AND ledger_id = ANY (ARRAY(SELECT ledger_id FROM places)))
+    FOR UPDATE SKIP LOCKED
 ), gone AS (
     DELETE FROM events
-    WHERE ledger_id = ANY (:rows::bigint[]) AND (SELECT count(*) FROM places) >= 0
+    WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM free))
       AND status IN ('completed', 'failed')
       AND EXISTS (
         SELECT 1 FROM tombstones
