@@ -96,7 +96,10 @@ WHERE lane IS NOT NULL AND NOT failed AND NOT held;
 CREATE INDEX agenda_lane_head ON agenda (source, lane)
 WHERE lane IS NOT NULL AND due_at IS NOT NULL;
 CREATE INDEX agenda_held ON agenda (source, event_type, ledger_id) WHERE held;
-CREATE INDEX agenda_standing ON agenda (failed, ledger_id);
+-- Two, and not one of both columns: a number is looked for in the primary key alone, even if the
+-- planner thinks that there is nothing to look through.
+CREATE INDEX agenda_open ON agenda (ledger_id) WHERE NOT failed;
+CREATE INDEX agenda_failed ON agenda (ledger_id) WHERE failed;
 
 -- PostgreSQL can hold most JSON as jsonb, and not all: a NUL, a lone surrogate, deep nesting and
 -- what is no JSON at all have only their exact bytes (P7).

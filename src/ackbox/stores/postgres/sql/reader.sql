@@ -22,9 +22,8 @@ SELECT payload, headers FROM events WHERE id = :id::uuid
 WITH running AS MATERIALIZED (
     -- The oldest of what is open, nearly always: known how many, they are soon found.
     SELECT ledger_id FROM agenda
-    WHERE :scan = 'processing' AND (failed, ledger_id) > (false, 0) AND NOT failed
-      AND lease_until IS NOT NULL
-    ORDER BY failed, ledger_id LIMIT (
+    WHERE :scan = 'processing' AND NOT failed AND lease_until IS NOT NULL
+    ORDER BY ledger_id LIMIT (
         SELECT greatest(sum(events), 0)::bigint FROM tallies WHERE status = 'processing')
 ), candidates AS MATERIALIZED (
     (SELECT ledger_id FROM events
@@ -32,11 +31,12 @@ WITH running AS MATERIALIZED (
      ORDER BY ledger_id DESC LIMIT :window)
     UNION ALL
     (SELECT ledger_id FROM agenda
-     WHERE :scan IN ('pending', 'failed')
-       AND (failed, ledger_id) > (:scan = 'failed', 0)
-       AND (failed, ledger_id) < (:scan = 'failed', :cursor::bigint)
-       AND lease_until IS NULL
-     ORDER BY failed DESC, ledger_id DESC LIMIT :window)
+     WHERE :scan = 'pending' AND NOT failed AND lease_until IS NULL AND ledger_id < :cursor
+     ORDER BY ledger_id DESC LIMIT :window)
+    UNION ALL
+    (SELECT ledger_id FROM agenda
+     WHERE :scan = 'failed' AND failed AND ledger_id < :cursor
+     ORDER BY ledger_id DESC LIMIT :window)
     UNION ALL
     (SELECT ledger_id FROM running WHERE ledger_id < :cursor
      ORDER BY ledger_id DESC LIMIT :window)
@@ -62,9 +62,8 @@ ORDER BY page.ledger_id DESC NULLS LAST
 WITH running AS MATERIALIZED (
     -- The oldest of what is open, nearly always: known how many, they are soon found.
     SELECT ledger_id FROM agenda
-    WHERE :scan = 'processing' AND (failed, ledger_id) > (false, 0) AND NOT failed
-      AND lease_until IS NOT NULL
-    ORDER BY failed, ledger_id LIMIT (
+    WHERE :scan = 'processing' AND NOT failed AND lease_until IS NOT NULL
+    ORDER BY ledger_id LIMIT (
         SELECT greatest(sum(events), 0)::bigint FROM tallies WHERE status = 'processing')
 ), candidates AS MATERIALIZED (
     (SELECT ledger_id FROM events
@@ -72,11 +71,13 @@ WITH running AS MATERIALIZED (
      ORDER BY ledger_id LIMIT :window)
     UNION ALL
     (SELECT ledger_id FROM agenda
-     WHERE :scan IN ('pending', 'failed')
-       AND (failed, ledger_id) > (:scan = 'failed', :cursor::bigint)
-       AND (failed, ledger_id) <= (:scan = 'failed', :last_readable::bigint)
-       AND lease_until IS NULL
-     ORDER BY failed, ledger_id LIMIT :window)
+     WHERE :scan = 'pending' AND NOT failed AND lease_until IS NULL
+       AND ledger_id > :cursor AND ledger_id <= :last_readable
+     ORDER BY ledger_id LIMIT :window)
+    UNION ALL
+    (SELECT ledger_id FROM agenda
+     WHERE :scan = 'failed' AND failed AND ledger_id > :cursor AND ledger_id <= :last_readable
+     ORDER BY ledger_id LIMIT :window)
     UNION ALL
     (SELECT ledger_id FROM running WHERE ledger_id > :cursor AND ledger_id <= :last_readable
      ORDER BY ledger_id LIMIT :window)
@@ -161,8 +162,8 @@ SELECT status, sum(events)::bigint AS events FROM tallies GROUP BY status
 -- name: oldest_pending
 SELECT created_at FROM events WHERE ledger_id = (
     SELECT ledger_id FROM agenda
-    WHERE (failed, ledger_id) > (false, 0) AND NOT failed AND lease_until IS NULL
-    ORDER BY failed, ledger_id LIMIT 1)
+    WHERE NOT failed AND lease_until IS NULL
+    ORDER BY ledger_id LIMIT 1)
 
 -- name: waiting
 SELECT count(*) FROM (
