@@ -149,6 +149,24 @@ def test_a_table_without_autovacuum_is_a_failure(cli: Cli, ledger: PostgresLedge
     assert examine(cli, "vacuum", ledger.url)[0] == "fail"
 
 
+def test_a_user_who_may_not_make_a_ledger_is_told_so(cli: Cli, ledger: PostgresLedger) -> None:
+    ledger.execute("CREATE ROLE guest LOGIN; REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+    try:
+        url = ledger.url.replace("postgres@", "guest@")
+        verdict, words = examine(cli, "ledger", url)
+    finally:
+        ledger.execute("DROP ROLE guest")
+    assert verdict == "fail"
+    assert "GRANT CREATE ON SCHEMA public TO guest" in words
+
+
+def test_a_table_of_others_under_our_name_is_told_of(cli: Cli, ledger: PostgresLedger) -> None:
+    ledger.execute("CREATE TABLE events (a integer)")
+    verdict, words = examine(cli, "ledger", ledger.url)
+    assert verdict == "fail"
+    assert "tables under its names: events" in words
+
+
 def test_held_events_are_a_warning(cli: Cli, ledger: PostgresLedger) -> None:
     async def fill(store: Any) -> None:
         await store.record(envelopes(3))

@@ -144,6 +144,7 @@ def test_a_database_that_hangs_is_a_503_in_time_and_the_instance_recovers(
         assert_problem(instance.post(posted()), 503, **{"retry-after": "5"})
         assert time.monotonic() - started < ANSWERED_WITHIN
         assert instance.get("/health").status == 200
+        eventually(lambda: instance.get("/ready").status == 503, within=5)
         proxy.heal()
         keys.append(eventually(sending(instance), within=25))
         eventually(instance.is_ready, within=10)

@@ -277,6 +277,28 @@ async def test_a_lost_claim_stops_its_run_and_settles_nothing() -> None:  # F17
         assert await stage.settled(1) == {"b": Done("handled")}
 
 
+@pytest.mark.parametrize("by", ["itself", "another"])
+async def test_a_run_that_the_users_own_code_cancels_has_failed(by: str) -> None:
+    tasks: list[asyncio.Task[Any]] = []
+
+    async def handler(event: Event) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.append(task)
+        if by == "itself":
+            task.cancel()
+        await asyncio.Event().wait()
+
+    async with working(registration(handler)) as stage:
+        stage.queue.put(claim("a"))
+        await stage.until(lambda: tasks)
+        if by == "another":
+            tasks[0].cancel()
+        outcome = (await stage.settled(1))["a"]
+        assert isinstance(outcome, Again)
+        assert outcome.failure.code == "CancelledError"
+
+
 async def test_a_lost_claim_that_waits_is_never_run() -> None:
     async with working(count=1) as stage:
         first, second = claim("a"), claim("b")

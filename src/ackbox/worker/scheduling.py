@@ -189,12 +189,19 @@ class Worker:
 
     def _outcome(self, task: asyncio.Task[Outcome], run: Run) -> Outcome | None:
         if task.cancelled():
-            # Else the claim was lost, and so is its result.
-            return Release() if self._stopping.is_set() else None
+            return self._cancelled(run)
         error = task.exception()
         if error is None:
             return task.result()
         return self._executor.fail(run.claim, run.registration, error)  # never left behind
+
+    def _cancelled(self, run: Run) -> Outcome | None:
+        if self._stopping.is_set():
+            return Release()
+        if not self._slots.holds(run.claim):
+            return None  # the claim was lost, and so is its result
+        by_the_user = asyncio.CancelledError()
+        return self._executor.fail(run.claim, run.registration, by_the_user)
 
     async def _abandon_forever(self) -> None:
         """A handler that swallows its cancellation must not keep its slot, nor its event."""

@@ -99,6 +99,9 @@ class Slots:
                 del self.held[claim.id]
                 self._count_out(claim)
 
+    def holds(self, claim: Claim) -> bool:
+        return self.held.get(claim.id) is claim
+
     def takes(self, registration: Registration) -> bool:
         """No, when its handler is busy and enough of its events stand here already: they would keep
         the room of others."""

@@ -89,8 +89,7 @@ async def _ledger(database: Database, found: Condition) -> AsyncGenerator[Findin
         return
     known = migrating.all_migrations()
     if len(missing) == len(known):
-        detail = "There is no ledger in the database yet: the first start makes it"
-        yield Finding("ledger", Verdict.OK, detail)
+        yield await _no_ledger(database)
         return
     if missing:
         detail = f"The ledger lacks {len(missing)} of {len(known)} migrations."
@@ -105,6 +104,13 @@ async def _ledger(database: Database, found: Condition) -> AsyncGenerator[Findin
     (row,) = await database.fetch("vacuumed")
     yield condition.check_vacuum(found.autovacuum, Vacuumed(**dict(row)))
     yield await _queue(database, found)
+
+
+async def _no_ledger(database: Database) -> Finding:
+    if (hindrance := await rights.find_hindrance(database)) is not None:
+        return Finding("ledger", Verdict.FAIL, *hindrance)
+    detail = "There is no ledger in the database yet: the first start makes it"
+    return Finding("ledger", Verdict.OK, detail)
 
 
 async def _queue(database: Database, found: Condition) -> Finding:

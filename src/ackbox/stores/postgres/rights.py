@@ -16,6 +16,19 @@ async def assert_writable(database: Database) -> None:
     await database.prove_writable()
 
 
+async def find_hindrance(database: Database) -> tuple[str, str] | None:
+    """What keeps a ledger from being made here, and what to do; None if nothing does."""
+    (row,) = await database.fetch("building_ground", tables=sorted(OWN_TABLES))
+    role, schema = row["role"], row["schema"]
+    if not row["may_build"]:
+        detail = f"The user {role} may not make tables in the schema {schema}."
+        return detail, f"GRANT CREATE ON SCHEMA {schema} TO {role}, or let it own the database."
+    if row["taken"]:
+        detail = f"There is no ledger, but tables under its names: {', '.join(row['taken'])}."
+        return detail, "Name another database, or put another schema first in the search_path."
+    return None
+
+
 async def find_missing(database: Database) -> tuple[str, str] | None:
     """Which, and what to do; None when there are none."""
     rows = await database.fetch("missing_rights", tables=_WRITTEN)

@@ -20,7 +20,14 @@ OWN_TABLES = frozenset(
         "tombstones",
     )
 )
-_STEERING = frozenset({"set_config", "pg_terminate_backend", "pg_cancel_backend", "dblink_exec"})
+_STEERING = frozenset(
+    (
+        *("set_config", "pg_terminate_backend", "pg_cancel_backend", "dblink_exec"),
+        # They outlive the transaction, on a connection that others get.
+        *("pg_advisory_lock", "pg_advisory_lock_shared"),
+        *("pg_try_advisory_lock", "pg_try_advisory_lock_shared"),
+    )
+)
 _END = Token("sign", ";")
 _MAKES = frozenset(
     {"create", "alter", "drop", "comment", "grant", "insert", "update", "delete", "with"}

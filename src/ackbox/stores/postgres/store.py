@@ -43,6 +43,7 @@ from ackbox.stores.postgres.rules import check_schema
 from ackbox.telemetry import ClockSkewed, Observer
 
 _PULSE_SECONDS = 1.0
+_ANSWER_SECONDS = 4.0
 _FOLD_TAG = 0x5ACB1
 _SKEW = timedelta(seconds=30)
 _SHOWN = 60

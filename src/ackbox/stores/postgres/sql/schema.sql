@@ -26,3 +26,9 @@ FROM (
            AND has_sequence_privilege(to_regclass(sequence), 'USAGE'))
 ) AS missing
 ORDER BY name
+
+-- name: building_ground
+SELECT coalesce(current_schema(), 'none') AS schema, quote_ident(current_user) AS role,
+       coalesce(has_schema_privilege(current_schema(), 'CREATE'), false) AS may_build,
+       ARRAY(SELECT name FROM unnest(:tables::text[]) AS name
+             WHERE to_regclass(name) IS NOT NULL ORDER BY name) AS taken
