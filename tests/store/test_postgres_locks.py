@@ -2,19 +2,27 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from ackbox.errors import Unavailable
-from ackbox.model import Settlement
+from ackbox.model import Outcome, RetentionPolicy, Settlement
+from ackbox.stores.postgres import record, settling
 from ackbox.stores.postgres.lanes import hold_lanes
 from ackbox.stores.postgres.settling import hold
 from support.backends import BACKENDS, Server
 from support.events import envelope, envelopes
 from support.postgres import find_installs
 from support.postgres_backend import PostgresBackend
-from support.work import LEASE, Hands, done
+from support.work import LEASE, Hands, boom, dead, done
+
+POLICY = RetentionPolicy(keep=timedelta(days=30), remember=timedelta(days=7))
+LOCKED = (
+    "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype IN ('transactionid', 'tuple')"
+)
+DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
 
 
 @pytest.fixture
@@ -52,3 +60,60 @@ async def test_a_renewal_does_not_wait_for_what_is_being_settled(backend: Postgr
     assert kept == {claim.id for claim in claims}
     backend.clock.advance(seconds=20)
     assert await Hands(backend.store.queue).keys() == ["key-0"]
+
+
+async def test_repeats_wait_in_no_circle_with_a_settle(backend: PostgresBackend) -> None:
+    """Whoever settles may have one of them and want another."""
+    me = Hands(backend.store.queue)
+    await backend.store.record(envelopes(3))
+    claims = await me.claim()
+    async with backend.store.database.transaction() as session:
+        await settling.apply(session, [Settlement(claims[2], done())])
+        sent = [envelope("key-0"), envelope("key-2")]
+        repeating = asyncio.create_task(record._note_repeats(backend.store.database, sent))
+        await waiting_for_a_lock(backend)
+        await settling.apply(session, [Settlement(claims[0], boom())])
+    await asyncio.wait_for(repeating, 5)
+    counts = {row["idempotency_key"]: row["ingest_count"] for row in await backend.rows()}
+    assert counts == {"key-0": 2, "key-1": 1, "key-2": 2}
+    assert await backend.ask(DEADLOCKS) == [(0,)]
+
+
+async def test_a_settle_of_several_outcomes_waits_in_no_circle_with_a_replay(
+    backend: PostgresBackend,
+) -> None:
+    me = Hands(backend.store.queue)
+    await backend.store.record(envelopes(3))
+    claims = await me.claim()
+    ends: list[Outcome] = [boom(), dead(), done()]
+    async with backend.store.database.transaction() as session:
+        await hold(session, [Settlement(claims[0], done())])
+        pairs = zip(claims, ends, strict=True)
+        ending = asyncio.create_task(me.queue.settle([Settlement(*one) for one in pairs]))
+        await waiting_for_a_lock(backend)
+        await hold(session, [Settlement(claims[2], done())])
+    assert len(await asyncio.wait_for(ending, 5)) == 3
+    assert await backend.ask(DEADLOCKS) == [(0,)]
+
+
+async def test_what_is_being_replayed_is_not_pruned(backend: PostgresBackend) -> None:
+    me = Hands(backend.store.queue)
+    await backend.store.record(envelopes(2))
+    ends: list[Outcome] = [done(), dead()]
+    for claim, end in zip(await me.claim(), ends, strict=True):
+        await me.settle(claim, end)
+    backend.clock.advance(days=40)
+    assert (await backend.store.bury(POLICY, after=0)).rows == 2
+    backend.clock.advance(hours=1)
+    ids = [row["id"] for row in await backend.rows()]
+    async with backend.store.database.transaction() as session:
+        await session.fetch("replayable", ids=ids)
+        async with asyncio.timeout(1):
+            assert (await backend.store.prune(POLICY)).rows == 0
+    assert len(await backend.rows()) == 2
+
+
+async def waiting_for_a_lock(backend: PostgresBackend) -> None:
+    async with asyncio.timeout(5):
+        while await backend.ask(LOCKED) == [(0,)]:
+            pass

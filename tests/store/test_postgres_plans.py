@@ -8,7 +8,15 @@ import msgspec
 import pytest
 
 from ackbox.app import utc_now
-from ackbox.stores.postgres.database import Address, Connection, connect
+from ackbox.model import EventFilter, Order, Status
+from ackbox.stores.paging import bounds, terms
+from ackbox.stores.postgres.database import (
+    PLANS_OF_USERS,
+    Address,
+    Connection,
+    connect,
+    set_locally,
+)
 from ackbox.stores.postgres.statements import blocks
 from ackbox.stores.postgres.store import open_store
 from ackbox.telemetry import to_nobody
@@ -43,24 +51,15 @@ CLAIM: dict[str, Any] = {
     "worker": "w",
     "holding": True,
 }
-HOT: dict[str, Mapping[str, Any]] = {
+WRITES: dict[str, Mapping[str, Any]] = {
     "renew": {"rows": [1], "runs": [1], "lease": timedelta(seconds=1)},
     "held": {"rows": [1], "runs": [1]},
     "settled": {"rows": [1], "runs": [1]},
     "settle_done": {"rows": [1], "runs": [1], "outcome": "handled"},
     "promote": {"sources": ["laned"], "lanes": ["lane"]},
     "demote": {"sources": ["laned"], "lanes": ["lane"]},
-    "id_by_key": {"source": "webhooks", "idempotency_key": "old-7"},
-    "older_in_lane": {"source": "laned", "lane": "lane", "ledger_id": 1 << 40},
-    "running_in_lane": {"source": "laned", "lane": "lane"},
-    "oldest_pending": {},
-    "held_type": {"source": "", "event_type": ""},
-    "tallies": {},
-    "last_given": {},
-    "audit": {"cursor": 1 << 40, "limit": 20},
     "ripe": {"wait": timedelta(minutes=1), "limit": 10},
     "forget": {"remember": timedelta(days=7), "limit": 10},
-    "waiting": {"limit": 100},
     "replayable_held": {"source": "a", "event_type": "b", "limit": 10},
     "walk_old": {
         "after": 0,
@@ -69,6 +68,19 @@ HOT: dict[str, Mapping[str, Any]] = {
         "rest": timedelta(days=1),
     },
 }
+READS: dict[str, Mapping[str, Any]] = {
+    "id_by_key": {"source": "webhooks", "idempotency_key": "old-7"},
+    "older_in_lane": {"source": "laned", "lane": "lane", "ledger_id": 1 << 40},
+    "running_in_lane": {"source": "laned", "lane": "lane"},
+    "oldest_pending": {},
+    "held_type": {"source": "", "event_type": ""},
+    "tallies": {},
+    "last_given": {},
+    "audit": {"cursor": 1 << 40, "limit": 20},
+    "waiting": {"limit": 100},
+}
+HOT = {**WRITES, **READS}
+LISTED = [None, Status.PENDING, Status.PROCESSING, Status.FAILED]
 
 
 @pytest.fixture(scope="module", params=[str(find_installs()[-1])])
@@ -96,12 +108,21 @@ async def grown(
 
 
 async def blocks_touched(connection: Connection, name: str, values: Mapping[str, Any]) -> int:
-    """Pages of tables and indexes that the block looked at; nothing of it is kept."""
+    """Pages of tables and indexes that the block looked at, planned as it is in production; nothing
+    of it is kept."""
     compiled = blocks()[name]
-    explain = f"EXPLAIN (ANALYZE, BUFFERS, TIMING off, FORMAT json) {compiled.sql}"
+    reads = name in READS or name.startswith("events_")
+    given = ", ".join(map(literal, compiled.values(values)))
     undone = connection.transaction()
     await undone.start()
-    plan = await connection.fetchval(explain, *compiled.values(values))
+    if reads:
+        settings = Address("", planned_by_value=True).rules
+        await connection.execute(set_locally({**PLANS_OF_USERS, **settings}))
+    await connection.execute(f"PREPARE guarded AS {compiled.sql}")
+    run = f"EXECUTE guarded ({given})" if given else "EXECUTE guarded"
+    explain = f"EXPLAIN (ANALYZE, BUFFERS, TIMING off, FORMAT json) {run}"
+    plan = await connection.fetchval(explain)
+    await connection.execute("DEALLOCATE guarded")
     await undone.rollback()
     return touched(plan)
 
@@ -143,12 +164,25 @@ async def test_a_claim_needs_no_statistics(postgres_of: Server) -> None:
 
 def literal(value: object) -> str:
     match value:
+        case None:
+            return "NULL"
         case list():
             return f"'{{{','.join(map(str, value))}}}'"
         case timedelta():
             return f"'{value.total_seconds()} s'"
         case _:
             return f"'{value}'"
+
+
+@pytest.mark.parametrize("order", list(Order))
+@pytest.mark.parametrize("status", LISTED)
+async def test_a_list_looks_at_a_page(
+    grown: Connection, status: Status | None, order: Order
+) -> None:
+    where = EventFilter(status=status)
+    asked = {**terms(where), **bounds(where, order, 50, None), "source": None}
+    asked |= {"unordered": False, "last_readable": 1 << 40}
+    assert await blocks_touched(grown, f"events_{order}", asked) < 1000
 
 
 @pytest.mark.parametrize("name", sorted(HOT))
@@ -159,6 +193,6 @@ async def test_a_hot_block_scans_no_table(grown: Connection, name: str) -> None:
 async def test_the_guard_sees_a_scan(grown: Connection) -> None:
     await grown.execute("SET enable_indexscan = off; SET enable_seqscan = on")
     try:
-        assert await blocks_touched(grown, "id_by_key", HOT["id_by_key"]) > 2000
+        assert await blocks_touched(grown, "settled", HOT["settled"]) > 2000
     finally:
         await grown.execute("RESET enable_indexscan; SET enable_seqscan = off")

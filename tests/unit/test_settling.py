@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 
 from ackbox.model import Claim, Done
+from ackbox.worker import settling
 from ackbox.worker.settling import Settler
 from support.facts import Facts
 from support.runs import ScriptedQueue, claim
@@ -83,6 +84,23 @@ async def test_many_ends_do_not_wait_for_a_claim(stage: Stage) -> None:
         stage.end(*(f"e{n}" for n in range(500)))
         await stage.turn_the_loop()
         assert stage.queue.batches == [500]
+
+
+async def test_a_claim_that_hangs_is_not_waited_for(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settling, "_PATIENCE_SECONDS", 0.0)
+    async with stage.settler.beside_a_claim():
+        stage.end("a")
+        async with asyncio.timeout(5):
+            while not stage.queue.batches:  # noqa: ASYNC110 - what it looks at has no event
+                await asyncio.sleep(0)
+
+
+async def test_what_gathered_while_the_store_was_away_goes_in_pieces(stage: Stage) -> None:
+    stage.end(*(f"e{n}" for n in range(1100)))
+    await stage.turn_the_loop()
+    assert stage.queue.batches == [500, 500, 100]
 
 
 async def test_all_is_settled_at_the_end_whatever_is_under_way(stage: Stage) -> None:

@@ -152,6 +152,18 @@ async def test_nothing_is_claimed_while_a_suspect_is_held() -> None:  # F23
     assert slots.room == 20
 
 
+async def test_nothing_is_claimed_while_the_store_takes_no_ends() -> None:
+    """What has ended and is not settled would grow without end, and run again after a crash."""
+    stage = Stage()
+    await stage.runs(100, seconds=0.0)
+    ended = [claim(f"ended{n}") for n in range(201)]
+    stage.slots.hold(ended)
+    assert stage.slots.room == stage.slots.ahead == 0
+    stage.slots.let_go(ended[:1])
+    assert stage.slots.room == 100
+    assert stage.slots.ahead == 200
+
+
 async def test_quick_handlers_are_claimed_for_before_a_slot_is_free() -> None:
     stage = Stage()
     await stage.runs(100, seconds=0.0)
