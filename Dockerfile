@@ -1,10 +1,10 @@
 FROM python:3.14-alpine AS build
 WORKDIR /build
-COPY requirements/build.txt requirements/run.txt requirements/
+COPY requirements/build.txt requirements/image.txt requirements/
 # Alpine has no compiler: a requirement without a musl wheel has to fail here, and by name.
 RUN python -m venv /opt/ackbox \
     && /opt/ackbox/bin/pip install --no-cache-dir --require-hashes --only-binary :all: \
-        -r requirements/run.txt \
+        -r requirements/image.txt \
     && pip install --no-cache-dir --require-hashes -r requirements/build.txt
 COPY LICENSE README.md pyproject.toml ./
 COPY src src

@@ -37,6 +37,8 @@ lock: .venv/.uv ## pin the requirements anew (ARGS=--upgrade for newer versions)
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt
 	$(COMPILE) requirements/build.in -o requirements/build.txt
 	$(COMPILE) pyproject.toml -o requirements/run.txt
+	$(COMPILE) pyproject.toml --extra postgres --extra redis -c requirements/run.txt \
+	  -o requirements/image.txt
 	$(COMPILE) pyproject.toml requirements/build.in requirements/test.in \
 	  -c requirements/run.txt -c requirements/build.txt -o requirements/test.txt
 	$(COMPILE) requirements/bench.in -c requirements/test.txt -o requirements/bench.txt

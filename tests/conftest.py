@@ -1,3 +1,4 @@
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
@@ -6,6 +7,12 @@ import pytest
 
 from support.postgres import Install, PostgresServer, running_postgres
 from support.valkey import ValkeyServer, running_valkey
+
+
+def pytest_configure() -> None:
+    """A shell starts what runs in the background deaf to Ctrl-C, and so would be what we start."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -97,11 +97,23 @@ def test_every_locked_requirement_has_a_musl_wheel(machine: str, tmp_path: Path)
     assert all(f"cpython-314-{machine}-linux-musl" in name for name in compiled)
 
 
+# W17: the image grows to many instances without being made anew.
+def test_the_image_has_the_drivers_and_else_what_a_checkout_has() -> None:
+    locked = {name: pins(name) for name in ("run", "image")}
+    assert locked["run"].items() <= locked["image"].items()
+    assert {"asyncpg", "redis", "hiredis"} <= locked["image"].keys()
+
+
+def pins(name: str) -> dict[str, str]:
+    text = (ROOT / f"requirements/{name}.txt").read_text()
+    return dict(re.findall(r"^([\w.-]+)==([\w.]+)", text, re.MULTILINE))
+
+
 def install_wheels(machine: str, target: Path) -> subprocess.CompletedProcess[str]:
     """As make does: by uv where it works, by pip otherwise."""
     wheels_only = [
         *("install", "--quiet", "--only-binary", ":all:", "--require-hashes", "--no-deps"),
-        *("--target", str(target), "--python-version", "3.14", "-r", "requirements/run.txt"),
+        *("--target", str(target), "--python-version", "3.14", "-r", "requirements/image.txt"),
     ]
     if uv := shutil.which("uv", path=BIN):
         platform = f"{machine}-unknown-linux-musl"
