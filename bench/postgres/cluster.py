@@ -53,6 +53,17 @@ class Cluster:
         self.execute(f'CREATE DATABASE "{database}"')
         return self.url(database)
 
+    def further(self, database: str) -> str:
+        """The URL of an empty database beside those that had this name before: to drop one makes a
+        checkpoint, and whoever writes next pays for it."""
+        name = f"{database}_{len(self.databases(database))}"
+        self.execute(f'CREATE DATABASE "{name}"')
+        return self.url(name)
+
+    def drop_all(self, database: str) -> None:
+        for name in self.databases(database):
+            self.drop(name)
+
     def drop(self, database: str) -> None:
         self.execute(f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)')
 

@@ -13,6 +13,7 @@ from bench.rounds import Contender, Progress, interleave
 from bench.sample import Sample, Summary
 
 DATABASE = "bench"
+EMPTY = "empty"
 Measure = Callable[[Entrant, str, Options], Sample]
 
 
@@ -41,13 +42,14 @@ def growth(options: Options, progress: Progress) -> Section:
     rows = options.postgres_grown_rows
     with cluster.running(options.directory, options.postgres_major) as server:
         history = grown.database(server, rows, options, progress)
+        server.drop_all(EMPTY)
         # Not counted: the first write to a page after a checkpoint logs all of it, and a server
         # that has just started stands right behind one.
         _on_top(history, contest.enqueue, options)(options.directory)
         contenders = [
-            Contender("empty", _fresh(server, ACKBOX, contest.enqueue, options)),
+            Contender("empty", _further(server, ACKBOX, contest.enqueue, options)),
             Contender("grown", _on_top(history, contest.enqueue, options)),
-            Contender("empty-work", _fresh(server, ACKBOX_50, contest.work, options)),
+            Contender("empty-work", _further(server, ACKBOX_50, contest.work, options)),
             Contender("grown-work", _on_top(history, contest.work, options)),
         ]
         summaries = interleave(contenders, options.short_rounds, options.directory, progress)
@@ -104,6 +106,17 @@ def _fresh(
         return measure(entrant, url, options)
 
     return on_empty_database
+
+
+def _further(
+    server: Cluster, entrant: Entrant, measure: Measure, options: Options
+) -> Callable[[Path], Sample]:
+    def on_further_database(directory: Path) -> Sample:
+        url = server.further(EMPTY)
+        contest.prepare(entrant, url, options)
+        return measure(entrant, url, options)
+
+    return on_further_database
 
 
 def _on_top(history: grown.History, measure: Measure, options: Options) -> Callable[[Path], Sample]:
