@@ -100,23 +100,24 @@ def _compare(
 def _fresh(
     server: Cluster, entrant: Entrant, measure: Measure, options: Options
 ) -> Callable[[Path], Sample]:
-    def on_empty_database(directory: Path) -> Sample:
-        url = server.fresh(DATABASE)
-        contest.prepare(entrant, url, options)
-        return measure(entrant, url, options)
-
-    return on_empty_database
+    return _on_new(lambda: server.fresh(DATABASE), entrant, measure, options)
 
 
 def _further(
     server: Cluster, entrant: Entrant, measure: Measure, options: Options
 ) -> Callable[[Path], Sample]:
-    def on_further_database(directory: Path) -> Sample:
-        url = server.further(EMPTY)
+    return _on_new(lambda: server.further(EMPTY), entrant, measure, options)
+
+
+def _on_new(
+    make: Callable[[], str], entrant: Entrant, measure: Measure, options: Options
+) -> Callable[[Path], Sample]:
+    def on_new_database(directory: Path) -> Sample:
+        url = make()
         contest.prepare(entrant, url, options)
         return measure(entrant, url, options)
 
-    return on_further_database
+    return on_new_database
 
 
 def _on_top(history: grown.History, measure: Measure, options: Options) -> Callable[[Path], Sample]:

@@ -51,6 +51,8 @@ def test_writes_on_tables_of_ones_own_are_allowed(sql: str) -> None:
         'UPDATE mine SET n = 1 FROM "lanes"',
         'DELETE FROM U&"\\0065vents"',
         "INSERT INTO mine SELECT set_config('role', 'postgres', true)",
+        "INSERT INTO mine SELECT pg_advisory_lock(1)",
+        "INSERT INTO mine SELECT pg_try_advisory_lock_shared(1)",
         "DELETE FROM mine WHERE id = $1",
         "DELETE/**/FROM/**/tombstones",
         "DELETE FROM mine WHERE true RETURNING (SELECT 1 FROM Schema_Migrations)",
