@@ -2,6 +2,7 @@
 model (F15, F17, F18, F25, F31, F32)."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Coroutine
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -24,6 +25,7 @@ from ackbox.model import (
     ReplayKind,
     RetentionPolicy,
     Settlement,
+    Status,
     to_text,
 )
 from ackbox.ports import Store
@@ -357,6 +359,14 @@ class LedgerMachine(RuleBasedStateMachine):
         assert (row["processor_id"] is not None) == running
         if row["claimable_at"] is not None:
             assert row["claimable_at"] == to_text(event.due)
+
+    @invariant()
+    def the_kept_counts_are_those_of_the_model(self) -> None:
+        if not hasattr(self, "store"):
+            return
+        real = Counter(event.status for event in self.model.values())
+        kept = self.do(self.backend.reader.stats()).counts
+        assert dict(kept) == {status: real[status] for status in Status}
 
     @invariant()
     def the_tombstones_are_those_of_the_model(self) -> None:

@@ -230,7 +230,7 @@ MOVES = st.tuples(st.integers(0, 7), st.sampled_from(Status))
 STEPS = st.lists(CALLS | MOVES | st.none(), max_size=12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(steps=STEPS)
 async def test_kept_counts_equal_real_counts_after_any_mix(  # W9
     fresh: Fresh, steps: list[list[tuple[str, bytes]] | tuple[int, Status] | None]

@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 
 from ackbox.stores.sqlite.store import SqliteStore
-from support.backends import OpenStore, open_sqlite
+from support.backends import OpenStore, Server, open_sqlite
 from support.facts import Facts, Fatal
 from support.faulty_vfs import FaultyVfs, faulty_vfs
+from support.postgres import find_installs
+from support.postgres_backend import PostgresBackend
 
 
 @pytest.fixture
@@ -51,3 +53,12 @@ async def faulty(open_it: OpenStore, vfs: FaultyVfs) -> AsyncIterator[SqliteStor
     """A store on files that fail on demand."""
     yield await open_it(vfs=vfs.name)
     vfs.heal()
+
+
+@pytest.fixture
+async def backend(postgres_of: Server, tmp_path: Path) -> AsyncIterator[PostgresBackend]:
+    """Of the newest PostgreSQL: for what all versions do alike."""
+    opened = PostgresBackend(tmp_path, postgres_of(find_installs()[-1]))
+    await opened.open()
+    yield opened
+    await opened.close()

@@ -1,15 +1,9 @@
 """The agenda is what `events` says, whatever was done."""
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
-
-import pytest
 
 from ackbox.model import Outcome, Release, RetentionPolicy
-from support.backends import BACKENDS, Server
 from support.events import envelope, envelopes
-from support.postgres import find_installs
 from support.postgres_backend import PostgresBackend
 from support.work import Hands, boom, dead, done
 
@@ -30,15 +24,6 @@ SELECT status, sum(events)::bigint FROM tallies
 GROUP BY status HAVING sum(events) <> 0 ORDER BY status
 """
 COUNTS = "SELECT status, count(*) FROM events GROUP BY status ORDER BY 1"
-
-
-@pytest.fixture
-async def backend(postgres_of: Server, tmp_path: Path) -> AsyncIterator[PostgresBackend]:
-    opened = BACKENDS[str(find_installs()[-1])](tmp_path, postgres_of)
-    assert isinstance(opened, PostgresBackend)
-    await opened.open()
-    yield opened
-    await opened.close()
 
 
 async def assert_true(backend: PostgresBackend, rows: int) -> None:

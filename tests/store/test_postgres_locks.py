@@ -1,9 +1,7 @@
 """What one instance has locked must not stop the others."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -12,9 +10,7 @@ from ackbox.model import Outcome, RetentionPolicy, Settlement
 from ackbox.stores.postgres import record, settling
 from ackbox.stores.postgres.lanes import hold_lanes
 from ackbox.stores.postgres.settling import hold
-from support.backends import BACKENDS, Server
 from support.events import envelope, envelopes
-from support.postgres import find_installs
 from support.postgres_backend import PostgresBackend
 from support.work import LEASE, Hands, boom, dead, done
 
@@ -23,15 +19,6 @@ LOCKED = (
     "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype IN ('transactionid', 'tuple')"
 )
 DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
-
-
-@pytest.fixture
-async def backend(postgres_of: Server, tmp_path: Path) -> AsyncIterator[PostgresBackend]:
-    opened = BACKENDS[str(find_installs()[-1])](tmp_path, postgres_of)
-    assert isinstance(opened, PostgresBackend)
-    await opened.open()
-    yield opened
-    await opened.close()
 
 
 async def test_a_transaction_that_stands_still_is_ended(backend: PostgresBackend) -> None:

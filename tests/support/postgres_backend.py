@@ -1,5 +1,6 @@
 """The PostgreSQL ledger of a test, on a server whose `now()` a test can move."""
 
+import asyncio
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import cache
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ackbox.model import EventId, Status, to_text
-from ackbox.stores.postgres.database import Address, connect
+from ackbox.stores.postgres.database import Address, Connection, connect
 from ackbox.stores.postgres.reader import PostgresReader
 from ackbox.stores.postgres.store import PostgresStore, open_store
 from ackbox.telemetry import to_nobody
@@ -54,75 +55,62 @@ class ServerClock(HandMoved):
 class PostgresBackend:
     store: PostgresStore
     reader: PostgresReader
+    _hands: Connection
+    """For what no port offers."""
 
     def __init__(self, _: Path, server: PostgresServer) -> None:
         self.url = _database_of(server)
         self.clock = ServerClock(_clock_file(server))
+        self._turn = asyncio.Lock()
         self._cleaned = False
 
     async def open(self) -> None:
+        address = Address(self.url)
+        self._hands = await connect(address)
         if not self._cleaned:
             await self._clean()
             self._cleaned = True
-        address = Address(self.url)
         self.store = await open_store(address, clock=self.clock, observe=to_nobody)
         self.reader = PostgresReader(address)
 
     async def close(self) -> None:
         await self.reader.close()
         await self.store.close()
+        await self._hands.close()
 
     async def move(self, event_id: EventId, status: Status) -> None:
-        await self._execute(_MOVE, event_id, status)
+        await self._fetch(_MOVE, event_id, status)
         await self.follow()
 
     async def remove(self, event_id: EventId) -> None:
-        await self._execute("DELETE FROM events WHERE id = $1::text::uuid", event_id)
+        await self._fetch("DELETE FROM events WHERE id = $1::text::uuid", event_id)
         await self.follow()
 
     async def follow(self) -> None:
         """After `events` was changed by hand."""
         for statement in FOLLOW:
-            await self._execute(statement)
+            await self._fetch(statement)
 
     async def rows(self) -> list[dict[str, Any]]:
-        connection = await connect(Address(self.url))
-        try:
-            rows = await connection.fetch("SELECT * FROM events ORDER BY ledger_id")
-        finally:
-            await connection.close()
+        rows = await self._fetch("SELECT * FROM events ORDER BY ledger_id")
         return [_plain(dict(row)) for row in rows]
 
     async def ask(self, sql: str) -> list[tuple[Any, ...]]:
-        connection = await connect(Address(self.url))
-        try:
-            rows = await connection.fetch(sql)
-        finally:
-            await connection.close()
-        return [tuple(map(_text, row)) for row in rows]
+        return [tuple(map(_text, row)) for row in await self._fetch(sql)]
 
-    async def _execute(self, sql: str, *values: object) -> None:
-        connection = await connect(Address(self.url))
-        try:
-            await connection.execute(sql, *values)
-        finally:
-            await connection.close()
+    async def _fetch(self, sql: str, *values: object) -> Any:
+        async with self._turn:
+            return await self._hands.fetch(sql, *values)
 
     async def _clean(self) -> None:
         """What an earlier test left; users' own tables too."""
-        connection = await connect(Address(self.url))
-        try:
-            found = await connection.fetch(
-                "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
-            )
-            names = {row[0] for row in found}
-            for name in names - {*_TABLES, "schema_migrations"}:
-                await connection.execute(f'DROP TABLE "{name}" CASCADE')
-            for name in _TABLES:
-                if name in names:
-                    await connection.execute(f"DELETE FROM {name}")
-        finally:
-            await connection.close()
+        found = await self._fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        names = {row[0] for row in found}
+        users_own = names - {*_TABLES, "schema_migrations"}
+        drops = [f'DROP TABLE "{name}" CASCADE' for name in users_own]
+        deletes = [f"DELETE FROM {name}" for name in _TABLES if name in names]
+        if names:
+            await self._hands.execute("; ".join([*drops, *deletes]))
 
 
 @cache

@@ -169,7 +169,7 @@ SELECT created_at FROM events WHERE ledger_id = (
 SELECT count(*) FROM (
     SELECT 1 FROM agenda
     WHERE NOT failed AND lease_until IS NULL AND NOT held AND coalesce(due_at <= now(), true)
-    LIMIT :limit) AS due
+    ORDER BY ledger_id LIMIT :limit) AS due
 
 -- name: audit
 SELECT audit_id, at, actor, action, event_id::text, detail FROM audit
