@@ -5,7 +5,7 @@ AckboxError
 ├── CommandFailed           a command could not do what it was asked to
 ├── InvalidEvent            what a sender handed over cannot be an event
 ├── InvalidStatement        SQL of the user's own is wrong, or may not be run
-├── HandlersStuck           plain handlers hang in their threads; the process drains and exits
+├── HandlersStuck           handlers hang and cannot be ended; the process drains and exits
 ├── NotAccepted             the event was not taken; nothing was stored, the sender should retry
 │   ├── Overloaded          too much is waiting already (W7)
 │   └── Unavailable         the store cannot take writes now

@@ -214,11 +214,11 @@ class Runtime:
         self.logger.critical("the inbox failed", reason=str(error))
         self.failed.set()
 
-    def _note_abandoned(self, threads: int) -> None:
+    def _note_abandoned(self, count: int) -> None:
         """As many as there are workers: whatever hangs there will not come back by itself."""
-        self.logger.error("handler abandoned in its thread", abandoned=threads)
-        if threads >= self.settings.worker_count and self.failure is None:
-            self._fail(HandlersStuck(f"{threads} handlers hang in threads that cannot be ended."))
+        self.logger.error("handler abandoned", abandoned=count)
+        if count >= self.settings.worker_count and self.failure is None:
+            self._fail(HandlersStuck(f"{count} handlers hang, and cannot be ended."))
 
     def make_executor(self) -> Executor:
         settings = self.settings

@@ -155,6 +155,10 @@ def test_an_unfinished_promotion_is_not_served(
     halfway(tmp_path, target, "(30 %)")
     refusal = run("serve", folder=tmp_path, DATABASE_URL=target, PORT="0").err
     assert "unfinished promotion of ackbox.db" in refusal
+    for question in ("list", "export"):
+        told = cli("events", question, DATABASE_URL=target)
+        assert told.out == ""
+        assert "unfinished promotion of ackbox.db" in told.line
     promote(cli, target)
 
     async def serve() -> None:

@@ -181,13 +181,10 @@ def claim(*, unsettled: int) -> Claim:
     return Claim(**{**known, "run": 1, "unsettled": unsettled})
 
 
-@pytest.mark.parametrize("option", ["nonsense=1", "protocol=3"])
-async def test_a_client_that_raises_anything_says_nothing(
-    valkey: ValkeyServer, option: str
-) -> None:
+async def test_a_client_that_raises_anything_says_nothing(valkey: ValkeyServer) -> None:
     """A claim beside it must not be lost for it."""
     facts = Facts()
-    stream = Stream(f"{valkey.url()}?{option}", facts)
+    stream = Stream(f"{valkey.url()}?protocol=3", facts)
     try:
         for _ in range(2):
             await stream.add({EventId("a"): "webhooks"})

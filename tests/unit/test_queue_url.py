@@ -38,8 +38,19 @@ def test_a_missing_client_is_named_before_anything_is_opened(
         App(Settings(database_url=POSTGRES, queue_url=REDIS))
 
 
-@pytest.mark.parametrize("url", ["redis://h:port/0", "redis://:hidden@h/0?socket_timeout=x"])
-def test_an_address_that_cannot_be_one_is_refused_without_its_password(url: str) -> None:
-    with pytest.raises(SettingError, match="QUEUE_URL cannot be used") as refused:
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("redis://h:port/0", "Port could not be cast to integer value as 'port'."),
+        ("redis://:hidden@h/0?socket_timeout=x", "Invalid value for 'socket_timeout'"),
+        ("redis://:hidden@h/abc", "abc is no number of a database, as in redis://host:6379/0."),
+        ("redis://:hidden@h/3/4", "3/4 is no number of a database"),
+        ("redis://:hidden@h/0?foo=bar", "the Redis client knows no option 'foo'."),
+        ("rediss://:hidden@h/0?ssl_cert_reqs=odd", "Invalid SSL Certificate Requirements"),
+    ],
+)
+def test_an_address_that_cannot_be_one_is_refused_without_its_password(url: str, told: str) -> None:
+    with pytest.raises(SettingError) as refused:
         Stream(url, to_nobody)
+    assert str(refused.value).startswith(f"QUEUE_URL cannot be used: {told}")
     assert "hidden" not in str(refused.value)

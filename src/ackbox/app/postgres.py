@@ -13,7 +13,7 @@ from ackbox.model import BackupProgress, Clock, Finding
 from ackbox.telemetry import Observer
 
 try:
-    from ackbox.stores.postgres import migrating, rights
+    from ackbox.stores.postgres import arriving, migrating, rights
     from ackbox.stores.postgres.database import Address, Database
     from ackbox.stores.postgres.doctor import examine, examine_deep
     from ackbox.stores.postgres.reader import PostgresReader
@@ -59,6 +59,7 @@ class PostgresHome:
 
     async def assert_readable(self) -> None:
         await self._ask(migrating.assert_current)
+        await self._ask(arriving.assert_none_arriving)
 
     async def assert_writable(self) -> None:
         await self._ask(rights.assert_writable)

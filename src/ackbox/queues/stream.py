@@ -8,11 +8,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 
 from ackbox.errors import SettingError
 from ackbox.model import EventId
@@ -127,8 +128,12 @@ class Stream:
 
 
 def make_client(url: str) -> Any:
+    """Raises `SettingError` for what no connection could be made of."""
+    number = urlsplit(url).path.removeprefix("/")
+    if number and not number.isdecimal():
+        raise _refused(f"{number} is no number of a database, as in redis://host:6379/0")
     try:
-        return Redis.from_url(
+        client: Any = Redis.from_url(
             url,
             decode_responses=True,
             encoding_errors="replace",  # whoever else wrote there
@@ -136,8 +141,17 @@ def make_client(url: str) -> Any:
             socket_timeout=None,  # a whole call has its end, however many steps it takes
             retry=Retry(NoBackoff(), 0),
         )
-    except ValueError as error:
-        raise SettingError(f"QUEUE_URL cannot be used: {error}.") from None
+        client.connection_pool.make_connection()  # it connects nowhere, but takes all options
+    except TypeError as error:
+        option = str(error).rpartition(" ")[2]
+        raise _refused(f"the Redis client knows no option {option}") from None
+    except (ValueError, RedisError) as error:
+        raise _refused(str(error)) from None
+    return client
+
+
+def _refused(reason: str) -> SettingError:
+    return SettingError(f"QUEUE_URL cannot be used: {reason.rstrip('.')}.")
 
 
 def _events(answer: Sequence[Any]) -> Announced:
