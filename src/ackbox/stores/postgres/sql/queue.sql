@@ -7,6 +7,34 @@
 -- `(:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]` is what was given for that row, found by
 -- halving: `:rows` is sorted, and has a row once. A join could be planned as one row times another.
 
+-- part: claiming
+placed AS (
+    UPDATE agenda SET
+        run = run + 1,
+        unsettled = unsettled + (lease_until IS NOT NULL)::int,
+        lease_until = now() + :lease::interval
+    WHERE ctid = ANY (ARRAY(SELECT place FROM picked))
+    RETURNING ledger_id, due_at, unsettled
+), claimed AS (
+    UPDATE events SET
+        status = 'processing',
+        run = run + 1,
+        attempts = attempts + 1,
+        unsettled = unsettled + (status = 'processing')::int,
+        processor_id = :worker,
+        lease_until = now() + :lease::interval,
+        claimable_at = now() + :lease::interval,
+        updated_at = now()
+    WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM placed))
+    RETURNING ledger_id, id::text, run, source, idempotency_key, event_type, content_type, headers,
+        attempts, unsettled, lane, source_sequence, source_emitted_at, created_at, request_id,
+        payload
+), counted AS (
+    -- Those that were processing already did not move.
+    INSERT INTO tallies SELECT * FROM ackbox_moved(
+        'pending', 'processing', (SELECT count(*) FROM placed WHERE unsettled = 0))
+)
+
 -- name: claim
 WITH RECURSIVE found (source) AS (
     (SELECT source FROM agenda
@@ -57,32 +85,8 @@ WITH RECURSIVE found (source) AS (
     (SELECT place FROM taken ORDER BY head, due_at, ledger_id LIMIT :limit::int)
     UNION ALL
     SELECT place FROM suspect WHERE NOT :holding::bool
-), placed AS (
-    UPDATE agenda SET
-        run = run + 1,
-        unsettled = unsettled + (lease_until IS NOT NULL)::int,
-        lease_until = now() + :lease::interval
-    WHERE ctid = ANY (ARRAY(SELECT place FROM picked))
-    RETURNING ledger_id, due_at, unsettled
-), claimed AS (
-    UPDATE events SET
-        status = 'processing',
-        run = run + 1,
-        attempts = attempts + 1,
-        unsettled = unsettled + (status = 'processing')::int,
-        processor_id = :worker,
-        lease_until = now() + :lease::interval,
-        claimable_at = now() + :lease::interval,
-        updated_at = now()
-    WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM placed))
-    RETURNING ledger_id, id::text, run, source, idempotency_key, event_type, content_type, headers,
-        attempts, unsettled, lane, source_sequence, source_emitted_at, created_at, request_id,
-        payload
-), counted AS (
-    -- Those that were processing already did not move.
-    INSERT INTO tallies SELECT * FROM ackbox_moved(
-        'pending', 'processing', (SELECT count(*) FROM placed WHERE unsettled = 0))
-)
+),
+-- here: claiming
 SELECT claimed.*, placed.due_at, extract(epoch FROM least((SELECT min(next) FROM asked), (
     -- Where nothing is free, all that is due runs.
     SELECT min(lease_until) FROM asked CROSS JOIN LATERAL (
@@ -107,31 +111,8 @@ WITH due AS MATERIALIZED (
                ELSE true END
     ORDER BY due_at, ledger_id
     LIMIT CASE WHEN (SELECT bool_or(suspect) FROM due) THEN 1 ELSE :limit::int END
-), placed AS (
-    UPDATE agenda SET
-        run = run + 1,
-        unsettled = unsettled + (lease_until IS NOT NULL)::int,
-        lease_until = now() + :lease::interval
-    WHERE ctid = ANY (ARRAY(SELECT place FROM picked))
-    RETURNING ledger_id, due_at, unsettled
-), claimed AS (
-    UPDATE events SET
-        status = 'processing',
-        run = run + 1,
-        attempts = attempts + 1,
-        unsettled = unsettled + (status = 'processing')::int,
-        processor_id = :worker,
-        lease_until = now() + :lease::interval,
-        claimable_at = now() + :lease::interval,
-        updated_at = now()
-    WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM placed))
-    RETURNING ledger_id, id::text, run, source, idempotency_key, event_type, content_type, headers,
-        attempts, unsettled, lane, source_sequence, source_emitted_at, created_at, request_id,
-        payload
-), counted AS (
-    INSERT INTO tallies SELECT * FROM ackbox_moved(
-        'pending', 'processing', (SELECT count(*) FROM placed WHERE unsettled = 0))
-)
+),
+-- here: claiming
 SELECT claimed.* FROM claimed ORDER BY ledger_id
 
 -- name: renew
@@ -183,6 +164,17 @@ UPDATE events SET
 WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM ours))
 RETURNING ledger_id, run
 
+-- part: failure
+    last_error = (:errors::text[])[width_bucket(ledger_id, :rows::bigint[])],
+    error_code = (:codes::text[])[width_bucket(ledger_id, :rows::bigint[])],
+    errors = CASE WHEN jsonb_array_length(errors) >= 10 THEN errors - 0
+                  ELSE coalesce(errors, '[]') END
+        || jsonb_build_object(
+            'at', to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
+            'attempt', attempts, 'run', run,
+            'code', (:codes::text[])[width_bucket(ledger_id, :rows::bigint[])],
+            'error', (:errors::text[])[width_bucket(ledger_id, :rows::bigint[])]),
+
 -- name: settle_retry
 WITH ours AS (
     UPDATE agenda SET
@@ -209,15 +201,7 @@ UPDATE events SET
     retry_after = now() + (:delays::interval[])[width_bucket(ledger_id, :rows::bigint[])],
     claimable_at = (SELECT due FROM places)[
         width_bucket(ledger_id, (SELECT places.rows FROM places))],
-    last_error = (:errors::text[])[width_bucket(ledger_id, :rows::bigint[])],
-    error_code = (:codes::text[])[width_bucket(ledger_id, :rows::bigint[])],
-    errors = CASE WHEN jsonb_array_length(errors) >= 10 THEN errors - 0
-                  ELSE coalesce(errors, '[]') END
-        || jsonb_build_object(
-            'at', to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
-            'attempt', attempts, 'run', run,
-            'code', (:codes::text[])[width_bucket(ledger_id, :rows::bigint[])],
-            'error', (:errors::text[])[width_bucket(ledger_id, :rows::bigint[])]),
+    -- here: failure
     updated_at = now()
 WHERE ledger_id = ANY ((SELECT places.rows FROM places)::bigint[])
 RETURNING ledger_id, run
@@ -234,15 +218,7 @@ WITH ours AS (
 UPDATE events SET
     status = 'failed', outcome = 'dead', unsettled = 0, retry_after = NULL,
     claimable_at = NULL, processor_id = NULL, lease_until = NULL,
-    last_error = (:errors::text[])[width_bucket(ledger_id, :rows::bigint[])],
-    error_code = (:codes::text[])[width_bucket(ledger_id, :rows::bigint[])],
-    errors = CASE WHEN jsonb_array_length(errors) >= 10 THEN errors - 0
-                  ELSE coalesce(errors, '[]') END
-        || jsonb_build_object(
-            'at', to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
-            'attempt', attempts, 'run', run,
-            'code', (:codes::text[])[width_bucket(ledger_id, :rows::bigint[])],
-            'error', (:errors::text[])[width_bucket(ledger_id, :rows::bigint[])]),
+    -- here: failure
     processed_at = now(), updated_at = now()
 WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM ours))
 RETURNING ledger_id, run

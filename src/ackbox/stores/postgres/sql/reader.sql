@@ -18,14 +18,30 @@ SELECT payload FROM events WHERE id = :id::uuid
 -- name: content
 SELECT payload, headers FROM events WHERE id = :id::uuid
 
--- name: events_newest
-WITH running AS MATERIALIZED (
+-- part: running
+running AS MATERIALIZED (
     -- The oldest of what is open, nearly always: known how many, they are soon found.
     SELECT ledger_id FROM agenda
     WHERE :scan = 'processing' AND NOT failed AND lease_until IS NOT NULL
     ORDER BY ledger_id LIMIT (
         SELECT greatest(sum(events), 0)::bigint FROM tallies WHERE status = 'processing')
-), candidates AS MATERIALIZED (
+),
+
+-- part: wanted
+    WHERE (:status::text IS NULL OR status = :status)
+      AND (NOT :retrying::bool OR attempts > 0)
+      AND (:source::text IS NULL OR source = :source)
+      AND (:event_type::text IS NULL OR event_type = :event_type)
+      AND (:since::timestamptz IS NULL OR created_at >= :since)
+      AND (:until::timestamptz IS NULL OR created_at < :until)
+      AND (:outcome::text IS NULL OR outcome = :outcome)
+      AND (:error_code::text IS NULL OR error_code = :error_code)
+      AND (:lane::text IS NULL OR lane = :lane)
+
+-- name: events_newest
+WITH
+-- here: running
+candidates AS MATERIALIZED (
     (SELECT ledger_id FROM events
      WHERE :scan::text = 'all' AND ledger_id < :cursor
      ORDER BY ledger_id DESC LIMIT :window)
@@ -45,27 +61,15 @@ SELECT seen.rows, seen.edge, page.ledger_id, page.id
 FROM (SELECT count(*) AS rows, min(ledger_id) AS edge FROM candidates) AS seen
 LEFT JOIN LATERAL (
     SELECT ledger_id, id::text FROM candidates JOIN events USING (ledger_id)
-    WHERE (:status::text IS NULL OR status = :status)
-      AND (NOT :retrying::bool OR attempts > 0)
-      AND (:source::text IS NULL OR source = :source)
-      AND (:event_type::text IS NULL OR event_type = :event_type)
-      AND (:since::timestamptz IS NULL OR created_at >= :since)
-      AND (:until::timestamptz IS NULL OR created_at < :until)
-      AND (:outcome::text IS NULL OR outcome = :outcome)
-      AND (:error_code::text IS NULL OR error_code = :error_code)
-      AND (:lane::text IS NULL OR lane = :lane)
+    -- here: wanted
     ORDER BY ledger_id DESC LIMIT :limit
 ) AS page ON true
 ORDER BY page.ledger_id DESC NULLS LAST
 
 -- name: events_oldest
-WITH running AS MATERIALIZED (
-    -- The oldest of what is open, nearly always: known how many, they are soon found.
-    SELECT ledger_id FROM agenda
-    WHERE :scan = 'processing' AND NOT failed AND lease_until IS NOT NULL
-    ORDER BY ledger_id LIMIT (
-        SELECT greatest(sum(events), 0)::bigint FROM tallies WHERE status = 'processing')
-), candidates AS MATERIALIZED (
+WITH
+-- here: running
+candidates AS MATERIALIZED (
     (SELECT ledger_id FROM events
      WHERE :scan::text = 'all' AND ledger_id > :cursor AND ledger_id <= :last_readable
      ORDER BY ledger_id LIMIT :window)
@@ -86,15 +90,7 @@ SELECT seen.rows, seen.edge, page.ledger_id, page.id
 FROM (SELECT count(*) AS rows, max(ledger_id) AS edge FROM candidates) AS seen
 LEFT JOIN LATERAL (
     SELECT ledger_id, id::text FROM candidates JOIN events USING (ledger_id)
-    WHERE (:status::text IS NULL OR status = :status)
-      AND (NOT :retrying::bool OR attempts > 0)
-      AND (:source::text IS NULL OR source = :source)
-      AND (:event_type::text IS NULL OR event_type = :event_type)
-      AND (:since::timestamptz IS NULL OR created_at >= :since)
-      AND (:until::timestamptz IS NULL OR created_at < :until)
-      AND (:outcome::text IS NULL OR outcome = :outcome)
-      AND (:error_code::text IS NULL OR error_code = :error_code)
-      AND (:lane::text IS NULL OR lane = :lane)
+    -- here: wanted
       AND (NOT :unordered::bool OR (source_sequence IS NULL AND source_emitted_at IS NULL))
     ORDER BY ledger_id LIMIT :limit
 ) AS page ON true

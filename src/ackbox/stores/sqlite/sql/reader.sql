@@ -18,6 +18,17 @@ SELECT payload FROM events WHERE id = :id
 -- name: content
 SELECT payload, headers FROM events WHERE id = :id
 
+-- part: wanted
+    WHERE (:status IS NULL OR status = :status)
+      AND (NOT :retrying OR attempts > 0)
+      AND (:source IS NULL OR source = :source)
+      AND (:event_type IS NULL OR event_type = :event_type)
+      AND (:since IS NULL OR created_at >= :since)
+      AND (:until IS NULL OR created_at < :until)
+      AND (:outcome IS NULL OR outcome = :outcome)
+      AND (:error_code IS NULL OR error_code = :error_code)
+      AND (:lane IS NULL OR lane = :lane)
+
 -- name: events_newest
 WITH candidates AS MATERIALIZED (
     SELECT * FROM (
@@ -41,15 +52,7 @@ SELECT seen.rows, seen.edge, page.ledger_id, page.id
 FROM (SELECT count(*) AS rows, min(ledger_id) AS edge FROM candidates) AS seen
 LEFT JOIN (
     SELECT ledger_id, id FROM candidates CROSS JOIN events USING (ledger_id)
-    WHERE (:status IS NULL OR status = :status)
-      AND (NOT :retrying OR attempts > 0)
-      AND (:source IS NULL OR source = :source)
-      AND (:event_type IS NULL OR event_type = :event_type)
-      AND (:since IS NULL OR created_at >= :since)
-      AND (:until IS NULL OR created_at < :until)
-      AND (:outcome IS NULL OR outcome = :outcome)
-      AND (:error_code IS NULL OR error_code = :error_code)
-      AND (:lane IS NULL OR lane = :lane)
+    -- here: wanted
     ORDER BY ledger_id DESC LIMIT :limit
 ) AS page
 ORDER BY page.ledger_id DESC
@@ -77,15 +80,7 @@ SELECT seen.rows, seen.edge, page.ledger_id, page.id
 FROM (SELECT count(*) AS rows, max(ledger_id) AS edge FROM candidates) AS seen
 LEFT JOIN (
     SELECT ledger_id, id FROM candidates CROSS JOIN events USING (ledger_id)
-    WHERE (:status IS NULL OR status = :status)
-      AND (NOT :retrying OR attempts > 0)
-      AND (:source IS NULL OR source = :source)
-      AND (:event_type IS NULL OR event_type = :event_type)
-      AND (:since IS NULL OR created_at >= :since)
-      AND (:until IS NULL OR created_at < :until)
-      AND (:outcome IS NULL OR outcome = :outcome)
-      AND (:error_code IS NULL OR error_code = :error_code)
-      AND (:lane IS NULL OR lane = :lane)
+    -- here: wanted
       AND (NOT :unordered OR (source_sequence IS NULL AND source_emitted_at IS NULL))
     ORDER BY ledger_id LIMIT :limit
 ) AS page

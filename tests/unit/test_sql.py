@@ -1,0 +1,43 @@
+"""How `.sql` files are read."""
+
+import pytest
+
+from ackbox.stores.sql import split_blocks
+
+FILE = """-- What this file is about.
+
+-- part: wanted
+    AND a = :a
+    AND b = :b
+
+-- name: newest
+SELECT 1 WHERE true
+    -- here: wanted
+ORDER BY 1 DESC
+
+-- name: oldest
+SELECT 1 WHERE true
+    -- here: wanted
+ORDER BY 1
+"""
+WANTED = "    AND a = :a\n    AND b = :b"
+
+
+def test_a_part_stands_in_each_block_that_wants_it_and_is_none_itself() -> None:
+    assert split_blocks(FILE) == {
+        "newest": f"SELECT 1 WHERE true\n{WANTED}\nORDER BY 1 DESC",
+        "oldest": f"SELECT 1 WHERE true\n{WANTED}\nORDER BY 1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("-- name: a\nSELECT 1\n-- name: a\nSELECT 2", "SQL name a is defined twice"),
+        ("-- part: a\nSELECT 1\n-- part: a\nSELECT 2", "SQL part a is defined twice"),
+        ("-- name: a\n-- here: b\n", "SQL part b is not in the file"),
+    ],
+)
+def test_what_is_ambiguous_or_missing_is_an_error(text: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        split_blocks(text)
