@@ -34,6 +34,7 @@ def server() -> Iterator[PostgresServer]:
     with running_postgres(find_installs()[-1]) as started:
         started.execute(f"CREATE ROLE reader LOGIN PASSWORD '{PASSWORD}'")
         started.execute(f"CREATE ROLE owner LOGIN PASSWORD '{PASSWORD}'")
+        started.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")  # the default since 15
         rules = "host all postgres all trust\nhost all all all scram-sha-256\n"
         (started.data / "pg_hba.conf").write_text(rules)
         started.execute("SELECT pg_reload_conf()")
