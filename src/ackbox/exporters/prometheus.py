@@ -1,20 +1,14 @@
 """Facts as Prometheus metrics. Every name begins `ackbox_`; labels come from configuration only, so
 that nothing a sender does adds a series (F43)."""
 
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Iterator, Mapping, Sequence
 from types import NoneType
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from ackbox.exporters.histograms import Histogram
 from ackbox.model import Again, Buried, Clock, Done, Release, Stats, Status
 from ackbox.telemetry import (
     Answered,
@@ -43,18 +37,41 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 _EVENTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _OTHER = "other"
 _OUTCOMES: dict[type, str] = {
-    Done: "processed",
-    Again: "errored",
-    Buried: "dead_letter",
-    Release: "released",
-    NoneType: "fenced",
+    Done: "ackbox_events_processed",
+    Again: "ackbox_events_errored",
+    Buried: "ackbox_events_dead_letter",
+    Release: "ackbox_events_released",
+    NoneType: "ackbox_events_fenced",
 }
-_SETTLED = {
-    "processed": "Runs that completed their event.",
-    "errored": "Runs that failed and will be tried again.",
-    "dead_letter": "Runs that ended as a dead letter.",
-    "released": "Runs that were handed back.",
-    "fenced": "Runs whose claim was lost; nothing of theirs was applied.",
+_COUNTERS = {
+    "ackbox_record_failures": "Batches that could not be stored at once.",
+    "ackbox_store_troubles": "Times the store stopped taking events.",
+    "ackbox_events_claimed": "Runs taken by workers.",
+    "ackbox_events_processed": "Runs that completed their event.",
+    "ackbox_events_errored": "Runs that failed and will be tried again.",
+    "ackbox_events_dead_letter": "Runs that ended as a dead letter.",
+    "ackbox_events_released": "Runs that were handed back.",
+    "ackbox_events_fenced": "Runs whose claim was lost; nothing of theirs was applied.",
+    "ackbox_queue_troubles": "Times the queue of QUEUE_URL could not be used any more.",
+    "ackbox_events_replayed": "Events that got a new run from an operator.",
+    "ackbox_events_pruned": "Old events deleted.",
+    "ackbox_tombstones_made": "Keys of old events kept as tombstones.",
+    "ackbox_tombstones_forgotten": "Tombstones deleted after DEDUPE_DAYS.",
+    "ackbox_prune_failures": "Passes of retention that failed.",
+}
+_GAUGES = {
+    "ackbox_store_in_trouble": "1 while the store takes no new events.",
+    "ackbox_wal_pages": "Pages in the write-ahead log at its last checkpoint.",
+    "ackbox_clock_skew_seconds": "How far the database's clock is ahead of ours; 0 within 30 s.",
+    "ackbox_queue_in_trouble": "1 while the queue of QUEUE_URL cannot be used.",
+}
+_HISTOGRAMS = {
+    "ackbox_accept_seconds": (_SECONDS, "From taking an event to knowing that it is durable."),
+    "ackbox_batch_events": (_EVENTS, "Events made durable together."),
+    "ackbox_commit_seconds": (_SECONDS, "One transaction, synced."),
+    "ackbox_checkpoint_seconds": (_SECONDS, "One copy of the write-ahead log into the file."),
+    "ackbox_queue_seconds": (_SECONDS, "From receipt to the first run of an event."),
+    "ackbox_run_seconds": (_SECONDS, "One run of a handler."),
 }
 
 
@@ -64,27 +81,12 @@ class PrometheusMetrics:
     def __init__(self, clock: Clock, sources: frozenset[str]) -> None:
         self._clock = clock
         self._sources = sources
-        self._received: Counter[tuple[str, str]] = Counter()
-        self._refused: Counter[str] = Counter()
-        self._answered: Counter[tuple[str, int]] = Counter()
-        self._record_failures = 0
-        self._troubles = 0
-        self._in_trouble = 0
-        self._queue_troubles = 0
-        self._queue_in_trouble = 0
-        self._accept_seconds = Histogram(_SECONDS)
-        self._batch_events = Histogram(_EVENTS)
-        self._commit_seconds = Histogram(_SECONDS)
-        self._checkpoint_seconds = Histogram(_SECONDS)
-        self._claimed = 0
-        self._settled: Counter[str] = Counter()
-        self._queue_seconds = Histogram(_SECONDS)
-        self._run_seconds = Histogram(_SECONDS)
-        self._pruned: Counter[str] = Counter()
-        self._prune_failures = 0
-        self._replayed = 0
-        self._wal_pages = 0
-        self._clock_skew = 0.0
+        self._counts: Counter[str] = Counter()
+        self._gauges = dict.fromkeys(_GAUGES, 0.0)
+        self._histograms = {name: Histogram(bounds) for name, (bounds, _) in _HISTOGRAMS.items()}
+        self._received: Counter[tuple[object, ...]] = Counter()
+        self._refused: Counter[tuple[object, ...]] = Counter()
+        self._answered: Counter[tuple[object, ...]] = Counter()
         self._measured: Measured | None = None
         self._started: Started | None = None
         self._registry = CollectorRegistry()
@@ -96,7 +98,7 @@ class PrometheusMetrics:
         elif isinstance(fact, Recorded):
             self._count_recorded(fact)
         elif isinstance(fact, Committed):
-            self._commit_seconds.add(fact.seconds)
+            self._histograms["ackbox_commit_seconds"].add(fact.seconds)
         elif isinstance(fact, Claimed):
             self._count_claimed(fact)
         elif isinstance(fact, Settled):
@@ -108,25 +110,27 @@ class PrometheusMetrics:
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        yield from self._ingest_metrics()
-        yield from self._store_metrics()
-        yield from self._work_metrics()
-        yield from self._relay_metrics()
-        yield from self._retention_metrics()
+        yield from self._labelled_metrics()
+        for name, text in _COUNTERS.items():
+            yield CounterMetricFamily(name, text, value=self._counts[name])
+        for name, text in _GAUGES.items():
+            yield GaugeMetricFamily(name, text, value=self._gauges[name])
+        for name, (_, text) in _HISTOGRAMS.items():
+            yield self._histograms[name].metric(name, text)
         if self._measured is not None:
             yield from self._queue_metrics(self._measured)
         if self._started is not None:
-            yield from self._start_metrics(self._started)
+            yield from _start_metrics(self._started)
 
     def _observe_rare(self, fact: Fact) -> None:
         match fact:
             case Refused(reason):
-                self._refused[reason] += 1
+                self._refused[(reason,)] += 1
             case Measured():
                 self._measured = fact
             case Checkpointed(seconds, pages, _):
-                self._checkpoint_seconds.add(seconds)
-                self._wal_pages = pages
+                self._histograms["ackbox_checkpoint_seconds"].add(seconds)
+                self._gauges["ackbox_wal_pages"] = pages
             case Started():
                 self._started = fact
             case _:
@@ -135,30 +139,32 @@ class PrometheusMetrics:
     def _observe_upkeep(self, fact: Fact) -> None:
         match fact:
             case Pruned(buried, deleted, forgotten, _, _):
-                self._pruned.update(buried=buried, deleted=deleted, forgotten=forgotten)
+                self._counts["ackbox_tombstones_made"] += buried
+                self._counts["ackbox_events_pruned"] += deleted
+                self._counts["ackbox_tombstones_forgotten"] += forgotten
             case PruneFailed():
-                self._prune_failures += 1
+                self._counts["ackbox_prune_failures"] += 1
             case Replayed(_, _, moved):
-                self._replayed += moved
+                self._counts["ackbox_events_replayed"] += moved
             case _:
                 self._observe_trouble(fact)
 
     def _observe_trouble(self, fact: Fact) -> None:
         match fact:
             case RecordFailed():
-                self._record_failures += 1
+                self._counts["ackbox_record_failures"] += 1
             case StoreTrouble():
-                self._troubles += 1
-                self._in_trouble = 1
+                self._counts["ackbox_store_troubles"] += 1
+                self._gauges["ackbox_store_in_trouble"] = 1
             case StoreRecovered():
-                self._in_trouble = 0
+                self._gauges["ackbox_store_in_trouble"] = 0
             case QueueTrouble():
-                self._queue_troubles += 1
-                self._queue_in_trouble = 1
+                self._counts["ackbox_queue_troubles"] += 1
+                self._gauges["ackbox_queue_in_trouble"] = 1
             case QueueRecovered():
-                self._queue_in_trouble = 0
+                self._gauges["ackbox_queue_in_trouble"] = 0
             case ClockSkewed(seconds):
-                self._clock_skew = seconds
+                self._gauges["ackbox_clock_skew_seconds"] = seconds
             case _:
                 pass
 
@@ -166,125 +172,36 @@ class PrometheusMetrics:
         for envelope, receipt in zip(fact.envelopes, fact.receipts, strict=True):
             source = envelope.source if envelope.source in self._sources else _OTHER
             self._received[source, receipt.kind] += 1
-        self._accept_seconds.add_all(fact.seconds)
-        self._batch_events.add(len(fact.receipts))
+        self._histograms["ackbox_accept_seconds"].add_all(fact.seconds)
+        self._histograms["ackbox_batch_events"].add(len(fact.receipts))
 
     def _count_claimed(self, fact: Claimed) -> None:
-        self._claimed += len(fact.claims)
+        self._counts["ackbox_events_claimed"] += len(fact.claims)
         waited = zip(fact.claims, fact.waited, strict=True)
-        self._queue_seconds.add_all([seconds for claim, seconds in waited if claim.run == 1])
+        first = [seconds for claim, seconds in waited if claim.run == 1]
+        self._histograms["ackbox_queue_seconds"].add_all(first)
 
     def _count_settled(self, fact: Settled) -> None:
         written = [fact.written.get(claim.id) for claim in fact.claims]
         for kind, count in Counter(map(type, written)).items():
-            self._settled[_OUTCOMES[kind]] += count
-        self._run_seconds.add_all(fact.seconds)
+            self._counts[_OUTCOMES[kind]] += count
+        self._histograms["ackbox_run_seconds"].add_all(fact.seconds)
 
-    def _work_metrics(self) -> Iterator[Metric]:
-        yield CounterMetricFamily(
-            "ackbox_events_claimed", "Runs taken by workers.", value=self._claimed
-        )
-        for outcome, text in _SETTLED.items():
-            yield CounterMetricFamily(
-                f"ackbox_events_{outcome}", text, value=self._settled[outcome]
-            )
-        yield self._queue_seconds.metric(
-            "ackbox_queue_seconds", "From receipt to the first run of an event."
-        )
-        yield self._run_seconds.metric("ackbox_run_seconds", "One run of a handler.")
-
-    def _ingest_metrics(self) -> Iterator[Metric]:
-        received = CounterMetricFamily(
+    def _labelled_metrics(self) -> Iterator[Metric]:
+        yield _labelled(
             "ackbox_events_received",
             "Events made durable, by source and kind of receipt.",
-            labels=("source", "receipt"),
+            ("source", "receipt"),
+            self._received,
         )
-        for (source, kind), count in self._received.items():
-            received.add_metric((source, kind), count)
-        yield received
-        refused = CounterMetricFamily(
-            "ackbox_events_refused", "Events not taken, by reason.", labels=("reason",)
+        yield _labelled(
+            "ackbox_events_refused", "Events not taken, by reason.", ("reason",), self._refused
         )
-        for reason, count in self._refused.items():
-            refused.add_metric((reason,), count)
-        yield refused
-        answered = CounterMetricFamily(
-            "ackbox_http_answers", "HTTP answers, by route and status.", labels=("route", "status")
-        )
-        for (route, status), count in self._answered.items():
-            answered.add_metric((route, str(status)), count)
-        yield answered
-        yield self._accept_seconds.metric(
-            "ackbox_accept_seconds", "From taking an event to knowing that it is durable."
-        )
-        yield self._batch_events.metric("ackbox_batch_events", "Events made durable together.")
-
-    def _store_metrics(self) -> Iterator[Metric]:
-        yield CounterMetricFamily(
-            "ackbox_record_failures",
-            "Batches that could not be stored at once.",
-            value=self._record_failures,
-        )
-        yield CounterMetricFamily(
-            "ackbox_store_troubles",
-            "Times the store stopped taking events.",
-            value=self._troubles,
-        )
-        yield GaugeMetricFamily(
-            "ackbox_store_in_trouble",
-            "1 while the store takes no new events.",
-            value=self._in_trouble,
-        )
-        yield self._commit_seconds.metric("ackbox_commit_seconds", "One transaction, synced.")
-        yield self._checkpoint_seconds.metric(
-            "ackbox_checkpoint_seconds", "One copy of the write-ahead log into the file."
-        )
-        yield GaugeMetricFamily(
-            "ackbox_wal_pages",
-            "Pages in the write-ahead log at its last checkpoint.",
-            value=self._wal_pages,
-        )
-        yield GaugeMetricFamily(
-            "ackbox_clock_skew_seconds",
-            "How far the database's clock is ahead of ours; 0 within 30 s.",
-            value=self._clock_skew,
-        )
-
-    def _relay_metrics(self) -> Iterator[Metric]:
-        yield CounterMetricFamily(
-            "ackbox_queue_troubles",
-            "Times the queue of QUEUE_URL could not be used any more.",
-            value=self._queue_troubles,
-        )
-        yield GaugeMetricFamily(
-            "ackbox_queue_in_trouble",
-            "1 while the queue of QUEUE_URL cannot be used.",
-            value=self._queue_in_trouble,
-        )
-
-    def _retention_metrics(self) -> Iterator[Metric]:
-        yield CounterMetricFamily(
-            "ackbox_events_replayed",
-            "Events that got a new run from an operator.",
-            value=self._replayed,
-        )
-        yield CounterMetricFamily(
-            "ackbox_events_pruned", "Old events deleted.", value=self._pruned["deleted"]
-        )
-        yield CounterMetricFamily(
-            "ackbox_tombstones_made",
-            "Keys of old events kept as tombstones.",
-            value=self._pruned["buried"],
-        )
-        yield CounterMetricFamily(
-            "ackbox_tombstones_forgotten",
-            "Tombstones deleted after DEDUPE_DAYS.",
-            value=self._pruned["forgotten"],
-        )
-        yield CounterMetricFamily(
-            "ackbox_prune_failures",
-            "Passes of retention that failed.",
-            value=self._prune_failures,
+        yield _labelled(
+            "ackbox_http_answers",
+            "HTTP answers, by route and status.",
+            ("route", "status"),
+            self._answered,
         )
 
     def _queue_metrics(self, measured: Measured) -> Iterator[Metric]:
@@ -310,48 +227,32 @@ class PrometheusMetrics:
             value=measured.buffered_bytes,
         )
 
-    def _start_metrics(self, started: Started) -> Iterator[Metric]:
-        yield GaugeMetricFamily(
-            "ackbox_start_pending_events",
-            "Pending events found at the start.",
-            value=started.stats.pending,
-        )
-        yield GaugeMetricFamily(
-            "ackbox_start_dead_letters",
-            "Dead letters found at the start.",
-            value=started.stats.counts[Status.FAILED],
-        )
-        yield GaugeMetricFamily(
-            "ackbox_start_oldest_pending_seconds",
-            "Age of the oldest pending event at the start.",
-            value=started.lag_seconds,
-        )
+
+def _start_metrics(started: Started) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "ackbox_start_pending_events",
+        "Pending events found at the start.",
+        value=started.stats.pending,
+    )
+    yield GaugeMetricFamily(
+        "ackbox_start_dead_letters",
+        "Dead letters found at the start.",
+        value=started.stats.counts[Status.FAILED],
+    )
+    yield GaugeMetricFamily(
+        "ackbox_start_oldest_pending_seconds",
+        "Age of the oldest pending event at the start.",
+        value=started.lag_seconds,
+    )
 
 
-class Histogram:
-    """Plain counts: a few tenths of a microsecond an observation, on the hot path."""
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
-
-    def add(self, value: float) -> None:
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
-
-    def add_all(self, values: Sequence[float]) -> None:
-        bounds, counts = self._bounds, self._counts
-        for value in values:
-            counts[bisect_left(bounds, value)] += 1
-        self._sum += sum(values)
-
-    def metric(self, name: str, text: str) -> Metric:
-        names = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
-        buckets = list(zip(names, accumulate(self._counts), strict=True))
-        family = HistogramMetricFamily(name, text)
-        family.add_metric((), buckets, self._sum)
-        return family
+def _labelled(
+    name: str, text: str, labels: Sequence[str], counts: Mapping[tuple[object, ...], int]
+) -> Metric:
+    family = CounterMetricFamily(name, text, labels=labels)
+    for values, count in counts.items():
+        family.add_metric([str(value) for value in values], count)
+    return family
 
 
 def _by_status(name: str, text: str, stats: Stats) -> Metric:

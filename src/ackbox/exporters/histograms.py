@@ -1,0 +1,31 @@
+"""Histograms as plain counts: a few tenths of a microsecond an observation, on the hot path."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate
+
+from prometheus_client.core import HistogramMetricFamily, Metric
+
+
+class Histogram:
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def add(self, value: float) -> None:
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def add_all(self, values: Sequence[float]) -> None:
+        bounds, counts = self._bounds, self._counts
+        for value in values:
+            counts[bisect_left(bounds, value)] += 1
+        self._sum += sum(values)
+
+    def metric(self, name: str, text: str) -> Metric:
+        names = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
+        buckets = list(zip(names, accumulate(self._counts), strict=True))
+        family = HistogramMetricFamily(name, text)
+        family.add_metric((), buckets, self._sum)
+        return family
