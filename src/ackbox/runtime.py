@@ -10,14 +10,14 @@ from uuid import uuid4
 
 from msgspec import Struct
 
+from ackbox import policies
 from ackbox.app import App
 from ackbox.config import cautions
 from ackbox.errors import AckboxError, HandlersStuck, Stopped, Unavailable
 from ackbox.handlers import Registry
-from ackbox.ingest import Ingest, Limits
-from ackbox.model import Release, RetentionPolicy, Stats, WorkerId
+from ackbox.ingest import Ingest
+from ackbox.model import Release, Stats, WorkerId
 from ackbox.ports import EventQueue, Reader, Store, Upkeep
-from ackbox.retry import RetryPolicy
 from ackbox.telemetry import (
     Claimed,
     Fact,
@@ -28,7 +28,7 @@ from ackbox.telemetry import (
     to_all,
 )
 from ackbox.upkeep import Replays, Retention, Watch, put_back_held
-from ackbox.worker import Executor, Heartbeat, Rules, Worker
+from ackbox.worker import Executor, Heartbeat, Worker
 
 _HANDLER_TIMEOUT = timedelta(minutes=5)
 _WAIT_SECONDS = 1.0
@@ -81,7 +81,7 @@ class Runtime:
         stats, backlog = await self._look_around(store, reader)
         self._ingest = Ingest(
             store,
-            self._limits(),
+            policies.ingest_limits(self.settings, self._app.home.batches),
             backlog=backlog,
             observe=self.observe,
             uniform=random.uniform,
@@ -221,35 +221,20 @@ class Runtime:
             self._fail(HandlersStuck(f"{count} handlers hang, and cannot be ended."))
 
     def make_executor(self) -> Executor:
-        settings = self.settings
-        policy = RetryPolicy(
-            settings.retry_base_delay,
-            settings.retry_max_delay,
-            settings.retry_strategy,
-            settings.retry_jitter,
-        )
         return Executor(
-            backoff=lambda attempts: policy.delay(attempts, random.uniform),
-            max_attempts=settings.max_attempts,
+            backoff=policies.backoff(self.settings),
+            max_attempts=self.settings.max_attempts,
             timeout=_HANDLER_TIMEOUT,
             logger=lambda claim: self.logger.bind(event_id=claim.id, request_id=claim.request_id),
             note_abandoned=self._note_abandoned,
         )
 
     def _start_worker(self, queue: EventQueue) -> None:
-        settings = self.settings
-        executor = self.make_executor()
-        rules = Rules(
-            settings.worker_count,
-            settings.claim_batch_size,
-            settings.claim_timeout,
-            settings.unhandled == "hold",
-        )
         self._worker = Worker(
             queue,
             self.registry,
-            executor,
-            rules,
+            self.make_executor(),
+            policies.worker_rules(self.settings),
             worker_id=WorkerId(uuid4().hex),
             clock=self.clock,
             observe=to_all(self.observe, self._count_work),
@@ -257,7 +242,7 @@ class Runtime:
         self._heartbeat = Heartbeat(
             queue,
             self._worker.held,
-            lease=settings.claim_timeout,
+            lease=self.settings.claim_timeout,
             lose=self._worker.lose,
             observe=self.observe,
         )
@@ -310,22 +295,10 @@ class Runtime:
 
         return Retention(
             store,
-            RetentionPolicy(
-                keep=timedelta(days=self.settings.retention_days),
-                remember=timedelta(days=self.settings.dedupe_days),
-            ),
+            policies.retention_policy(self.settings),
             interval=timedelta(hours=self.settings.cleanup_interval_hours),
             observe=self.observe,
             is_busy=is_busy,
-        )
-
-    def _limits(self) -> Limits:
-        return Limits(
-            buffer_events=self.settings.ingest_buffer,
-            buffer_bytes=self.settings.ingest_buffer_bytes,
-            queue_events=self.settings.queue_maxsize,
-            timeout=self.settings.ingest_timeout.total_seconds(),
-            in_flight=self._app.home.batches,
         )
 
 

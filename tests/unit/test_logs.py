@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import structlog
 
-from ackbox.exporters.logs import LogObserver, set_up_logging
+from ackbox.exporters.loggers import set_up_logging
+from ackbox.exporters.logs import LogObserver
 from ackbox.model import (
     Again,
     Buried,

@@ -9,7 +9,8 @@ from ackbox.app.homes import Holder, Home
 from ackbox.clock import ClockSteps, SteadyClock, uptime
 from ackbox.config import Settings, choose_log_format
 from ackbox.errors import AckboxError, SettingError
-from ackbox.exporters.logs import Logger, LogObserver, guest_logger, set_up_logging
+from ackbox.exporters.loggers import Logger, guest_logger, set_up_logging
+from ackbox.exporters.logs import LogObserver
 from ackbox.exporters.prometheus import CONTENT_TYPE, PrometheusMetrics
 from ackbox.model import BackupProgress, Clock, Finding
 from ackbox.ports import Reader, Store

@@ -1,18 +1,14 @@
-"""Facts as log lines, and structlog set up for the process (W14).
+"""Facts as log lines (W14).
 
 Lines about events carry event id and request id, never a payload, a header or a key.
 """
 
 import logging
-import sys
 from collections.abc import Callable
-from contextlib import suppress
 from time import monotonic
-from typing import Any, TextIO
+from typing import Any
 
-import msgspec
-import structlog
-
+from ackbox.exporters.loggers import Logger
 from ackbox.model import (
     Again,
     Buried,
@@ -47,45 +43,13 @@ from ackbox.telemetry import (
     WorkerTrouble,
 )
 
-Logger = structlog.typing.FilteringBoundLogger
-
 _SECONDS_BETWEEN_FAILURES = 60.0
-_QUIET = frozenset({"ERROR", "CRITICAL"})
 _ALARMING_WAL_PAGES = 16_384
 _NAMES = {
     ReceiptKind.NEW: "event received",
     ReceiptKind.DUPLICATE: "event duplicate",
     ReceiptKind.CONFLICT: "event conflict",
 }
-
-
-def set_up_logging(level: str, log_format: str, stream: TextIO = sys.stderr) -> Logger:
-    """The logger of this process; what the standard library logs goes the same way."""
-    structlog.configure(
-        processors=_processors(log_format, stream),
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=lambda *_: _Lines(stream),
-        cache_logger_on_first_use=False,
-    )
-    logger: Logger = structlog.get_logger()
-    root = logging.getLogger()
-    root.handlers = [_Forward(logger)]
-    root.setLevel(level if level in _QUIET else logging.WARNING)
-    return logger
-
-
-def guest_logger(level: str) -> Logger:
-    """For an inbox inside somebody else's app: lines go to the logger `ackbox` of the standard
-    library, and that app decides what becomes of them. Nothing of the process is set up."""
-    host = logging.getLogger("ackbox")
-    most = max(logging.getLevelNamesMapping()[level], host.getEffectiveLevel())
-    logger: Logger = structlog.wrap_logger(
-        host,
-        processors=[_for_the_host],
-        wrapper_class=structlog.make_filtering_bound_logger(most),
-        cache_logger_on_first_use=True,
-    )
-    return logger
 
 
 class LogObserver:
@@ -252,56 +216,7 @@ def _reason(failure: Failure) -> dict[str, Any]:
     return {"error_code": failure.code, **place}
 
 
-class _Lines(structlog.WriteLogger):
-    """A log that cannot be written, for it is on the disk that is full, or nobody reads it any
-    more, must not take down what it tells of."""
-
-    def msg(self, message: str) -> None:
-        with suppress(OSError):
-            super().msg(message)
-
-    log = debug = info = warning = error = critical = msg
-
-
-class _Forward(logging.Handler):
-    """The standard library's records, through structlog."""
-
-    def __init__(self, logger: Logger) -> None:
-        super().__init__()
-        self._logger = logger
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._logger.log(
-            record.levelno, record.getMessage(), logger=record.name, exc_info=record.exc_info
-        )
-
-
 def _is_uneventful(fact: Settled) -> bool:
     """Nearly every batch is: seen at a glance, not event by event."""
     written = fact.written.values()
     return len(written) == len(fact.claims) and Buried not in set(map(type, written))
-
-
-def _processors(log_format: str, stream: TextIO) -> list[structlog.typing.Processor]:
-    shared: list[structlog.typing.Processor] = [
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    if log_format == "pretty":
-        return [*shared, structlog.dev.ConsoleRenderer(colors=stream.isatty())]
-    return [*shared, structlog.processors.format_exc_info, _as_json]
-
-
-def _for_the_host(
-    _logger: Any, _method: str, event: structlog.typing.EventDict
-) -> tuple[tuple[str], dict[str, Any]]:
-    """One line for people, and the fields under one name for whoever writes them elsewhere."""
-    exc_info = event.pop("exc_info", None)
-    fields = {name: value for name, value in event.items() if name != "event"}
-    words = [str(event["event"]), *(f"{name}={value}" for name, value in fields.items())]
-    line = " ".join(words).replace("%", "%%")
-    return (line,), {"extra": {"ackbox": fields}, "exc_info": exc_info}
-
-
-def _as_json(_logger: Any, _method: str, event: structlog.typing.EventDict) -> str:
-    return msgspec.json.encode(event, enc_hook=str).decode()

@@ -8,8 +8,8 @@ settling     ends of runs on their way to the store
 heartbeat    renews leases from a thread of its own, and names what blocks the event loop
 """
 
-from ackbox.worker.execution import Executor
+from ackbox.worker.execution import Backoff, Executor
 from ackbox.worker.heartbeat import Heartbeat
 from ackbox.worker.scheduling import Rules, Worker
 
-__all__ = ["Executor", "Heartbeat", "Rules", "Worker"]
+__all__ = ["Backoff", "Executor", "Heartbeat", "Rules", "Worker"]
