@@ -51,6 +51,7 @@ def test_writes_on_tables_of_ones_own_are_allowed(sql: str) -> None:
         'UPDATE mine SET n = 1 FROM "lanes"',
         'DELETE FROM U&"\\0065vents"',
         "INSERT INTO mine SELECT set_config('role', 'postgres', true)",
+        "UPDATE pg_settings SET setting = 'off' WHERE name = 'synchronous_commit'",
         "INSERT INTO mine SELECT pg_advisory_lock(1)",
         "INSERT INTO mine SELECT pg_try_advisory_lock_shared(1)",
         "DELETE FROM mine WHERE id = $1",
@@ -94,6 +95,16 @@ def test_a_question_is_nothing_else(sql: str) -> None:
 def test_a_schema_leaves_ackbox_alone(sql: str) -> None:
     with pytest.raises(InvalidStatement, match=r"inbox\.schema"):
         check_schema(sql)
+
+
+def test_a_column_of_a_name_of_ours_is_told_what_to_do() -> None:
+    """Which names are tables, only the server could say."""
+    with pytest.raises(InvalidStatement) as refused:
+        check_schema("CREATE TABLE stats (key text, events bigint)")
+    assert str(refused.value) == (
+        "inbox.schema: events is a name of ackbox's own. On PostgreSQL nothing in your SQL may "
+        "have it, be it a table, a column or an alias: choose another."
+    )
 
 
 def test_a_schema_may_hold_several_statements() -> None:

@@ -22,7 +22,7 @@ OWN_TABLES = frozenset(
 )
 _STEERING = frozenset(
     (
-        *("set_config", "pg_terminate_backend", "pg_cancel_backend", "dblink_exec"),
+        *("set_config", "pg_settings", "pg_terminate_backend", "pg_cancel_backend", "dblink_exec"),
         # They outlive the transaction, on a connection that others get.
         *("pg_advisory_lock", "pg_advisory_lock_shared"),
         *("pg_try_advisory_lock", "pg_try_advisory_lock_shared"),
@@ -34,6 +34,10 @@ _MAKES = frozenset(
 )
 _WRITES = frozenset({"insert", "update", "delete"})
 _VERBS = _WRITES | {"select", "merge", "values", "table"}
+_TAKEN = (
+    "is a name of ackbox's own. On PostgreSQL nothing in your SQL may have it, be it a table, a "
+    "column or an alias: choose another."
+)
 _NOT_ALLOWED = "only INSERT, UPDATE and DELETE on tables of your own are allowed."
 
 
@@ -67,7 +71,7 @@ def _check_names(meant: list[Token], who: str) -> None:
     for token in meant:
         name = _name(token)
         if name in OWN_TABLES:
-            raise InvalidStatement(f"{who}: {name} is a table of ackbox's own; {_NOT_ALLOWED}")
+            raise InvalidStatement(f"{who}: {name} {_TAKEN}")
         if name in _STEERING or (token.kind == "quoted" and token.text[0] in "uU"):
             raise InvalidStatement(f"{who}: {token.text} is not allowed.")
 

@@ -240,4 +240,5 @@ def _new_events(envelopes: Sequence[Envelope], receipts: Sequence[Receipt]) -> d
 def _refusal(sql: str, reason: str) -> SettingError:
     line = " ".join(sql.split())
     shown = line if len(line) <= _SHOWN else line[: _SHOWN - 3] + "..."
-    return SettingError(f"inbox.schema({shown!r}) is refused: {' '.join(reason.split())}.")
+    said = " ".join(reason.split()).rstrip(".")
+    return SettingError(f"inbox.schema({shown!r}) is refused: {said}.")

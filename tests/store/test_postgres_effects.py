@@ -1,0 +1,177 @@
+"""Effects on PostgreSQL, where others have locks of their own on the users' rows."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from ackbox.model import Again, Done, Outcome, Settlement
+from ackbox.stores.postgres.database import Address, connect
+from ackbox.stores.postgres.store import PostgresStore, open_store
+from ackbox.telemetry import to_nobody
+from support.events import envelope
+from support.postgres_backend import PostgresBackend
+from support.work import OTHER, Hands, done
+
+SCHEMA = [
+    "CREATE TABLE mine (id TEXT PRIMARY KEY, n INTEGER)",
+    "INSERT INTO mine VALUES ('a', 0), ('b', 0), ('c', 0), ('d', 0), ('e', 0)",
+    "CREATE TABLE naps (n INTEGER)",
+    "CREATE OR REPLACE FUNCTION fail(code text) RETURNS int LANGUAGE plpgsql AS "
+    "$$ BEGIN RAISE EXCEPTION 'user says' USING ERRCODE = code; END $$",
+]
+TOUCH = "UPDATE mine SET n = n + 1 WHERE id = :id"
+NAP = "INSERT INTO naps SELECT 1 FROM pg_sleep(0.2)"
+
+
+@pytest.fixture(autouse=True)
+async def tables(backend: PostgresBackend) -> None:
+    await backend.store.apply_schema(SCHEMA)
+
+
+@pytest.fixture
+async def neighbour(backend: PostgresBackend) -> AsyncIterator[PostgresStore]:
+    """Another instance on the same ledger."""
+    opened = await open_store(Address(backend.url), clock=backend.clock, observe=to_nobody)
+    yield opened
+    await opened.close()
+
+
+def touch(*ids: str, nap: bool = False) -> Outcome:
+    sql = [TOUCH.replace(":id", f"'{one}'") for one in ids]
+    return done(*([sql[0], NAP, *sql[1:]] if nap else sql))
+
+
+async def claimed(store: PostgresStore, name: str, outcomes: list[Outcome]) -> list[Settlement]:
+    await store.record([envelope(f"{name}-{n}") for n in range(len(outcomes))])
+    claims = await Hands(store.queue).claim(len(outcomes))
+    return [Settlement(claim, outcome) for claim, outcome in zip(claims, outcomes, strict=True)]
+
+
+async def touches(backend: PostgresBackend) -> dict[str, int]:
+    return dict(await backend.ask("SELECT id, n FROM mine"))
+
+
+def kinds(written: Any, batch: list[Settlement]) -> list[type]:
+    return [type(written.get(one.claim.id)) for one in batch]
+
+
+async def test_instances_that_want_the_same_rows_in_other_orders_spend_no_attempt(
+    backend: PostgresBackend, neighbour: PostgresStore
+) -> None:
+    there = [touch(one) for one in "abcde" * 30]
+    first = await claimed(backend.store, "here", there)
+    second = await claimed(neighbour, "there", there[::-1])
+    started = monotonic()
+    written = await asyncio.gather(
+        backend.store.queue.settle(first), neighbour.queue.settle(second)
+    )
+    assert monotonic() - started < 5
+    assert kinds(written[0], first) + kinds(written[1], second) == [Done] * 300
+    assert await touches(backend) == dict.fromkeys("abcde", 60)
+
+
+async def test_two_runs_that_wait_for_each_other_are_tried_again(
+    backend: PostgresBackend, neighbour: PostgresStore
+) -> None:
+    first = await claimed(backend.store, "here", [touch("a", "b", nap=True)])
+    second = await claimed(neighbour, "there", [touch("b", "a", nap=True)])
+    written = await asyncio.gather(
+        backend.store.queue.settle(first), neighbour.queue.settle(second)
+    )
+    assert kinds(written[0], first) + kinds(written[1], second) == [Done, Done]
+    assert await touches(backend) == {"a": 2, "b": 2, "c": 0, "d": 0, "e": 0}
+
+
+async def test_a_row_that_others_keep_locked_fails_only_those_that_want_it(
+    backend: PostgresBackend,
+) -> None:
+    batch = await claimed(backend.store, "e", [touch(one) for one in "bacbd"])
+    locker = await connect(Address(backend.url))
+    try:
+        async with locker.transaction():
+            await locker.execute("UPDATE mine SET n = 100 WHERE id = 'a'")
+            written = await asyncio.wait_for(backend.store.queue.settle(batch), 4)
+            await locker.execute("SELECT 1")  # or it stands still for too long
+    finally:
+        await locker.close()
+    assert kinds(written, batch) == [Done, Again, Done, Done, Done]
+    failed = written[batch[1].claim.id]
+    assert isinstance(failed, Again)
+    assert failed.failure.error == "tx: others kept what it wants locked for longer than 1 s."
+    assert await touches(backend) == {"a": 100, "b": 2, "c": 1, "d": 1, "e": 0}
+
+
+async def test_slow_statements_keep_no_lane_from_those_who_send(
+    backend: PostgresBackend, neighbour: PostgresStore
+) -> None:
+    slow = [envelope(f"slow-{n}", lane=f"lane-{n}") for n in range(8)]
+    await backend.store.record(slow)
+    claims = await Hands(backend.store.queue).claim(8)
+    settling = asyncio.ensure_future(
+        backend.store.queue.settle([Settlement(claim, done(NAP)) for claim in claims])
+    )
+    waits = []
+    while not settling.done():
+        started = monotonic()
+        await neighbour.record([envelope(f"quick-{started}", lane="lane-7")])
+        waits.append(monotonic() - started)
+    assert len(await settling) == 8
+    assert max(waits) < 0.2
+    assert len(waits) > 8
+
+
+@pytest.mark.parametrize("code", ["08001", "08006", "57P01", "53300", "25006", "40001", "40P01"])
+async def test_what_a_users_statement_raises_is_no_trouble_of_the_database(
+    backend: PostgresBackend, code: str
+) -> None:
+    bad = done("INSERT INTO mine VALUES (:code, fail(:code))", code=code)
+    batch = await claimed(backend.store, "e", [touch("a"), bad, touch("b")])
+    written = await backend.store.queue.settle(batch)
+    assert kinds(written, batch) == [Done, Again, Done]
+    failed = written[batch[1].claim.id]
+    assert isinstance(failed, Again)
+    assert failed.failure.error.startswith("tx: ")
+    assert backend.store.trouble is None
+    assert await touches(backend) == {"a": 1, "b": 1, "c": 0, "d": 0, "e": 0}
+
+
+async def test_a_run_that_lost_its_claim_while_it_was_settled_leaves_nothing(
+    backend: PostgresBackend, neighbour: PostgresStore
+) -> None:
+    """Its neighbours in the transaction are settled all the same."""
+    batch = await claimed(backend.store, "e", [touch("a", nap=True), touch("b", nap=True)])
+    settling = asyncio.ensure_future(backend.store.queue.settle(batch))
+    await asyncio.sleep(0.05)
+    backend.clock.advance(seconds=31)
+    (taken,) = await Hands(neighbour.queue, OTHER).claim(1)
+    lost = [one.claim.id == taken.id for one in batch]
+    assert kinds(await settling, batch) == [type(None) if gone else Done for gone in lost]
+    assert sum((await touches(backend)).values()) == 1
+
+
+async def test_what_only_the_commit_finds_is_told_as_the_server_said_it(
+    backend: PostgresBackend,
+) -> None:
+    await backend.store.apply_schema(
+        ["CREATE TABLE child (id TEXT REFERENCES mine (id) DEFERRABLE INITIALLY DEFERRED)"]
+    )
+    orphan = done("INSERT INTO child VALUES ('nobody')")
+    batch = await claimed(backend.store, "e", [orphan])
+    failed = (await backend.store.queue.settle(batch))[batch[0].claim.id]
+    assert isinstance(failed, Again)
+    assert failed.failure.error.startswith('tx: insert or update on table "child" violates')
+
+
+async def test_a_statement_over_its_time_is_stopped_and_only_its_event_fails(
+    backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ackbox.stores.postgres.effects._SECONDS", 0.1)
+    batch = await claimed(backend.store, "e", [touch("a"), done(NAP), touch("b")])
+    written = await backend.store.queue.settle(batch)
+    assert kinds(written, batch) == [Done, Again, Done]
+    failed = written[batch[1].claim.id]
+    assert isinstance(failed, Again)
+    assert failed.failure.error == "tx: a statement took longer than 0.1 s and was stopped."
