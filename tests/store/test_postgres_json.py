@@ -1,0 +1,91 @@
+"""`payload_json`: the payload as `jsonb`, where that can hold it and be written down again."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from support.backends import Server
+from support.events import envelope
+from support.postgres import find_installs
+from support.postgres_backend import PostgresBackend
+
+BOMB = b"[%s]" % b",".join([b"1e131000"] * 9000)
+
+
+@pytest.fixture(params=find_installs(), ids=str)
+async def backend(
+    request: pytest.FixtureRequest, postgres_of: Server, tmp_path: Path
+) -> AsyncIterator[PostgresBackend]:
+    opened = PostgresBackend(tmp_path, postgres_of(request.param))
+    await opened.open()
+    yield opened
+    await opened.close()
+
+
+async def test_a_payload_whose_json_would_outgrow_the_server_has_only_its_bytes(  # P7
+    backend: PostgresBackend,
+) -> None:
+    """Its text would have 1.2 GB: neither `SELECT` nor `pg_dump` could read the table."""
+    sent = envelope(payload=BOMB)
+    await backend.store.record([sent])
+    assert await backend.reader.payload(sent.id) == BOMB
+    assert await backend.ask("SELECT length(payload_json::text) FROM events") == [(None,)]
+
+
+async def length_of(backend: PostgresBackend, payload: str) -> int | None:
+    """Of its `payload_json`, as text."""
+    await backend.store.record([envelope(payload=payload.encode())])
+    ((length,),) = await backend.ask("SELECT length(payload_json::text) FROM events")
+    return None if length is None else int(length)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        "1e100",
+        "-1E+400",
+        "7.5e-16000",
+        "0e-16000",
+        "10e00131000",
+        '["\\\\", 1e999]',
+        '{"a":\t1e999}',
+    ],
+)
+async def test_a_number_far_longer_than_it_was_sent_is_not_made(  # P7
+    backend: PostgresBackend, number: str
+) -> None:
+    assert await length_of(backend, number) is None
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        "1e20",
+        "[6.02E+23, -1e-99, 1e0020]",
+        '["4e1234"]',
+        '[" 1e999", "\\": 1e999", "\\\\"]',
+        '{", 1e999": 1}',
+        '"7d2e404c-8a1b-4e12-9e99-0e1234567890"',
+        '"' + "1" * 1000 + 'e500"',
+    ],
+)
+async def test_other_numbers_and_whatever_strings_say_are_held_as_json(
+    backend: PostgresBackend, payload: str
+) -> None:
+    assert await length_of(backend, payload) is not None
+
+
+@pytest.mark.parametrize("payload", ['"\\u0000"', '"\\ud800"', "[" * 100_000, "no JSON", "\0", ""])
+async def test_what_json_cannot_hold_has_only_its_bytes(  # P7
+    backend: PostgresBackend, payload: str
+) -> None:
+    assert await length_of(backend, payload) is None
+
+
+async def test_what_is_too_long_to_be_asked_for_has_only_its_bytes(  # P7
+    backend: PostgresBackend,
+) -> None:
+    """At most 21 times as long as it was sent: `1e99,` has five characters and is given 102."""
+    large = "[" + ",".join(["1e99"] * (32 * 1024 * 1024 // 5 + 1)) + "]"
+    assert await length_of(backend, large) is None
