@@ -109,7 +109,7 @@ async def _ledger(database: Database, found: Condition) -> AsyncGenerator[Findin
 async def _no_ledger(database: Database) -> Finding:
     if (hindrance := await rights.find_hindrance(database)) is not None:
         return Finding("ledger", Verdict.FAIL, *hindrance)
-    detail = "There is no ledger in the database yet: the first start makes it"
+    detail = "There is no ledger in the first schema of the search_path: the first start makes it"
     return Finding("ledger", Verdict.OK, detail)
 
 

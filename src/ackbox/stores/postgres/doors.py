@@ -2,17 +2,27 @@
 
 Numbers are given before commits are made: a reader that goes on from the last number it saw would
 never see one that was given earlier and committed later. So an ingest transaction holds a lock, as
-long as it is open, whose key shows the number before its first.
+long as it is open, whose key shows the number before its first. A database may have several
+ledgers, and a key has 64 bits: half of them name the ledger, by the table's oid, and half are the
+low bits of the number.
 """
 
 from ackbox.stores.postgres.database import Session
 
-DOOR_TAG = 0x5AC  # of our advisory locks among a database's others; the number takes 48 bits
+_TURN = 1 << 32  # after so many numbers the low bits are the same again
 
 
 async def last_readable(session: Session) -> int:
     """What was given up to now, unless it may still be uncommitted. The numbers are read first: who
     gets one later than that does not matter here."""
-    (given,) = await session.fetch("last_given")
-    (row,) = await session.fetch("first_open", tag=DOOR_TAG)
-    return int(given[0]) if row[0] is None else min(int(given[0]), int(row[0]))
+    (row,) = await session.fetch("last_given")
+    given = int(row[0])
+    doors = await session.fetch("open_doors")
+    return min([given, *(nearest(low, given) for (low,) in doors)])
+
+
+def nearest(low: int, given: int) -> int:
+    """The number with these low bits that is nearest to the last one given. Transactions end within
+    seconds: none is behind by half a turn, and one that began since is ahead."""
+    half = _TURN // 2
+    return given + (low - given + half) % _TURN - half

@@ -14,7 +14,6 @@ from msgspec import Struct
 from ackbox.errors import Unavailable
 from ackbox.model import Checkpoint, Envelope, EventId, Receipt, ReceiptKind, Status
 from ackbox.stores.postgres.database import Database
-from ackbox.stores.postgres.doors import DOOR_TAG
 from ackbox.stores.postgres.lanes import hold_lanes, promote
 
 Key = tuple[str, str]
@@ -77,7 +76,6 @@ async def _wait_for(database: Database, kept: Kept, envelopes: Sequence[Envelope
 
 def _values(envelopes: Sequence[Envelope], checkpoint: Checkpoint | None) -> dict[str, object]:
     return {
-        "door_tag": DOOR_TAG,
         "checkpoint_source": checkpoint and checkpoint.source,
         "cursor": checkpoint and checkpoint.cursor,
         **_keys(envelopes),

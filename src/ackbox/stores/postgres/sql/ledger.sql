@@ -1,7 +1,9 @@
 -- name: record
 WITH door AS MATERIALIZED (
     -- Shown while this transaction is open: its events get numbers above this one.
-    SELECT pg_advisory_xact_lock_shared((:door_tag::bigint << 48) + last_value)::text AS held
+    SELECT pg_advisory_xact_lock_shared(
+        ('events'::regclass::oid::bigint << 32)
+        | (CASE WHEN is_called THEN last_value ELSE 0 END & 4294967295))::text AS held
     FROM events_ledger_id_seq
 ), saved AS (
     INSERT INTO checkpoints (source, cursor, updated_at)

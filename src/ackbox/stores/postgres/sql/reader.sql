@@ -124,11 +124,11 @@ ORDER BY candidates.sequence, candidates.emitted, ledger_id
 -- name: last_given
 SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM events_ledger_id_seq
 
--- name: first_open
-SELECT min(((classid::bigint << 32) | objid::bigint) & ((1::bigint << 48) - 1)) FROM pg_locks
+-- name: open_doors
+SELECT DISTINCT objid::bigint FROM pg_locks
 WHERE locktype = 'advisory' AND objsubid = 1 AND mode = 'ShareLock'
   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-  AND classid::bigint >> 16 = :tag::bigint
+  AND classid = 'events'::regclass::oid
 
 -- name: story
 SELECT unsettled, claimable_at, headers, errors::text AS errors,

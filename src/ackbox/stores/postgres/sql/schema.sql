@@ -1,5 +1,5 @@
 -- name: has_books
-SELECT to_regclass('schema_migrations') IS NOT NULL
+SELECT to_regclass(quote_ident(current_schema()) || '.schema_migrations') IS NOT NULL
 
 -- name: books
 SELECT version, name, checksum FROM schema_migrations ORDER BY version
@@ -28,7 +28,8 @@ FROM (
 ORDER BY name
 
 -- name: building_ground
-SELECT coalesce(current_schema(), 'none') AS schema, quote_ident(current_user) AS role,
+SELECT coalesce(quote_ident(current_schema()), 'none') AS schema, quote_ident(current_user) AS role,
        coalesce(has_schema_privilege(current_schema(), 'CREATE'), false) AS may_build,
        ARRAY(SELECT name FROM unnest(:tables::text[]) AS name
-             WHERE to_regclass(name) IS NOT NULL ORDER BY name) AS taken
+             WHERE to_regclass(quote_ident(current_schema()) || '.' || name) IS NOT NULL
+             ORDER BY name) AS taken
