@@ -65,6 +65,46 @@ def test_a_key_that_is_no_stream_is_a_warning(
     assert "another Redis database" in words
 
 
+@pytest.mark.parametrize("entries", [0, 3])
+def test_a_redis_that_takes_no_entries_is_a_warning(
+    cli: Cli, database: str, valkey: ValkeyServer, redis: Redis, entries: int
+) -> None:
+    for _ in range(entries):
+        redis.xadd("ackbox", {"id": "source"})
+    redis.config_set("maxmemory", 1)
+    try:
+        verdict, words = examine(cli, database, valkey.url(7))
+    finally:
+        redis.config_set("maxmemory", 0)
+    assert verdict == "warn"
+    assert "takes no new entries: command not allowed when used memory > 'maxmemory'." in words
+    assert "Events run without it" in words
+    assert redis.xlen("ackbox") == entries
+
+
+def test_a_user_who_may_not_write_is_a_warning(
+    cli: Cli, database: str, valkey: ValkeyServer, redis: Redis
+) -> None:
+    redis.acl_setuser(
+        "mute", enabled=True, nopass=True, keys=["*"], categories=["+@all"], commands=["-eval"]
+    )
+    url = valkey.url(7).replace("redis://", "redis://mute:any@")
+    verdict, words = examine(cli, database, url)
+    assert verdict == "warn"
+    assert "'eval'" in words
+    assert "Events run without it" in words
+
+
+def test_the_rights_that_the_queue_needs_are_enough(
+    cli: Cli, database: str, valkey: ValkeyServer, redis: Redis
+) -> None:
+    """Those that the how-to names."""
+    rights = ["+xadd", "+xreadgroup", "+xgroup", "+eval", "+ping", "+type", "+xlen", "+select"]
+    redis.acl_setuser("plain", enabled=True, nopass=True, keys=["ackbox"], commands=rights)
+    verdict, words = examine(cli, database, valkey.url(7).replace("redis://", "redis://plain:any@"))
+    assert (verdict, redis.dbsize()) == ("ok", 0), words
+
+
 # F51
 def test_a_redis_that_is_away_is_a_warning_that_tells_no_password(cli: Cli, database: str) -> None:
     verdict, words = examine(cli, database, f"redis://:{PASSWORD}@127.0.0.1:1/0")

@@ -306,3 +306,66 @@ async def test_the_instance_that_records_is_woken_when_the_broker_cannot(
     await worker.store.record([envelope("a")])
     await asyncio.wait_for(waiting, HEARD)
     assert [one.idempotency_key for one in await worker.claims_within(FOUND)] == ["a"]
+
+
+# --- a broker that can be read, and not written
+
+
+async def refuse_writes(redis: Redis) -> None:
+    await redis.config_set("maxmemory", "1")
+
+
+async def test_a_broker_that_takes_no_entries_is_told_of_once_until_it_does(
+    join: Join, redis: Redis
+) -> None:
+    worker = await join()
+    await settled_in(worker)
+    await refuse_writes(redis)
+    for n in range(10):
+        await worker.store.record([envelope(f"k{n}")])
+        await worker.work_until(lambda n=n: len(worker.done) == n + 1)  # type: ignore[misc]
+        await worker.queue.wait(timedelta(milliseconds=20))
+    (told,) = worker.facts.of(QueueTrouble, QueueRecovered)
+    assert "maxmemory" in str(told)
+    await redis.config_set("maxmemory", "0")
+    while not worker.facts.of(QueueRecovered):
+        await worker.store.record([envelope(f"k{len(worker.done)}")])
+        await worker.finish(await worker.claims_within(FOUND))
+    assert len(worker.facts.of(QueueTrouble, QueueRecovered)) == 2
+
+
+async def test_the_instance_that_records_is_woken_when_the_broker_takes_no_entries(
+    join: Join, redis: Redis
+) -> None:
+    worker = await join()
+    await settled_in(worker)
+    await refuse_writes(redis)
+    for n in range(3):  # also while it is not even tried
+        waiting = asyncio.ensure_future(worker.queue.wait(FOREVER))
+        await asyncio.sleep(0.05)
+        await worker.store.record([envelope(f"k{n}")])
+        await asyncio.wait_for(waiting, HEARD)
+        await worker.finish(await worker.claims_within(FOUND))
+    assert len(worker.facts.of(QueueTrouble)) == 1
+
+
+async def test_who_may_not_write_hears_of_what_others_record(
+    join: Join, redis: Redis, own_valkey: ValkeyServer
+) -> None:
+    await redis.acl_setuser(
+        "mute", enabled=True, nopass=True, keys=["*"], categories=["+@all"], commands=["-eval"]
+    )
+    door = await join()
+    worker = await join(own_valkey.url().replace("redis://", "redis://mute:any@"))
+    await settled_in(worker)
+    for n in range(5):
+        await worker.store.record([envelope(f"own-{n}")])
+        await until(lambda: not worker.store.queue._unsent)  # type: ignore[attr-defined]
+        await worker.finish(await worker.claims_within(FOUND))
+    await until(lambda: worker.facts.of(QueueTrouble))
+    await settled_in(worker)
+    waiting = asyncio.ensure_future(worker.queue.wait(FOREVER))
+    await asyncio.sleep(0.05)
+    await door.store.record([envelope("a")])
+    await asyncio.wait_for(waiting, 1.0)
+    assert len(worker.facts.of(QueueTrouble, QueueRecovered)) == 1

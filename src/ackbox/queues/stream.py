@@ -1,11 +1,14 @@
 """One Redis stream, read by one consumer group, that may be lost, trimmed or away at any time.
 
 Every call ends within a second, and none raises: a stream that is away is told of once, tried again
-with growing pauses, and gives nothing until then.
+with growing pauses, and gives nothing until then. So is one that only takes nothing, or only gives
+nothing, while the other kind of call goes on.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import Enum, auto
+from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -38,6 +41,25 @@ _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 
 
+class _About(Enum):
+    """What a trouble is about. One that the server told us concerns calls of that kind alone: a
+    server that is full can be read."""
+
+    SERVER = auto()
+    ADDING = auto()
+    READING = auto()
+
+
+class _Trouble:
+    def __init__(self) -> None:
+        self.retry_at = 0.0
+        self._pause = _FIRST_PAUSE
+
+    def met(self, now: float) -> None:
+        self.retry_at = now + self._pause
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+
+
 class Stream:
     """Connects on first use. All calls come from one event loop."""
 
@@ -47,28 +69,26 @@ class Stream:
         self._client = make_client(url)
         self._observe = observe
         self._clock = clock
-        self._is_away = False
-        self._pause = _FIRST_PAUSE
-        self._retry_at = 0.0
+        self._troubles: dict[_About, _Trouble] = {}
 
     async def add(self, events: Mapping[EventId, str]) -> bool:
         """Whether they are in the stream now: if not, nobody hears of them here."""
         pairs = [text for pair in events.items() for text in pair]
-        sent = await self._attempt(lambda: self._client.eval(_ADD, 1, KEY, *pairs), None)
-        return sent is not None
+        add = partial(self._client.eval, _ADD, 1, KEY, *pairs)
+        return await self._attempt(_About.ADDING, add, None) is not None
 
     async def read(self, count: int, *, block: float = 0.0) -> Announced:
         """At most `count` that no other instance was given, after at most `block` seconds.
 
         Who does not block is in a hurry: while the stream is away, others find out that it is back.
         """
-        if self._is_away and not block:
+        if self._in_the_way_of(_About.READING) and not block:
             return []
-        return await self._attempt(lambda: self._read(count, block), [])
+        return await self._attempt(_About.READING, lambda: self._read(count, block), [])
 
     async def until_worth_trying(self) -> None:
-        """At once, unless it is away."""
-        await asyncio.sleep(max(self._retry_at - self._clock(), 0.0) if self._is_away else 0.0)
+        """To read: at once, unless it is away."""
+        await asyncio.sleep(max(self._pause_before(_About.READING), 0.0))
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -100,30 +120,35 @@ class Stream:
         )
         return _events(answer)
 
-    async def _attempt(self, call: Callable[[], Awaitable[T]], otherwise: T) -> T:
-        if self._is_away and self._clock() < self._retry_at:
+    async def _attempt(self, kind: _About, call: Callable[[], Awaitable[T]], otherwise: T) -> T:
+        if self._pause_before(kind) > 0:
             return otherwise
         try:
             async with asyncio.timeout(_SECONDS):
                 result = await call()
         except Exception as error:  # noqa: BLE001 - a hint: whatever its client raises, the ledger has it all
-            self._note_away(error)
+            self._note_trouble(kind if isinstance(error, ResponseError) else _About.SERVER, error)
             return otherwise
-        self._note_well()
+        self._note_well(kind)
         return result
 
-    def _note_away(self, error: BaseException) -> None:
-        self._retry_at = self._clock() + self._pause
-        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
-        if not self._is_away:
-            self._is_away = True
+    def _in_the_way_of(self, kind: _About) -> list[_Trouble]:
+        return [self._troubles[about] for about in (_About.SERVER, kind) if about in self._troubles]
+
+    def _pause_before(self, kind: _About) -> float:
+        retries = [trouble.retry_at for trouble in self._in_the_way_of(kind)]
+        return max(retries) - self._clock() if retries else 0.0
+
+    def _note_trouble(self, about: _About, error: BaseException) -> None:
+        if not self._troubles:
             said = " ".join(str(error).split()) or type(error).__name__
             self._observe(QueueTrouble(f"Redis cannot be used: {said}"))
+        self._troubles.setdefault(about, _Trouble()).met(self._clock())
 
-    def _note_well(self) -> None:
-        self._pause = _FIRST_PAUSE
-        if self._is_away:
-            self._is_away = False
+    def _note_well(self, kind: _About) -> None:
+        """That one kind of call works says of the other only that the server is there."""
+        ended = [self._troubles.pop(about, None) for about in (_About.SERVER, kind)]
+        if any(ended) and not self._troubles:
             self._observe(QueueRecovered())
 
 
