@@ -15,6 +15,7 @@ from ackbox.stores.postgres.condition import Condition, LongTransaction, Vacuume
 from ackbox.stores.postgres.database import Address, Database
 from support.cli import Cli, Done
 from support.events import NOON, envelopes
+from support.pooling_proxy import pooled
 from support.postgres import Install, PostgresServer, find_installs
 from support.postgres_backend import FOLLOW
 from support.postgres_cli import PostgresLedger
@@ -296,6 +297,23 @@ def test_what_breaks_the_promise_of_full_is_told(
 ) -> None:
     found = replace(SOUND, **changes)
     assert verdicts(condition.check_durability(found, durability)) == verdicts_
+
+
+def test_a_proxy_that_pools_is_found_with_the_setting_that_it_needs(
+    cli: Cli, ledger: PostgresLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one process prepared is there when another comes, under the same name."""
+    with pooled(ledger.server.port, ledger.database) as proxy:
+        url = f"postgresql://postgres@127.0.0.1:{proxy.port}/any"
+
+        def examine_anew() -> tuple[str, str]:
+            monkeypatch.setattr("asyncpg.connection._uid", 0)  # as in a new process
+            return examine(cli, "postgresql", url, NOTIFY="off")
+
+        *_, (verdict, words) = [examine_anew() for _ in range(4)]
+    assert verdict == "fail"
+    assert "A proxy before the database" in words
+    assert words.endswith("Set DATABASE_POOLING=transaction.")
 
 
 # F38

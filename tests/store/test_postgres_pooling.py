@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from ackbox.app import utc_now
+from ackbox.errors import SettingError, Unavailable
 from ackbox.model import EventId, ReplayKind, Status
-from ackbox.stores.postgres.database import Address
+from ackbox.stores.postgres.database import Address, Database
 from ackbox.stores.postgres.reader import PostgresReader
 from ackbox.stores.postgres.store import PostgresStore, open_store
 from ackbox.telemetry import to_nobody
@@ -118,6 +119,27 @@ async def test_a_lease_is_renewed_from_another_loop(store: PostgresStore, me: Ha
 
     for _ in range(4):
         assert await asyncio.to_thread(renew) == {claim.id}
+
+
+async def test_a_start_that_was_not_told_of_it_ends_with_the_setting(url: str) -> None:
+    with pytest.raises(SettingError, match="Set DATABASE_POOLING=transaction"):
+        async with asyncio.timeout(10):
+            await open_store(Address(url), clock=utc_now, observe=to_nobody)
+
+
+async def test_who_was_not_told_of_it_later_may_try_again(url: str) -> None:
+    database = Database(Address(url), size=1)
+    try:
+        with pytest.raises(Unavailable, match="Set DATABASE_POOLING=transaction"):
+            await ask_often(database)
+        assert database.trouble is None
+    finally:
+        await database.close()
+
+
+async def ask_often(database: Database) -> None:
+    for _ in range(10):
+        await database.fetch("server_time")
 
 
 SLOW = """

@@ -13,7 +13,12 @@ import asyncpg
 from msgspec import Struct
 
 from ackbox.errors import AckboxError, InvalidStatement, ReadOnly, Stopped, Unavailable
-from ackbox.stores.postgres.failures import FOREIGN, is_connection_lost, translate
+from ackbox.stores.postgres.failures import (
+    FOREIGN,
+    is_connection_lost,
+    is_pooled_unawares,
+    translate,
+)
 from ackbox.stores.postgres.parameters import compile_named
 from ackbox.stores.postgres.statements import blocks
 from ackbox.telemetry import Observer, StoreRecovered, StoreTrouble, to_nobody
@@ -141,6 +146,8 @@ class Session:
         try:
             await self.connection.execute(compiled.sql, *values, timeout=seconds)
         except (asyncpg.DataError, asyncpg.SyntaxOrAccessError) as error:
+            if is_pooled_unawares(error):  # no fault of the statement
+                raise
             raise InvalidStatement(f"{compiled.by_name(str(error))}.") from error
 
     async def steer(self, sql: str) -> None:

@@ -15,7 +15,7 @@ from ackbox.stores.postgres import condition, migrating, rights
 from ackbox.stores.postgres.arriving import assert_none_arriving
 from ackbox.stores.postgres.condition import Condition, LongTransaction, Vacuumed
 from ackbox.stores.postgres.database import Address, Database, connect
-from ackbox.stores.postgres.failures import FOREIGN, translate
+from ackbox.stores.postgres.failures import FOREIGN, is_pooled_unawares, translate
 
 T = TypeVar("T")
 Tick = Callable[[float], None]
@@ -30,8 +30,14 @@ def examine(address: Address, clock: Clock, *, notify: bool) -> Iterator[Finding
     """Raises `SettingError` for an address that cannot be used."""
 
     async def collect(database: Database) -> list[Finding]:
-        async with aclosing(_examine(database, clock, notify)) as found:
-            return [finding async for finding in found]
+        found: list[Finding] = []
+        async with aclosing(_examine(database, clock, notify)) as findings:
+            try:
+                async for finding in findings:
+                    found.append(finding)  # noqa: PERF401 - those before a failure are kept
+            except Unavailable as error:
+                found.append(_unavailable(error))
+        return found
 
     yield from _ask(address, collect)
 
@@ -55,13 +61,8 @@ def _ask(address: Address, work: Callable[[Database], Awaitable[T]], *, seconds:
 
 
 async def _examine(database: Database, clock: Clock, notify: bool) -> AsyncGenerator[Finding, None]:
-    try:
-        before = clock()
-        (row,) = await database.fetch("condition")
-    except Unavailable as error:
-        detail, remedy = str(error), "Start it, or correct DATABASE_URL; servers wait for it."
-        yield Finding("postgresql", Verdict.FAIL, detail, remedy)
-        return
+    before = clock()
+    (row,) = await database.fetch("condition")
     found = Condition(**dict(row))
     yield condition.check_version(found.version)
     yield condition.check_encoding(found.encoding)
@@ -76,6 +77,13 @@ async def _examine(database: Database, clock: Clock, notify: bool) -> AsyncGener
     yield await _listening(database.address, notify)
     async for finding in _ledger(database, found):
         yield finding
+
+
+def _unavailable(error: Unavailable) -> Finding:
+    detail, remedy = str(error), "Start it, or correct DATABASE_URL; servers wait for it."
+    if is_pooled_unawares(error.__cause__):
+        detail, _, remedy = detail.rpartition(". ")
+    return Finding("postgresql", Verdict.FAIL, detail, remedy)
 
 
 async def _ledger(database: Database, found: Condition) -> AsyncGenerator[Finding, None]:

@@ -39,6 +39,10 @@ _LOST = (
     OSError,
     TimeoutError,
 )
+_POOLED_UNAWARES = (
+    asyncpg.InvalidSQLStatementNameError,  # prepared on a connection that somebody else has now,
+    asyncpg.DuplicatePreparedStatementError,  # or by somebody else on the one that we have
+)
 _NOT_STORABLE = (
     asyncpg.DataError,
     asyncpg.IntegrityConstraintViolationError,
@@ -52,14 +56,25 @@ def is_connection_lost(error: BaseException) -> bool:
     return isinstance(error, _LOST) and not isinstance(error, asyncpg.DataError)
 
 
+def is_pooled_unawares(error: BaseException | None) -> bool:
+    """A proxy gives each transaction another connection, and nobody told us."""
+    return isinstance(error, _POOLED_UNAWARES)
+
+
 def translate(error: BaseException) -> AckboxError:
-    said = " ".join(str(error).split()) or type(error).__name__
+    said = _said(error)
     if isinstance(error, _REFUSED):
         return SettingError(f"DATABASE_URL cannot be used: {said}.")
     if isinstance(error, asyncpg.InsufficientPrivilegeError):
         return StoreError(
             f"The user of DATABASE_URL lacks a right: {said}. Let it own the schema, or grant it "
             "CREATE on the schema, and SELECT, INSERT, UPDATE and DELETE on the tables."
+        )
+    if is_pooled_unawares(error):
+        # The statement was not run, and the next may be: a server that runs keeps what it has.
+        return Unavailable(
+            "A proxy before the database gives each transaction another connection, where our "
+            "prepared statements are not. Set DATABASE_POOLING=transaction."
         )
     if isinstance(error, asyncpg.SyntaxOrAccessError | asyncpg.InvalidSchemaNameError):
         return StoreError(
@@ -69,6 +84,13 @@ def translate(error: BaseException) -> AckboxError:
     if isinstance(error, _NOT_STORABLE):
         return InvalidEvent(f"The event cannot be stored: {said}")
     return _unavailable(error, said)
+
+
+def _said(error: BaseException) -> str:
+    """Without a full stop: each is part of a sentence."""
+    if said := " ".join(str(error).split()).rstrip("."):
+        return said
+    return "it did not answer in time" if isinstance(error, TimeoutError) else type(error).__name__
 
 
 def _unavailable(error: BaseException, said: str) -> Unavailable:

@@ -1,11 +1,13 @@
 """Bringing the schema up to date: once, however many instances start at a time."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-from ackbox.errors import SchemaMismatch, StoreError
+from ackbox.errors import SchemaMismatch, SettingError, StoreError, Unavailable
 from ackbox.stores import migrations
 from ackbox.stores.migrations import ENTER, Migration
 from ackbox.stores.postgres.database import Database, Session
+from ackbox.stores.postgres.failures import is_pooled_unawares
 
 _LOCK = 0x5ACB0
 _BOOKS = """CREATE TABLE IF NOT EXISTS schema_migrations (
@@ -31,16 +33,24 @@ async def migrate(database: Database) -> list[Migration]:
     starts now waits for."""
     done: list[Migration] = []
     while True:
-        async with database.transaction() as session:
-            await session.steer("SET LOCAL statement_timeout = 0")
-            await session.steer(f"SELECT pg_advisory_xact_lock({_LOCK})")
-            missing = await _missing(session)
-            if not missing:
-                return done
-            await session.steer(_BOOKS)
-            await session.steer(missing[0].sql)
-            await _enter(session, missing[0])
-        done.append(missing[0])
+        with _ended_by_a_proxy():
+            step = await _migrate_once(database)
+        if step is None:
+            return done
+        done.append(step)
+
+
+async def _migrate_once(database: Database) -> Migration | None:
+    async with database.transaction() as session:
+        await session.steer("SET LOCAL statement_timeout = 0")
+        await session.steer(f"SELECT pg_advisory_xact_lock({_LOCK})")
+        missing = await _missing(session)
+        if not missing:
+            return None
+        await session.steer(_BOOKS)
+        await session.steer(missing[0].sql)
+        await _enter(session, missing[0])
+    return missing[0]
 
 
 async def pending(database: Database) -> list[Migration]:
@@ -58,8 +68,8 @@ async def assert_current(database: Database) -> None:
 
 async def assert_durable(database: Database) -> None:
     """`DURABILITY=full` is a promise that a server without fsync would break."""
-    async with database.reading() as session:
-        (row,) = await session.fetch("server_settings")
+    with _ended_by_a_proxy():
+        (row,) = await database.fetch("server_settings")
     if row["version"] < _FIRST_VERSION:
         raise StoreError(f"PostgreSQL 14 or later is needed, not {row['version'] // 10000}.")
     if row["encoding"] != "UTF8":
@@ -74,6 +84,17 @@ async def assert_durable(database: Database) -> None:
             "synchronous_commit is off in our sessions, though we set it: a proxy between may drop "
             "what we set. Behind one that pools, choose DATABASE_POOLING=transaction."
         )
+
+
+@contextmanager
+def _ended_by_a_proxy() -> Iterator[None]:
+    """What a start waits for, a setting that is wrong is not."""
+    try:
+        yield
+    except Unavailable as error:
+        if is_pooled_unawares(error.__cause__):
+            raise SettingError(str(error)) from error
+        raise
 
 
 async def _missing(session: Session) -> list[Migration]:
