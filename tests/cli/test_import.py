@@ -143,8 +143,24 @@ def test_a_bad_line_is_named_and_the_rest_goes_on(
     complaint, end = done.err.splitlines()
     assert complaint.startswith("line 3: ")
     assert reason in complaint
-    assert end == "ackbox: 1 lines were not recorded; what is wrong is above."
+    assert end == "ackbox: 1 line was not recorded; what is wrong is above."
     assert [key for (key,) in rows(settings, "idempotency_key")] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "out", "end"),
+    [
+        (1, 2, "1 event would be recorded", "2 lines were not recorded"),
+        (2, 1, "2 events would be recorded", "1 line was not recorded"),
+    ],
+)
+def test_one_is_not_told_as_many(
+    take: Take, tmp_path: Path, good: int, bad: int, out: str, end: str
+) -> None:
+    text = lines(*[line(f"k{n}") for n in range(good)], *["no JSON"] * bad)
+    done = take({"DB_PATH": str(tmp_path / "new.db")}, text, "--dry-run")
+    assert done.out.startswith(out)
+    assert end in done.err
 
 
 def test_a_line_that_is_not_utf_8_is_bad(cli: Cli, ledger: Ledger, tmp_path: Path) -> None:

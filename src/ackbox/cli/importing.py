@@ -154,9 +154,11 @@ def _source(name: str) -> Iterator[BinaryIO]:
 
 def _tell(counts: Counter[str], dry_run: bool) -> None:
     if dry_run:
-        typer.echo(f"{counts['good']} events would be recorded, known keys as duplicates")
+        good = "1 event" if counts["good"] == 1 else f"{counts['good']} events"
+        typer.echo(f"{good} would be recorded, known keys as duplicates")
     else:
         kinds = ("new", "duplicate", "conflict")
         typer.echo(", ".join(f"{counts[kind]} {kind}" for kind in kinds))
     if counts["bad"]:
-        raise CommandFailed(f"{counts['bad']} lines were not recorded; what is wrong is above.")
+        bad = "1 line was" if counts["bad"] == 1 else f"{counts['bad']} lines were"
+        raise CommandFailed(f"{bad} not recorded; what is wrong is above.")
