@@ -45,7 +45,7 @@ def ledger(
 ) -> Iterator[PostgresLedger]:
     made = PostgresLedger(postgres_of(request.param))
     yield made
-    made.server.drop_database(made.url)
+    made.server.take_back(made.url)
 
 
 def findings(done: Done) -> dict[str, dict[str, Any]]:

@@ -34,7 +34,7 @@ def ledger(postgres_of: Callable[[Install], PostgresServer]) -> Iterator[Postgre
     made = PostgresLedger(postgres_of(find_installs()[-1]))
     asyncio.run(migrate(made))
     yield made
-    made.server.drop_database(made.url)
+    made.server.take_back(made.url)
 
 
 async def migrate(ledger: PostgresLedger) -> None:

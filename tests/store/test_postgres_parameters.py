@@ -26,7 +26,7 @@ async def url(postgres_of: Callable[[Install], PostgresServer]) -> AsyncIterator
     server = postgres_of(find_installs()[-1])
     made = server.create_database()
     yield made
-    server.drop_database(made)
+    server.take_back(made)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ def ledger(postgres_of: Server) -> Iterator[PostgresLedger]:
     made = PostgresLedger(postgres_of(find_installs()[-1]))
     made.execute('CREATE SCHEMA first; CREATE SCHEMA "Second one"')
     yield made
-    made.server.drop_database(made.url)
+    made.server.take_back(made.url)
 
 
 def along(ledger: PostgresLedger, path: str) -> Address:

@@ -29,6 +29,17 @@ _SETTINGS = {
     "dynamic_shared_memory_type": "mmap",
 }
 
+_EMPTY = """DO $$ DECLARE schema regnamespace; BEGIN
+    PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid();
+    FOR schema IN SELECT oid FROM pg_namespace
+    WHERE nspname !~ '^pg_' AND nspname <> 'information_schema' LOOP
+        EXECUTE format('DROP SCHEMA %s CASCADE', schema);
+    END LOOP;
+    CREATE SCHEMA public;
+    GRANT USAGE ON SCHEMA public TO PUBLIC;
+END $$"""
+
 
 @dataclass(frozen=True)
 class Install:
@@ -60,6 +71,7 @@ class PostgresServer(GuardedServer):
         self.bin = _reachable(install, folder).bin if self.user else install.bin
         self.data = folder / "data"
         self.settings = _SETTINGS | settings
+        self._free: list[str] = []
 
     def command(self, port: int) -> list[str]:
         options = [f"--{name}={value}" for name, value in self.settings.items()]
@@ -85,14 +97,20 @@ class PostgresServer(GuardedServer):
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
 
     def create_database(self) -> str:
-        """The URL of a new and empty one."""
+        """The URL of an empty one: new, or one that was taken back."""
+        if self._free:
+            return self.url(self._free.pop())
         name = f"test_{secrets.token_hex(8)}"
         self.execute(f"CREATE DATABASE {name}")
         return self.url(name)
 
-    def drop_database(self, url: str) -> None:
-        """Also from under the feet of those that are connected to it."""
-        self.execute(f"DROP DATABASE {url.rpartition('/')[2]} WITH (FORCE)")
+    def take_back(self, url: str) -> None:
+        """Emptied, also under the feet of those that are connected to it: a drop would have to wait
+        for a checkpoint, and the next test for a new one."""
+        name = url.rpartition("/")[2]
+        self.execute(f"ALTER DATABASE {name} RESET ALL")
+        self.execute(_EMPTY, name)
+        self._free.append(name)
 
     def execute(self, sql: str, database: str = "postgres") -> str:
         """What psql prints; for tests and fixtures that have no event loop."""
