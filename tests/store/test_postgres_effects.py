@@ -100,7 +100,7 @@ async def test_a_row_that_others_keep_locked_fails_only_those_that_want_it(
     assert kinds(written, batch) == [Done, Again, Done, Done, Done]
     failed = written[batch[1].claim.id]
     assert isinstance(failed, Again)
-    assert failed.failure.error == "tx: others kept what it wants locked for longer than 1 s."
+    assert failed.failure.error == "tx: others kept what it wants locked."
     assert await touches(backend) == {"a": 100, "b": 2, "c": 1, "d": 1, "e": 0}
 
 
@@ -168,10 +168,100 @@ async def test_what_only_the_commit_finds_is_told_as_the_server_said_it(
 async def test_a_statement_over_its_time_is_stopped_and_only_its_event_fails(
     backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ackbox.stores.postgres.effects._SECONDS", 0.1)
+    for name in ("_SECONDS", "_LOCK_SECONDS", "_LOCK_SECONDS_ALONE"):
+        monkeypatch.setattr(f"ackbox.stores.postgres.effects.{name}", 0.05)
     batch = await claimed(backend.store, "e", [touch("a"), done(NAP), touch("b")])
     written = await backend.store.queue.settle(batch)
     assert kinds(written, batch) == [Done, Again, Done]
     failed = written[batch[1].claim.id]
     assert isinstance(failed, Again)
-    assert failed.failure.error == "tx: a statement took longer than 0.1 s and was stopped."
+    assert failed.failure.error == "tx: a statement took longer than 1 s and was stopped."
+
+
+async def test_a_deferred_trigger_that_refuses_fails_its_event_alone(
+    backend: PostgresBackend,
+) -> None:
+    await backend.store.apply_schema(
+        [
+            "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN IF NEW.n > 5 THEN RAISE EXCEPTION 'too much'; END IF; RETURN NEW; END $$",
+            "CREATE CONSTRAINT TRIGGER late AFTER INSERT ON naps DEFERRABLE INITIALLY DEFERRED "
+            "FOR EACH ROW EXECUTE FUNCTION refuse()",
+        ]
+    )
+    bad = done("INSERT INTO naps VALUES (6)")
+    batch = await claimed(backend.store, "e", [touch("a"), bad, touch("b")])
+    written = await backend.store.queue.settle(batch)
+    assert kinds(written, batch) == [Done, Again, Done]
+    failed = written[batch[1].claim.id]
+    assert isinstance(failed, Again)
+    assert failed.failure.error == "tx: too much."
+
+
+async def test_what_is_deferred_keeps_no_lane_from_those_who_send(
+    backend: PostgresBackend, neighbour: PostgresStore
+) -> None:
+    await backend.store.apply_schema(
+        ["CREATE TABLE child (id TEXT REFERENCES mine (id) DEFERRABLE INITIALLY DEFERRED)"]
+    )
+    await backend.store.record([envelope("slow", lane="l")])
+    claim = await Hands(backend.store.queue).claim_one()
+    locker = await connect(Address(backend.url))
+    try:
+        async with locker.transaction():
+            await locker.execute("DELETE FROM mine WHERE id = 'a'")
+            child = done("INSERT INTO child VALUES ('a')")
+            settling = asyncio.ensure_future(backend.store.queue.settle([Settlement(claim, child)]))
+            await asyncio.sleep(0.1)
+            await asyncio.wait_for(neighbour.record([envelope("quick", lane="l")]), 0.5)
+            assert not settling.done()
+            assert kinds(await asyncio.wait_for(settling, 3), [Settlement(claim, child)]) == [Again]
+    finally:
+        await locker.close()
+
+
+async def test_a_failed_run_that_is_settled_again_is_told_as_failed(
+    backend: PostgresBackend,
+) -> None:
+    """As when the answer to the first call was lost."""
+    batch = await claimed(backend.store, "e", [done("INSERT INTO nowhere VALUES (1)")])
+    first = await backend.store.queue.settle(batch)
+    assert await backend.store.queue.settle(batch) == first
+    assert kinds(first, batch) == [Again]
+
+
+async def test_a_type_that_the_driver_looks_up_leaves_the_session_as_it_was(
+    backend: PostgresBackend,
+) -> None:
+    await backend.store.apply_schema(
+        ["CREATE TYPE colour AS ENUM ('red')", "CREATE TABLE painted (colour colour)"]
+    )
+    batch = await claimed(
+        backend.store, "e", [done("INSERT INTO painted VALUES (:colour)", colour="red")]
+    )
+    assert kinds(await backend.store.queue.settle(batch), batch) == [Done]
+    async with backend.store.database.reading() as session:
+        assert await session.connection.fetchval("SHOW jit") == "off"
+    await backend.ask("DROP TYPE colour CASCADE")
+
+
+async def test_a_run_that_is_settled_twice_in_one_call_happens_once(
+    backend: PostgresBackend,
+) -> None:
+    (one,) = await claimed(backend.store, "e", [touch("a")])
+    await backend.store.queue.settle([one, one])
+    assert (await touches(backend))["a"] == 1
+
+
+async def test_the_servers_default_of_isolation_does_not_matter(backend: PostgresBackend) -> None:
+    name = backend.url.rpartition("/")[2]
+    level = f'ALTER DATABASE "{name}" SET default_transaction_isolation = '
+    await backend.ask(f"{level} 'repeatable read'")
+    opened = await open_store(Address(backend.url), clock=backend.clock, observe=to_nobody)
+    try:
+        async with opened.database.transaction() as session:
+            found = await session.connection.fetchval("SHOW transaction_isolation")
+        assert found == "read committed"
+    finally:
+        await opened.close()
+        await backend.ask(f"{level} DEFAULT")

@@ -55,6 +55,7 @@ def test_writes_on_tables_of_ones_own_are_allowed(sql: str) -> None:
         "INSERT INTO mine SELECT pg_advisory_lock(1)",
         "INSERT INTO mine SELECT pg_try_advisory_lock_shared(1)",
         "DELETE FROM mine WHERE id = $1",
+        "DELETE FROM mine WHERE id = '\ud800'",
         "DELETE/**/FROM/**/tombstones",
         "DELETE FROM mine WHERE true RETURNING (SELECT 1 FROM Schema_Migrations)",
     ],

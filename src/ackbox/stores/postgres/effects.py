@@ -3,15 +3,16 @@
 Several events share a transaction, each behind a savepoint, so that a statement that fails harms no
 neighbour. If the transaction as a whole is lost, each is redone in one of its own.
 
-The users' rows are locked first, our lanes and places last: whoever sends into a lane waits for no
-statement of a user's. And a shared transaction is short, for other instances want the same rows, in
-another order: who waits for a lock gives up all of it soon, long before the server would look for a
-deadlock.
+The users' rows are locked first, and what they deferred is checked; our lanes and places last:
+whoever sends into a lane waits for no statement of a user's. And a shared transaction is short, for
+other instances want the same rows, in another order: who waits for a lock gives up all of it soon,
+long before the server would look for a deadlock.
 """
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from time import monotonic
 
 import asyncpg
@@ -26,7 +27,7 @@ from ackbox.stores.postgres.database import (
     Session,
     set_locally,
 )
-from ackbox.stores.postgres.failures import is_connection_lost
+from ackbox.stores.postgres.failures import is_connection_lost, is_pooled_unawares
 from ackbox.stores.postgres.rules import check_effect
 from ackbox.stores.postgres.settling import (
     Written,
@@ -34,25 +35,28 @@ from ackbox.stores.postgres.settling import (
     hold,
     hold_lanes_of,
     lanes_of,
+    pairs,
     promote_lanes,
     run_of,
     settle_plain,
-    settled_before,
 )
 
 _SECONDS = 1.0
 _SHARED_SECONDS = 0.05
 _LOCK_SECONDS = 0.1
 _LOCK_SECONDS_ALONE = 0.3
+_LOCK_SECONDS_AT_LAST = 0.02
 _TRIES = 3
 _PATIENT_SECONDS = 3.0
 _LIMITS = ("statement_timeout", "lock_timeout")
 _BACK_TO_OURS = set_locally({**PLANS_OF_OURS, **dict.fromkeys(_LIMITS, "DEFAULT")})
-_KEPT_LOCKED = f"tx: others kept what it wants locked for longer than {_SECONDS:g} s."
+_TOO_LONG = f"tx: a statement took longer than {_SECONDS:g} s and was stopped."
+_KEPT_LOCKED = "tx: others kept what it wants locked."
 
 
 class _Contended(Exception):
-    """Others have locked what a statement wants, or it waits for them in a circle."""
+    """Others have locked what a statement wants, or it waits for them in a circle; the text says
+    what else it may have been."""
 
 
 class _Lost(Exception):
@@ -60,7 +64,7 @@ class _Lost(Exception):
 
 
 async def settle_with_effects(database: Database, settlements: Sequence[Settlement]) -> Written:
-    """Once others were waited for at length, nobody else in this call does so as often."""
+    """Once others were waited for at length, nobody else in this call waits for them."""
     patient_until = monotonic() + _PATIENT_SECONDS
     written: Written = {}
     left = list(settlements)
@@ -71,27 +75,41 @@ async def settle_with_effects(database: Database, settlements: Sequence[Settleme
         except (AckboxError, _Contended, _Lost):  # each is redone alone, and says so then
             ran = ran or left[:1]
             for one in ran:
-                tries = _TRIES if monotonic() < patient_until else 1
-                written |= await _settle_alone(database, one, tries)
+                patient = monotonic() < patient_until
+                written |= await _settle_alone(database, one, patient)
         left = left[len(ran) :]
     return written
 
 
-async def _settle_alone(database: Database, settlement: Settlement, tries: int) -> Written:
-    """What only COMMIT finds, as a deferred constraint, is a failed run too."""
-    for _ in range(tries):
+async def _settle_alone(database: Database, settlement: Settlement, patient: bool) -> Written:
+    """What only the end of the transaction finds, as a deferred constraint, is a failed run too."""
+    patience = [_LOCK_SECONDS_ALONE] * _TRIES if patient else [_LOCK_SECONDS_AT_LAST]
+    reason = ""
+    for seconds in patience:
         try:
-            return await _settle_together(database, [settlement], [], _LOCK_SECONDS_ALONE)
-        except _Contended:
+            return await _settle_together(database, [settlement], [], seconds)
+        except _Contended as contended:
+            reason = str(contended)
+            if reason == _TOO_LONG:
+                break
             await asyncio.sleep(random.uniform(0, _LOCK_SECONDS))  # or both come again at once
         except _Lost:
-            before = await settled_before(database, [settlement])
-            return {settlement.claim.id: settlement.outcome} if before else {}
+            return await _settled_before(database, settlement)
         except Unavailable:
             raise
         except AckboxError as error:
-            return await _fail(database, settlement, f"tx: {_said(error.__cause__ or error)}")
-    return await _fail(database, settlement, _KEPT_LOCKED)
+            return await _fail(database, settlement, _blame(error))
+    return await _fail(database, settlement, reason or _KEPT_LOCKED)
+
+
+async def _settled_before(database: Database, settlement: Settlement) -> Written:
+    """By an earlier call whose answer was lost, and perhaps as a failed run."""
+    rows = await database.fetch("settled", **pairs([settlement]))
+    if not rows:
+        return {}
+    outcome = settlement.outcome
+    failed = rows[0]["outcome"] in ("retry", "dead")
+    return {settlement.claim.id: otherwise(outcome, rows[0]["last_error"]) if failed else outcome}
 
 
 async def _fail(database: Database, settlement: Settlement, error: str) -> Written:
@@ -115,10 +133,12 @@ async def _settle_together(
             ended.append(Settlement(one.claim, await _run(session, one.outcome)))
             if monotonic() > until:
                 break
+        with _blamed_on_users():
+            await session.steer("SET CONSTRAINTS ALL IMMEDIATE")
         await session.steer(_BACK_TO_OURS)
         lanes = lanes_of(ended)
         await hold_lanes_of(session, lanes)
-        if await hold(session, ended) != set(map(run_of, ended)):
+        if sorted(await hold(session, ended)) != sorted(map(run_of, ended)):
             raise _Lost
         await apply(session, ended)
         await promote_lanes(session, lanes)
@@ -140,20 +160,35 @@ async def _run(session: Session, outcome: Outcome) -> Outcome:
 
 async def _execute(session: Session, statement: Statement) -> None:
     check_effect(statement.sql)
+    with _blamed_on_users():
+        await session.execute(statement.sql, statement.params, _SECONDS * 3)
+
+
+@contextmanager
+def _blamed_on_users() -> Iterator[None]:
+    """A statement that took too long may have waited for others, lock by lock: it is slow if it is
+    so alone. If the server does not even end it, what follows finds out why."""
     try:
-        await session.execute(statement.sql, statement.params, _SECONDS * 2)
-    except asyncpg.QueryCanceledError:
-        raise InvalidStatement(
-            f"tx: a statement took longer than {_SECONDS:g} s and was stopped."
-        ) from None
-    except (asyncpg.LockNotAvailableError, asyncpg.TransactionRollbackError) as error:
+        yield
+    except asyncpg.QueryCanceledError as error:
+        raise _Contended(_TOO_LONG) from error
+    except (asyncpg.LockNotAvailableError, asyncpg.InvalidCachedStatementError) as error:
         raise _Contended from error
+    except asyncpg.TransactionRollbackError as error:
+        raise _Contended(f"tx: {_said(error)}") from error
+    except TimeoutError:
+        raise InvalidStatement(_TOO_LONG) from None
     except InvalidStatement as error:
         raise InvalidStatement(f"tx: {error}") from None
     except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        if _is_ours(error):
+        if is_pooled_unawares(error) or _is_ours(error):
             raise
         raise InvalidStatement(f"tx: {_said(error)}") from error
+
+
+def _blame(error: AckboxError) -> str:
+    said = _said(error.__cause__ or error)
+    return said if said.startswith("tx: ") else f"tx: {said}"
 
 
 def _is_ours(error: Exception) -> bool:
@@ -167,10 +202,14 @@ def _is_ours(error: Exception) -> bool:
 
 def _as_user(patience: float) -> str:
     """Of two that wait for each other one gives up first, and the other goes on."""
-    lock = f"{patience * random.uniform(0.5, 1.5) * 1000:.0f}ms"
-    limits = dict(zip(_LIMITS, (f"{_SECONDS:g}s", lock), strict=True))
+    lock = patience * random.uniform(0.5, 1.5)
+    limits = dict(zip(_LIMITS, (_milliseconds(_SECONDS + lock), _milliseconds(lock)), strict=True))
     return set_locally({**PLANS_OF_USERS, **limits})
 
 
 def _said(error: BaseException) -> str:
     return f"{' '.join(str(error).split()).rstrip('.')}."
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:.0f}ms"

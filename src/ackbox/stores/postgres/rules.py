@@ -43,6 +43,8 @@ _NOT_ALLOWED = "only INSERT, UPDATE and DELETE on tables of your own are allowed
 
 def check_effect(sql: str) -> None:
     """One INSERT, UPDATE or DELETE, also after WITH."""
+    if not _is_text(sql):
+        raise InvalidStatement("tx: the SQL has half of a character in it.")
     meant = list(_meant(sql, "tx"))
     _check_names(meant, "tx")
     if _verb(meant) not in _WRITES:
@@ -109,3 +111,12 @@ def _name(token: Token) -> str:
     if token.kind == "quoted":
         return token.text.strip('"').replace('""', '"')
     return token.text.lower() if token.kind == "word" else ""
+
+
+def _is_text(sql: str) -> bool:
+    """A lone surrogate would cost the connection."""
+    try:
+        sql.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

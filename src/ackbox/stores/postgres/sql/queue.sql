@@ -144,7 +144,7 @@ WHERE ledger_id = ANY (:rows::bigint[]) AND lease_until IS NOT NULL
 ORDER BY ledger_id FOR UPDATE
 
 -- name: settled
-SELECT ledger_id, run FROM events
+SELECT ledger_id, run, outcome, last_error FROM events
 WHERE ledger_id = ANY (:rows::bigint[]) AND processor_id IS NULL
   AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]
 
