@@ -1,7 +1,8 @@
 """What the ids in comments and pages stand for, each in a few words.
 
-W, P and L are what the inbox has to do; F are the ways in which such services fail in the field,
-each of them a test.
+W, P and L are what the inbox has to do. F are the ways in which such services fail in the field.
+S, N and C are what did not hold on the first release candidate: security, usage, public corpora.
+Each of them is a test.
 """
 
 REQUIREMENTS = {
@@ -104,6 +105,86 @@ FAILURES = {
     "F50": "requests to inner addresses",
     "F51": "secrets in logs, metrics, errors",
     "F52": "requests that two parsers read differently",
+    "F53": "two SQLite libraries in one process",
+    "F54": "a ledger truncated, replaced or unlinked under the server",
+    "F55": "capacity held by requests that never end",
+    "F56": "an exporter or a background loop that raises",
+    "F57": "a connection that stops responding",
+    "F58": "a crash storm",
+    "F59": "a database that is unavailable while plain handlers run",
+    "F60": "an alert on the first occurrence",
 }
 
-IDS = REQUIREMENTS | FAILURES
+SECURITY = {
+    "S1": "a backup never overwrites a file that is not its own",
+    "S2": "a batch of newlines keeps nobody out",
+    "S3": "bytes that arrive early buy no deadline in advance",
+    "S4": "trailers are bounded and cheap",
+    "S5": "operator routes always need a token",
+    "S6": "parked events do not count against QUEUE_MAXSIZE",
+    "S7": "a database outage ends no process that runs plain handlers",
+    "S8": "tracebacks show no local variables",
+    "S9": "after a crash, suspects hold up nobody and take no neighbour with them",
+    "S10": "a parked head holds its lane",
+    "S11": "tx takes one statement, and leaves no session state behind",
+    "S12": "a removed lock file is noticed before the next acknowledgement",
+    "S13": "a backup that the operating system refuses gets a clear response",
+    "S14": "idle lanes are all removed",
+    "S15": "ingest refuses a foreign Origin",
+    "S16": "a public bind without INGEST_TOKEN brings a warning",
+    "S17": "ambiguous framing is refused and the connection closed",
+    "S18": "the audit keeps the actor and the peer, and is pruned",
+    "S19": "no secret of an address is shown",
+    "S20": "hostile JSON costs the event loop little",
+    "S21": "a replay preview stops when its client has left",
+    "S22": "a clock far ahead at the start deletes nothing",
+    "S23": "keys are compared byte by byte, whatever the collation",
+    "S24": "strangers learn no path from /ready",
+    "S25": "a lowered MAX_ATTEMPTS leaves waiting events one last run",
+    "S26": "observers and background loops cannot stop the pipeline",
+    "S27": "a lost lease leaves a trace",
+}
+
+USAGE = {
+    "N1": "one SQLite library per ledger",
+    "N2": "a failing handler explains itself",
+    "N3": "settings have a prefix, and a misspelt one is told",
+    "N4": "unhandled events are visible",
+    "N5": "a completed event is replayed only on request",
+    "N6": "a blocked event loop is reported within seconds",
+    "N7": "a stop says what it waits for",
+    "N8": "pages on using, running and upgrading ackbox",
+    "N9": "metrics and log lines name the handler",
+    "N10": "a full disk is explained",
+    "N11": "plain handlers can read their tables",
+    "N12": "users' tables can be migrated",
+    "N13": "tx takes the same parameter types on both databases",
+    "N14": "an event can be discarded; dead letters say how long they are kept",
+    "N15": "refused requests are logged, and a wrong token is called wrong",
+    "N16": "the application's own log lines are kept",
+    "N17": "a snooze spends no attempt",
+    "N18": "the documented test recipe leaves the real ledger alone",
+    "N19": "events list shows errors and takes patterns; stats is a command",
+    "N20": "doctor reports dead letters, parked and old events",
+    "N21": "an outage does not flood the log",
+    "N22": "no stray file is left behind or committed",
+    "N23": "clear messages for bad time-outs, failed imports and stopped servers",
+    "N24": "the flags that users expect",
+    "N25": "plain English",
+}
+
+CORPORA = {
+    "C1": "Connection: close in a trailer closes the connection",
+    "C2": "an early refusal reaches a sender that is still sending",
+    "C3": "labelled series exist from the start",
+    "C4": "a client that half-closes gets its response",
+    "C5": "Host is validated",
+    "C6": "no 100 Continue for HTTP/1.0; a refusal before it closes",
+    "C7": "numbers past a double, lone surrogates and white space are documented",
+    "C8": "a ledger restored from a dump can be opened",
+    "C9": "OpenAPI describes what is there",
+    "C10": "only chunked is a known transfer coding",
+    "C11": "an abandoned thread that fails later disturbs nobody",
+}
+
+IDS = REQUIREMENTS | FAILURES | SECURITY | USAGE | CORPORA

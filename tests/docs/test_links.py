@@ -12,7 +12,7 @@ from docs.requirement_ids import IDS
 
 DECISIONS = sorted((ROOT / "docs" / "adr").glob("[0-9]*.md"))
 NAMING = [*PAGES, *(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
-ID = re.compile(r"(?<![\w.\-/])[WPLF]\d{1,2}(?![\w.\-])")
+ID = re.compile(r"(?<![\w.\-/])[WPLFSNC]\d{1,2}(?![\w.\-])")
 CODE_PATH = re.compile(r"`((?:\w+/)*\w+\.(?:py|sql|toml))`")
 
 
