@@ -4,6 +4,7 @@ argument is JSON, the others are those of `ackbox`:
 - `set`: module constants, as in {"ackbox.http.protocol:REQUEST_SECONDS": 0.5}
 - `open_files`: the limit of open files
 - `starts_with`: a file; the ledger is not opened before it is there
+- `stalls`: a file that gets the longest stall of the event loop (`support.loop_stalls`)
 - `faults`: a file that names the fault the disk has now: one of `FAULTS`, followed by ` once` if it
   is to go by itself, or `stall`, which is a sync without end; empty means none
 """
@@ -22,8 +23,10 @@ from typing import Any
 import apsw
 
 from ackbox.cli import main as ackbox_main
+from ackbox.http.server import Server, make_server
 from ackbox.stores.sqlite.store import SqliteStore, open_store
 from support.faulty_vfs import FaultyFile, FaultyVfs
+from support.loop_stalls import watch_for_stalls
 
 STALL = "stall"
 FAULTS: dict[str, tuple[str, Callable[[], Exception]]] = {
@@ -70,6 +73,12 @@ async def open_store_late(signal: str, *args: Any, **named: Any) -> SqliteStore:
     return await open_store(*args, **named)
 
 
+def make_watched_server(path: str, *args: Any, **named: Any) -> Server:
+    server = make_server(*args, **named)
+    vars(server)["stall_watch"] = asyncio.create_task(watch_for_stalls(Path(path)))
+    return server
+
+
 def main() -> None:
     changes = json.loads(sys.argv[1])
     set_constants(changes.get("set", {}))
@@ -78,6 +87,10 @@ def main() -> None:
     if "starts_with" in changes:
         set_constants(
             {"ackbox.app.sqlite:open_store": partial(open_store_late, changes["starts_with"])}
+        )
+    if "stalls" in changes:
+        set_constants(
+            {"ackbox.http.server:make_server": partial(make_watched_server, changes["stalls"])}
         )
     if "faults" in changes:
         vfs = ToldByFile(Path(changes["faults"]))

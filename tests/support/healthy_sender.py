@@ -1,0 +1,121 @@
+"""A sender that does everything right, in a process of its own, beside whatever a test does.
+
+It posts at a fixed rate, by turns on a connection that stays and on a new one. A request's time is
+counted from when it was due and not from when it was sent: while the server stalls, the requests
+that could not be sent count too.
+
+    with healthy_sender(server) as sender:
+        attack(server)
+    sender.report.assert_unharmed()
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from select import select
+from statistics import quantiles
+
+from support.posting import posted
+from support.server import Server
+from support.wire import Cut, Wire, request
+
+P99_SECONDS = 1.0
+NO_RESPONSE = 0  # counted as a status: the connection broke, or nothing came
+
+
+@dataclass(frozen=True)
+class Report:
+    statuses: Counter[int]
+    seconds: list[float]
+
+    @property
+    def p99(self) -> float:
+        return quantiles(self.seconds, n=100)[98]
+
+    def assert_unharmed(self, *, at_least: int = 50) -> None:
+        """Every request was accepted, and 99 of 100 within a second."""
+        assert set(self.statuses) == {202}, self.statuses
+        assert self.statuses[202] >= at_least, self.statuses
+        assert self.p99 < P99_SECONDS, (self.p99, max(self.seconds))
+
+
+class HealthySender:
+    """Its `report` is there when the block has ended."""
+
+    report: Report
+
+
+@contextmanager
+def healthy_sender(
+    server: Server, *, token: str | None = None, every: float = 0.02
+) -> Iterator[HealthySender]:
+    """A sender that has had its first response when the block begins."""
+    sender = HealthySender()
+    command = [sys.executable, "-m", "support.healthy_sender"]
+    with subprocess.Popen(
+        [*command, str(server.port), str(every), token or ""],
+        env=server.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "sending\n"
+            yield sender
+            output, _ = process.communicate("stop\n", timeout=30)
+            seen = json.loads(output)
+            statuses = Counter({int(status): n for status, n in seen["statuses"].items()})
+            sender.report = Report(statuses, seen["seconds"])
+        finally:
+            process.kill()
+
+
+def send_until_told(port: int, every: float, token: str) -> Report:
+    """Post until something comes on standard input."""
+    report = Report(Counter(), [])
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    kept: Wire | None = None
+    start = time.monotonic()
+    while not _is_told_to_stop(wait=start + len(report.seconds) * every - time.monotonic()):
+        number = len(report.seconds)
+        kept, status = _post(port, kept if number % 2 else None, headers, keep=kept)
+        report.statuses[status] += 1
+        report.seconds.append(time.monotonic() - (start + number * every))
+        if number == 0:
+            print("sending", flush=True)
+    return report
+
+
+def _post(
+    port: int, wire: Wire | None, headers: dict[str, str], *, keep: Wire | None
+) -> tuple[Wire | None, int]:
+    """Post on the connection given, or on a new one; return the one to keep, and the status."""
+    try:
+        used = wire or Wire(port)
+        status = used.send(request("POST", "/webhooks", posted(), headers)).read().status
+    except (Cut, OSError):
+        return None, NO_RESPONSE
+    if keep is not None and keep is not used:
+        used.socket.close()
+        return keep, status
+    return used, status
+
+
+def _is_told_to_stop(*, wait: float) -> bool:
+    return bool(select([sys.stdin], [], [], max(wait, 0))[0])
+
+
+def main() -> None:
+    port, every, token = sys.argv[1:]
+    report = send_until_told(int(port), float(every), token)
+    print(json.dumps({"statuses": report.statuses, "seconds": report.seconds}))
+
+
+if __name__ == "__main__":
+    main()
