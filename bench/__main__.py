@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from bench import environment, processing, profile, report, sections
+from bench import against, environment, processing, profile, report, sections
 from bench.bars import Section
 from bench.failure import BenchFailed
 from bench.load import generator
@@ -42,6 +42,8 @@ def _run(options: Options) -> int:
     surroundings = environment.describe(options.directory)
     surroundings["load generator"] = generator.resolve(options.generator)
     _say(", ".join(f"{name} {value}" for name, value in surroundings.items()))
+    if options.against:
+        return _compare_with(options.against, options, surroundings)
     taken = [
         _compare(name, compare, options)
         for name, compare in COMPARISONS.items()
@@ -51,6 +53,16 @@ def _run(options: Options) -> int:
     if options.json:
         report.write_json(options.json, surroundings, taken, shares)
     return _conclude(taken)
+
+
+def _compare_with(revision: str, options: Options, surroundings: Mapping[str, str]) -> int:
+    compared = against.compare(options, revision, _say)
+    if options.json:
+        report.write_comparisons(options.json, surroundings, against.plain(compared))
+    slower = [one.section for one in compared if one.interval.is_slower]
+    for section in slower:
+        _say(f"\nSLOWER: {section}")
+    return 1 if slower else 0
 
 
 def _prepare(directory: Path) -> None:

@@ -14,14 +14,15 @@ SECTIONS = (
     "profile",
 )
 PEERS = ("procrastinate", "pgqueuer", "graphile-worker", "pg-boss")
-CONTENDERS = ("noop", "as-written", "ackbox", "ackbox-info", "ackbox-50", *PEERS)
+OURS = ("ackbox", "ackbox-info", "ackbox-20", "ackbox-50", "ingest-only")
+CONTENDERS = ("noop", "as-written", *OURS, *PEERS)
 MAJORS = (16, 18)
 
 
 @dataclass(frozen=True)
 class Options:
     """`short_rounds` are those of all sections but `http`; `grown_rows` and `preloaded_rows` are
-    those on SQLite."""
+    those on SQLite. `against` is the revision to compare with, in `rounds` pairs."""
 
     sections: tuple[str, ...]
     only: tuple[str, ...]
@@ -41,6 +42,8 @@ class Options:
     generator: str
     directory: Path
     json: Path | None
+    against: str | None = None
+    quick: bool = False
     warm_up: float = 1.0
 
 
@@ -54,7 +57,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     return Options(
         sections=sections or (("http",) if chosen.only else SECTIONS),
         only=tuple(chosen.only) or CONTENDERS,
-        rounds=chosen.rounds or (2 if quick else 5),
+        rounds=chosen.rounds or _default_rounds(quick, chosen.against),
         short_rounds=chosen.rounds or (1 if quick else 3),
         seconds=chosen.seconds or (2 if quick else 4),
         profile_seconds=3 if quick else 10,
@@ -70,7 +73,15 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
         generator=chosen.generator,
         directory=chosen.dir.resolve(),
         json=chosen.json,
+        against=chosen.against,
+        quick=quick,
     )
+
+
+def _default_rounds(quick: bool, against: str | None) -> int:
+    if quick:
+        return 2
+    return 10 if against else 5
 
 
 def _meant(section: str) -> list[str]:
@@ -83,6 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=_listed(SECTIONS))
     parser.add_argument("--quick", action="store_true", help="short, to see that it works")
+    parser.add_argument("--against", metavar="REV", help="is this tree slower than that revision?")
     parser.add_argument("--only", action="append", default=[], choices=CONTENDERS)
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--seconds", type=float, help="of load in a round")

@@ -25,10 +25,11 @@ KEPT_RATE = 0.98
 
 def end_to_end(options: Options, progress: Progress) -> Section:
     load = Load(options.connections, options.seconds, generator=options.generator)
-    contenders = [
+    everyone = [
         Contender("ingest-only", sections.fresh(programs.ackbox, load, options)),
         *(Contender(name, _flowing(recipe, load, options)) for name, recipe in RECIPES.items()),
     ]
+    contenders = [contender for contender in everyone if contender.name in options.only]
     summaries = interleave(contenders, options.short_rounds, options.directory, progress)
     bars = [
         Bar("ackbox", "as-written", 10.0, figure="completed_rate"),

@@ -63,6 +63,13 @@ def write_json(
     target.write_text(json.dumps(content, indent=2) + "\n")
 
 
+def write_comparisons(
+    target: Path, environment: Mapping[str, str], comparisons: Sequence[Mapping[str, object]]
+) -> None:
+    content = {"environment": dict(environment), "comparisons": comparisons}
+    target.write_text(json.dumps(content, indent=2) + "\n")
+
+
 def _header(columns: Sequence[str]) -> str:
     return f"  {'':<16}" + "".join(f"{TITLES[name]:>{WIDTHS[name]}}" for name in columns)
 

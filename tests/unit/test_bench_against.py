@@ -1,0 +1,81 @@
+"""`make bench ARGS="--against REV"`: when a change is called slower."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from bench import against
+from bench.failure import BenchFailed
+from bench.intervals import paired_interval
+from bench.options import Options, parse
+
+
+@dataclass(eq=False)
+class ScriptedTree:
+    """Gives out rates as they were written down, and notes when it was its turn."""
+
+    label: str
+    rates: Iterator[float]
+    turns: list[str] = field(default_factory=list)
+
+    def measure(self, section: str, options: Options) -> dict[str, dict[str, Any]]:
+        self.turns.append(self.label)
+        return {"ackbox": {"rate": next(self.rates), "p99_ms": 4.0}}
+
+
+def compare(old: Sequence[float], new: Sequence[float]) -> tuple[against.Comparison, list[str]]:
+    turns: list[str] = []
+    old_tree: Any = ScriptedTree("old", iter(old), turns)
+    new_tree: Any = ScriptedTree("new", iter(new), turns)
+    options = parse(["--against", "HEAD~1", "http", "--rounds", str(len(old))])
+    (found,) = against.compare_section("http", old_tree, new_tree, options, lambda line: None)
+    return found, turns
+
+
+def test_a_change_is_slower_only_when_the_whole_interval_lies_below_the_bound() -> None:
+    found, _ = compare([100, 101, 99, 100], [90, 91, 89, 90.5])
+    assert found.interval.is_slower
+    assert found.interval.verdict == "SLOWER"
+
+
+def test_a_change_that_chance_explains_is_not_called_slower() -> None:
+    found, _ = compare([100, 80, 120, 100], [90, 95, 85, 100])
+    assert found.interval.ratio < 0.97 < found.interval.high
+    assert found.interval.verdict == "not slower"
+
+
+def test_a_change_that_is_surely_quicker_is_called_faster() -> None:
+    found, _ = compare([100, 101, 99], [120, 121, 119.5])
+    assert found.interval.verdict == "faster"
+
+
+def test_each_pair_begins_with_the_other_tree() -> None:
+    _, turns = compare([100, 100, 100], [100, 100, 100])
+    assert turns == ["old", "new", "new", "old", "old", "new"]
+
+
+def test_the_interval_is_that_of_student() -> None:
+    """By hand: logs of 0.9 and 1.1, mean -0.0050, deviation 0.1419, t of one degree 12.706."""
+    found = paired_interval([0.9, 1.1])
+    assert found.ratio == pytest.approx(0.99499, abs=1e-5)
+    assert (found.low, found.high) == pytest.approx((0.27807, 3.56030), abs=1e-4)
+
+
+def test_one_pair_alone_proves_nothing() -> None:
+    assert not paired_interval([0.5]).is_slower
+
+
+def test_less_latency_is_faster() -> None:
+    assert against.P99.ratio((8.0, 4.0)) == 2.0
+
+
+def test_a_figure_that_is_missing_ends_the_run() -> None:
+    with pytest.raises(BenchFailed, match="ackbox has no rate"):
+        compare([0.0], [100])
+
+
+def test_comparing_takes_ten_pairs_unless_told_otherwise() -> None:
+    assert parse(["--against", "HEAD", "http"]).rounds == 10
+    assert parse(["--against", "HEAD", "http", "--rounds", "3"]).rounds == 3
