@@ -27,7 +27,7 @@ def test_metrics_are_well_formed_and_all_ours(server: Server) -> None:  # W15
     assert all(family.documentation for family in families)
 
 
-def test_metrics_tell_depth_rate_latency_and_errors(server: Server) -> None:  # W15, L5, L12
+def test_metrics_tell_depth_rate_latency_and_errors(server: Server) -> None:  # W15, L5, L12, P9
     server.post(posted())
     found = {family.name for family in families_of(server)}
 

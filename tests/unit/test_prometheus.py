@@ -113,7 +113,7 @@ def test_what_is_counted() -> None:
     assert expected.items() <= found.items()
 
 
-def test_ends_of_runs_are_counted_by_what_was_written() -> None:
+def test_ends_of_runs_are_counted_by_what_was_written() -> None:  # P9
     ended = [claim(key) for key in ("a", "b", "c", "d", "e", "f")]
     failure = Failure("boom", "ValueError")
     outcomes: list[Outcome] = [

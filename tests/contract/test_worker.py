@@ -1,0 +1,95 @@
+"""The real worker on every queue: the same code takes work from each of them (W2)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+from ackbox.handlers import Event, Registration
+from ackbox.model import Buried, Done, EventId, Outcome, Status, WorkerId
+from ackbox.telemetry import Fact, Settled
+from ackbox.worker import Rules, Worker
+from support.backends import Backend
+from support.events import envelope
+from support.runs import executor, registration, registry
+
+ATTEMPTS = 3
+
+
+class Settlements:
+    """Observes a worker: the outcomes that were written, in their order."""
+
+    def __init__(self) -> None:
+        self._written: asyncio.Queue[tuple[EventId, Outcome]] = asyncio.Queue()
+
+    def __call__(self, fact: Fact) -> None:
+        if isinstance(fact, Settled):
+            for written in fact.written.items():
+                self._written.put_nowait(written)
+
+    async def until_final(self, event_id: EventId) -> list[Outcome]:
+        """Return the outcomes of this event up to the one that ends it."""
+        seen: list[Outcome] = []
+        async with asyncio.timeout(20):
+            while not seen or not isinstance(seen[-1], Done | Buried):
+                settled, outcome = await self._written.get()
+                seen += [outcome] if settled == event_id else []
+        return seen
+
+
+@asynccontextmanager
+async def working(backend: Backend, *handlers: Registration) -> AsyncIterator[Settlements]:
+    settlements = Settlements()
+    worker = Worker(
+        backend.store.queue,
+        registry(*handlers),
+        executor(max_attempts=ATTEMPTS, backoff=lambda attempts: timedelta(0)),
+        Rules(count=4, batch=100, lease=timedelta(seconds=30), hold_unhandled=False),
+        worker_id=WorkerId("w"),
+        clock=backend.clock,
+        observe=settlements,
+    )
+    worker.start()
+    try:
+        yield settlements
+    finally:
+        await worker.stop(0)
+
+
+# W1, W2
+async def test_what_is_durable_is_run_by_the_same_worker_whatever_the_queue(
+    backend: Backend,
+) -> None:
+    seen: list[bytes] = []
+
+    async def handle(event: Event) -> None:
+        assert await backend.reader.payload(event.id) == event.body  # durable before it is run
+        seen.append(event.body)
+
+    sent = envelope("key", b'{"n":7}')
+    async with working(backend, registration(handle)) as settlements:
+        await backend.store.record([sent])
+        await settlements.until_final(sent.id)
+    found = await backend.reader.event(sent.id)
+    assert found is not None
+    assert (found.status, found.attempts, seen) == (Status.COMPLETED, 1, [b'{"n":7}'])
+
+
+# P5
+async def test_an_error_is_recorded_and_retried_until_a_dead_letter_and_the_worker_goes_on(
+    backend: Backend,
+) -> None:
+    async def handle(event: Event) -> None:
+        if event.idempotency_key == "bad":
+            raise ValueError(f"attempt {event.attempts}")
+
+    bad, good = envelope("bad"), envelope("good")
+    async with working(backend, registration(handle)) as settlements:
+        await backend.store.record([bad])
+        assert len(await settlements.until_final(bad.id)) == ATTEMPTS
+        await backend.store.record([good])
+        assert await settlements.until_final(good.id) == [Done()]
+    found = await backend.reader.event(bad.id)
+    assert found is not None
+    assert (found.status, found.error_code) == (Status.FAILED, "ValueError")
+    assert found.last_error == f"ValueError: attempt {ATTEMPTS}"
