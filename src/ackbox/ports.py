@@ -220,14 +220,17 @@ class Upkeep(Protocol):
         """Run the users' own DDL."""
         ...
 
-    async def replay(self, ids: Sequence[EventId], *, actor: str) -> Mapping[EventId, ReplayKind]:
+    async def replay(
+        self, ids: Sequence[EventId], *, actor: str, peer: str | None = None
+    ) -> Mapping[EventId, ReplayKind]:
         """Give these events a new run; says what was done to each that exists (L11, F31).
 
         - Finished: pending again, with no attempt spent. `run` stays: what an older run still has
           to say is fenced off, and a tombstone is taken away.
         - Waiting for a retry: due now. Held: put back. Pending otherwise, or processing: as it was.
         - In a lane it comes behind the event that runs, and before those that arrived later.
-        - Each leaves a row in the audit, in the same commit.
+        - Each leaves a row in the audit, in the same commit: who the caller says it is, and the
+          address it called from.
         """
         ...
 
@@ -238,7 +241,7 @@ class Upkeep(Protocol):
     async def bury(self, policy: RetentionPolicy, *, after: int) -> Walk:
         """Leave tombstones for old finished events among the next rows after `after`.
 
-        Bounded in rows and time, as the next three are. What is pending or processing is never
+        Bounded in rows and time, as the next four are. What is pending or processing is never
         touched, whatever its age. From then on `record` knows the key by row or tombstone.
         """
         ...
@@ -249,6 +252,10 @@ class Upkeep(Protocol):
 
     async def forget(self, policy: RetentionPolicy) -> int:
         """Delete some of the tombstones that have been known long enough; returns how many."""
+        ...
+
+    async def prune_audit(self, policy: RetentionPolicy) -> int:
+        """Delete some of the audit rows that are older than `keep`; returns how many."""
         ...
 
     async def give_back(self) -> int:

@@ -117,13 +117,14 @@ class ClockSkewed(Struct, frozen=True):
 
 class Pruned(Struct, frozen=True):
     """Retention: so many events got a tombstone, so many were deleted, so many tombstones went,
-    and so many pages were given back to the file system."""
+    and so many pages were given back to the file system; `audit` rows were deleted."""
 
     buried: int
     deleted: int
     forgotten: int
     pages: int
     seconds: float
+    audit: int = 0
 
 
 class PruneFailed(Struct, frozen=True):

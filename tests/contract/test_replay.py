@@ -253,6 +253,19 @@ async def test_every_replay_is_in_the_audit(backend: Backend) -> None:
     }
 
 
+# S18
+async def test_the_audit_keeps_who_the_caller_says_it_is_and_where_it_called_from(
+    backend: Backend,
+) -> None:
+    sent = envelope()
+    await backend.store.record([sent])
+    await backend.store.replay([sent.id], actor="jo", peer="192.0.2.7")
+    await backend.store.replay([sent.id], actor="cli")
+    direct, remote = (await backend.reader.audit(limit=10)).items
+    assert (remote.actor, remote.peer) == ("jo", "192.0.2.7")
+    assert (direct.actor, direct.peer) == ("cli", None)
+
+
 # L11
 async def test_the_audit_is_read_in_pages_and_by_event(backend: Backend) -> None:
     sent = envelopes(5)

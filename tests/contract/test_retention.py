@@ -213,3 +213,16 @@ async def test_an_event_from_the_future_does_not_end_the_walk(backend: Backend) 
     await finished(backend, envelopes(5))
     backend.clock.advance(days=31)
     assert await bury(backend.store) == 5
+
+
+# S18
+async def test_old_rows_of_the_audit_are_deleted_a_batch_at_a_time(backend: Backend) -> None:
+    sent = envelopes(1001)
+    await backend.store.record(sent)
+    await backend.store.replay([one.id for one in sent], actor="ann")
+    backend.clock.advance(days=2)
+    await backend.store.replay([sent[0].id], actor="bob")
+    backend.clock.advance(days=29)
+    batches = [await backend.store.prune_audit(POLICY) for _ in range(3)]
+    assert batches == [1000, 1, 0]
+    assert [entry.actor for entry in (await backend.reader.audit(limit=9)).items] == ["bob"]

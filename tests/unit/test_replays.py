@@ -49,7 +49,9 @@ class Ledger:
         items = rest[:limit]
         return Page(items, items[-1].ledger_id if len(rest) > limit else None)
 
-    async def replay(self, ids: Sequence[EventId], *, actor: str) -> Mapping[EventId, ReplayKind]:
+    async def replay(
+        self, ids: Sequence[EventId], *, actor: str, peer: str | None = None
+    ) -> Mapping[EventId, ReplayKind]:
         self.orders.append(list(ids))
         return dict.fromkeys(ids, ReplayKind.REPLAYED)
 

@@ -147,9 +147,13 @@ def _error(run: "FailedRun") -> str:
 
 def _operators(story: "EventStory", now: datetime) -> list[Line]:
     return [
-        ("operator", f"{entry.actor}, {_moment(entry.at, now)}: {_did(entry)}")
+        ("operator", f"{_who(entry)}, {_moment(entry.at, now)}: {_did(entry)}")
         for entry in story.audit[:_OPERATORS_SHOWN]
     ]
+
+
+def _who(entry: "AuditEntry") -> str:
+    return entry.actor if entry.peer is None else f"{entry.actor} from {entry.peer}"
 
 
 def _did(entry: "AuditEntry") -> str:

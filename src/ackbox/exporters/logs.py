@@ -151,13 +151,14 @@ class LogObserver:
             self._logger.warning("clocks agree again")
 
     def _say_pruned(self, fact: Pruned) -> None:
-        if fact.buried or fact.deleted or fact.forgotten or fact.pages:
+        if fact.buried or fact.deleted or fact.forgotten or fact.pages or fact.audit:
             self._logger.info(
                 "ledger pruned",
                 buried=fact.buried,
                 deleted=fact.deleted,
                 forgotten=fact.forgotten,
                 pages=fact.pages,
+                audit=fact.audit,
                 seconds=round(fact.seconds, 3),
             )
 

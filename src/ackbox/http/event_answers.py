@@ -83,6 +83,7 @@ class AuditItem(BaseModel):
     audit_id: int
     at: str
     actor: str
+    peer: str | None
     action: str
     event_id: UUID | None
     detail: Mapping[str, Any]

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, TypedDict
 from uuid import UUID
 
 import msgspec
@@ -37,7 +37,7 @@ Actor = Annotated[
         min_length=1,
         max_length=NAME_LIMIT,
         pattern=r"^[!-~]([ -~]*[!-~])?$",
-        description="Who does this, as the audit is to name them.",
+        description="Who does this, as the audit names them beside the address they call from.",
     ),
 ]
 
@@ -118,11 +118,11 @@ def _add_replays(api: FastAPI, runtime: Runtime) -> None:
     async def replay_events(order: ReplayOrder, request: Request, actor: Actor = None) -> Response:
         """Replay what a filter finds, oldest first, `rate` a second; `dry_run` only counts. The
         answer is NDJSON, and its last line has `done` or `error`. Who breaks off stops it."""
-        where, who = order.where(), _actor(request, actor)
+        where = order.where()
         if order.dry_run:
             counted = PreviewAnswer.of(await preview(runtime.reader, where, runtime.clock()))
             return Response(counted.model_dump_json(), media_type="application/json")
-        steps = runtime.replays.by_filter(where, actor=who, rate=order.rate)
+        steps = runtime.replays.by_filter(where, **_caller(request, actor), rate=order.rate)
         return StreamingResponse(_lines(steps), media_type=_NDJSON)
 
     @api.post(
@@ -134,7 +134,7 @@ def _add_replays(api: FastAPI, runtime: Runtime) -> None:
         """Give one event a new run: a finished one starts anew, one that waits for a retry or is
         held becomes due. One that runs is left alone: 409."""
         wanted = EventId(str(event_id))
-        done = await runtime.replays.these([wanted], actor=_actor(request, actor))
+        done = await runtime.replays.these([wanted], **_caller(request, actor))
         if wanted not in done:
             raise HttpError(404, _NO_SUCH)
         if done[wanted] is ReplayKind.RUNNING:
@@ -184,7 +184,12 @@ def _as_file(name: str, payload: bytes) -> Response:
     return Response(payload, headers=headers, media_type=kind)
 
 
-def _actor(request: Request, given: str | None) -> str:
-    if given is not None:
-        return given
-    return f"http {request.client.host}" if request.client else "http"
+class Caller(TypedDict):
+    """For the audit: who the caller says it is, and the address that it called from."""
+
+    actor: str
+    peer: str | None
+
+
+def _caller(request: Request, given: str | None) -> Caller:
+    return Caller(actor=given or "http", peer=request.client.host if request.client else None)

@@ -21,11 +21,13 @@ class ReplayKind(StrEnum):
 
 
 class AuditEntry(Struct, frozen=True):
-    """Something an operator did."""
+    """Something an operator did: `actor` is who the caller says it is, `peer` the address that it
+    called from, None without HTTP."""
 
     audit_id: int
     at: datetime
     actor: str
+    peer: str | None
     action: str
     event_id: EventId | None
     detail: Mapping[str, Any]

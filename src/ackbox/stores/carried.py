@@ -31,7 +31,7 @@ TABLES: Mapping[str, Sequence[str]] = {
         *("buried_at", "ledger_id"),
     ),
     "checkpoints": ("source", "cursor", "updated_at"),
-    "audit": ("audit_id", "at", "actor", "action", "event_id", "detail"),
+    "audit": ("audit_id", "at", "actor", "peer", "action", "event_id", "detail"),
 }
 """In the order in which they are carried."""
 

@@ -62,20 +62,22 @@ class Replays:
         self._sleep = sleep
         self._monotonic = monotonic
 
-    async def these(self, ids: Sequence[EventId], *, actor: str) -> Mapping[EventId, ReplayKind]:
-        done = await self._store.replay(ids, actor=actor)
+    async def these(
+        self, ids: Sequence[EventId], *, actor: str, peer: str | None = None
+    ) -> Mapping[EventId, ReplayKind]:
+        done = await self._store.replay(ids, actor=actor, peer=peer)
         self._observe(Replayed(actor, len(ids), _moved(done)))
         return done
 
     async def by_filter(
-        self, where: EventFilter, *, actor: str, rate: float
+        self, where: EventFilter, *, actor: str, peer: str | None = None, rate: float
     ) -> AsyncIterator[ReplayProgress]:
         """At most `rate` a second, oldest first; each once, and none that arrives meanwhile."""
         seen = moved = 0
         size = max(min(int(rate), _BATCH), 1)
         async for events in pages(self._reader, up_to(self._clock(), where), size):
             started = self._monotonic()
-            done = await self.these([event.id for event in events], actor=actor)
+            done = await self.these([event.id for event in events], actor=actor, peer=peer)
             seen, moved = seen + len(events), moved + _moved(done)
             yield ReplayProgress(seen, moved)
             await self._sleep(max(len(events) / rate - (self._monotonic() - started), 0.0))

@@ -68,13 +68,15 @@ class Retention:
 
     async def prune(self) -> None:
         """One whole pass: bury what is old, remove what is ripe, forget what was known long
-        enough, give free space back."""
+        enough, drop old rows of the audit, give free space back."""
         started = self._monotonic()
         buried = await self._bury()
         deleted = await self._delete()
         forgotten = await self._all(lambda: self._store.forget(self._policy))
+        audit = await self._all(lambda: self._store.prune_audit(self._policy))
         pages = await self._all(self._store.give_back)
-        self._observe(Pruned(buried, deleted, forgotten, pages, self._monotonic() - started))
+        seconds = self._monotonic() - started
+        self._observe(Pruned(buried, deleted, forgotten, pages, seconds, audit))
 
     async def sweep(self) -> None:
         """Between two passes, what has become ripe."""

@@ -18,7 +18,7 @@ Rows = Mapping[ReplayKind, Sequence[Any]]
 
 
 async def replay(
-    database: Database, ids: Sequence[EventId], actor: str
+    database: Database, ids: Sequence[EventId], actor: str, peer: str | None = None
 ) -> dict[EventId, ReplayKind]:
     wanted = sorted({one for one in ids if is_event_id(one)})
     rows: dict[ReplayKind, list[Any]] = defaultdict(list)
@@ -29,7 +29,7 @@ async def replay(
         for row in await session.fetch("replayable", ids=wanted):
             rows[_kind(row)].append(row)
         await _move(session, rows)
-        await _note(session, rows, actor)
+        await _note(session, rows, actor, peer)
     return {EventId(row["id"]): kind for kind, found in rows.items() for row in found}
 
 
@@ -74,7 +74,7 @@ async def _move(session: Session, rows: Rows) -> None:
         await session.fetch("drop_tombstones", sources=[r["source"] for r in finished], **keys)
 
 
-async def _note(session: Session, rows: Rows, actor: str) -> None:
+async def _note(session: Session, rows: Rows, actor: str, peer: str | None) -> None:
     entries = [
         (row["id"], msgspec.json.encode({"did": kind, "was": row["status"]}).decode())
         for kind, found in rows.items()
@@ -85,5 +85,6 @@ async def _note(session: Session, rows: Rows, actor: str) -> None:
         ids=[event_id for event_id, _ in entries],
         details=[detail for _, detail in entries],
         actor=actor,
+        peer=peer,
         action="replay",
     )

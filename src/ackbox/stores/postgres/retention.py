@@ -43,6 +43,10 @@ async def forget(database: Database, policy: RetentionPolicy) -> int:
         return len(await session.fetch("forget", remember=policy.remember, limit=_ROWS))
 
 
+async def prune_audit(database: Database, policy: RetentionPolicy) -> int:
+    return len(await database.fetch("prune_audit", keep=policy.keep, limit=_ROWS))
+
+
 async def _drop_lanes(session: Session) -> None:
     """Of those that nothing has touched for a while."""
     await session.fetch("drop_lanes", limit=_ROWS)

@@ -153,8 +153,10 @@ class PostgresStore:
                         raise
                     raise _refusal(sql, str(error)) from error
 
-    async def replay(self, ids: Sequence[EventId], *, actor: str) -> Mapping[EventId, ReplayKind]:
-        done = await replaying.replay(self.database, ids, actor)
+    async def replay(
+        self, ids: Sequence[EventId], *, actor: str, peer: str | None = None
+    ) -> Mapping[EventId, ReplayKind]:
+        done = await replaying.replay(self.database, ids, actor, peer)
         self._own_queue.look_back()
         self.news()
         return done
@@ -173,6 +175,9 @@ class PostgresStore:
 
     async def forget(self, policy: RetentionPolicy) -> int:
         return await retention.forget(self.database, policy)
+
+    async def prune_audit(self, policy: RetentionPolicy) -> int:
+        return await retention.prune_audit(self.database, policy)
 
     async def give_back(self) -> int:
         """Vacuum does that."""

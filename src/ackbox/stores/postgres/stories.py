@@ -63,6 +63,6 @@ async def _behind(session: Session, event: EventRecord) -> EventRecord | None:
 
 
 def _entry(row: Any) -> AuditEntry:
-    number, at, actor, action, event_id, detail = row
+    number, at, actor, peer, action, event_id, detail = row
     said = msgspec.json.decode(detail, type=dict[str, Any])
-    return AuditEntry(number, at, actor, action, event_id, said)
+    return AuditEntry(number, at, actor, peer, action, event_id, said)

@@ -31,7 +31,7 @@ Rows = dict[ReplayKind, list[Row]]
 
 
 def replay(
-    ids: Sequence[EventId], actor: str, now: datetime
+    ids: Sequence[EventId], actor: str, peer: str | None, now: datetime
 ) -> Operation[dict[EventId, ReplayKind]]:
     def operation(connection: apsw.Connection) -> dict[EventId, ReplayKind]:
         sql = Statements(connection)
@@ -39,7 +39,7 @@ def replay(
         for row in _rows(sql.fetch("replayable", ids=list(dict.fromkeys(ids)))):
             rows[_kind(row, now)].append(row)
         _move(sql, rows, to_text(now))
-        _note(sql, rows, actor, to_text(now))
+        _note(sql, rows, actor, peer, to_text(now))
         return {row.id: kind for kind, found in rows.items() for row in found}
 
     return operation
@@ -84,13 +84,14 @@ def _move(sql: Statements, rows: Rows, now: str) -> None:
         sql.run("drop_tombstones", keys=[(row.source, row.idempotency_key) for row in finished])
 
 
-def _note(sql: Statements, rows: Rows, actor: str, now: str) -> None:
+def _note(sql: Statements, rows: Rows, actor: str, peer: str | None, now: str) -> None:
     entries = [
         (row.id, msgspec.json.encode({"did": kind, "was": row.status}).decode())
         for kind, found in rows.items()
         for row in found
     ]
-    sql.run("note_audit", entries=entries, actor=actor, action="replay", now=now)
+    about = {"actor": actor, "peer": peer, "action": "replay", "now": now}
+    sql.run("note_audit", entries=entries, **about)
 
 
 def _rows(found: object) -> list[Row]:

@@ -79,6 +79,14 @@ def forget(policy: RetentionPolicy, now: datetime) -> Operation[int]:
     return operation
 
 
+def prune_audit(policy: RetentionPolicy, now: datetime) -> Operation[int]:
+    def operation(connection: apsw.Connection) -> int:
+        Statements(connection).run("prune_audit", before=_ago(now, policy.keep), limit=_ROWS)
+        return connection.changes()
+
+    return operation
+
+
 def give_back(connection: apsw.Connection) -> int:
     """A few free pages, to the file system; returns how many."""
     free = int(connection.pragma("freelist_count"))

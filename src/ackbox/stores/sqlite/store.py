@@ -161,8 +161,10 @@ class SqliteStore:
         """The users' own tables."""
         await self._writer.submit(apply_schema(ddl))
 
-    async def replay(self, ids: Sequence[EventId], *, actor: str) -> Mapping[EventId, ReplayKind]:
-        done = await self._writer.submit(replaying.replay(ids, actor, self._clock()))
+    async def replay(
+        self, ids: Sequence[EventId], *, actor: str, peer: str | None = None
+    ) -> Mapping[EventId, ReplayKind]:
+        done = await self._writer.submit(replaying.replay(ids, actor, peer, self._clock()))
         self.queue.ring()
         return done
 
@@ -179,6 +181,9 @@ class SqliteStore:
 
     async def forget(self, policy: RetentionPolicy) -> int:
         return await self._writer.submit(retention.forget(policy, self._clock()))
+
+    async def prune_audit(self, policy: RetentionPolicy) -> int:
+        return await self._writer.submit(retention.prune_audit(policy, self._clock()))
 
     async def give_back(self) -> int:
         return await self._writer.submit(retention.give_back)

@@ -60,6 +60,6 @@ def _behind(run: Run, event: EventRecord) -> EventRecord | None:
 
 
 def _entry(row: tuple[Any, ...]) -> AuditEntry:
-    number, at, actor, action, event_id, detail = row
+    number, at, actor, peer, action, event_id, detail = row
     said = msgspec.json.decode(detail, type=dict[str, Any])
-    return AuditEntry(number, from_text(at), actor, action, event_id, said)
+    return AuditEntry(number, from_text(at), actor, peer, action, event_id, said)

@@ -99,10 +99,11 @@ FROM unnest(:source::text[], :cursor::text[], :updated_at::text[])
      AS carried (source, cursor, updated_at)
 
 -- name: arrive_audit
-INSERT INTO audit (audit_id, at, actor, action, event_id, detail)
-SELECT audit_id, at::timestamptz, actor, action, event_id, detail
-FROM unnest(:audit_id::bigint[], :at::text[], :actor::text[], :action::text[], :event_id::uuid[],
-            :detail::text[]) AS carried (audit_id, at, actor, action, event_id, detail)
+INSERT INTO audit (audit_id, at, actor, peer, action, event_id, detail)
+SELECT audit_id, at::timestamptz, actor, peer, action, event_id, detail
+FROM unnest(:audit_id::bigint[], :at::text[], :actor::text[], :peer::text[], :action::text[],
+            :event_id::uuid[], :detail::text[])
+     AS carried (audit_id, at, actor, peer, action, event_id, detail)
 
 -- name: arrived_events
 SELECT ledger_id, id::text, source, idempotency_key, event_type, status, outcome, attempts, run,
@@ -124,7 +125,7 @@ FROM tombstones JOIN unnest(:source::text[], :idempotency_key::text[])
 SELECT source, cursor, updated_at FROM checkpoints WHERE source = ANY (:source::text[])
 
 -- name: arrived_audit
-SELECT audit_id, at, actor, action, event_id::text, detail FROM audit
+SELECT audit_id, at, actor, peer, action, event_id::text, detail FROM audit
 WHERE audit_id = ANY (:audit_id::bigint[])
 
 -- name: arrived_counts

@@ -168,11 +168,11 @@ SELECT count(*) FROM (
     ORDER BY ledger_id LIMIT :limit) AS due
 
 -- name: audit
-SELECT audit_id, at, actor, action, event_id::text, detail FROM audit
+SELECT audit_id, at, actor, peer, action, event_id::text, detail FROM audit
 WHERE audit_id < :cursor ORDER BY audit_id DESC LIMIT :limit
 
 -- name: audit_of_event
-SELECT audit_id, at, actor, action, event_id::text, detail FROM audit
+SELECT audit_id, at, actor, peer, action, event_id::text, detail FROM audit
 WHERE event_id = :event_id::uuid AND audit_id < :cursor ORDER BY audit_id DESC LIMIT :limit
 
 -- name: held_type

@@ -58,6 +58,6 @@ WHERE ledger_id = ANY (:rows::bigint[])
 SELECT ackbox_follow(:rows::bigint[])
 
 -- name: note_audit
-INSERT INTO audit (at, actor, action, event_id, detail)
-SELECT now(), :actor, :action, event_id, detail
+INSERT INTO audit (at, actor, peer, action, event_id, detail)
+SELECT now(), :actor, :peer, :action, event_id, detail
 FROM unnest(:ids::uuid[], :details::text[]) AS entry (event_id, detail)

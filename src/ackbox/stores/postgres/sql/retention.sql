@@ -73,3 +73,9 @@ DELETE FROM tombstones WHERE (source, idempotency_key) IN (
     WHERE ledger_id IS NULL AND buried_at < now() - :remember::interval
     ORDER BY buried_at LIMIT :limit FOR UPDATE SKIP LOCKED)
 RETURNING 1
+
+-- name: prune_audit
+DELETE FROM audit WHERE audit_id = ANY (ARRAY(
+    SELECT audit_id FROM audit WHERE at < now() - :keep::interval
+    ORDER BY at LIMIT :limit FOR UPDATE SKIP LOCKED))
+RETURNING 1

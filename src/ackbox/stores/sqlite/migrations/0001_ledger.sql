@@ -108,16 +108,18 @@ CREATE TABLE tombstones (
 CREATE INDEX tombstones_open ON tombstones (buried_at) WHERE ledger_id IS NOT NULL;
 CREATE INDEX tombstones_closed ON tombstones (buried_at) WHERE ledger_id IS NULL;
 
--- What operators did.
+-- What operators did: `actor` is who the caller says it is, `peer` the address it called from.
 CREATE TABLE audit (
     audit_id INTEGER PRIMARY KEY,
     at       TEXT NOT NULL,
     actor    TEXT NOT NULL,
+    peer     TEXT,
     action   TEXT NOT NULL,
     event_id TEXT,
     detail   TEXT NOT NULL
 ) STRICT;
 CREATE INDEX audit_event ON audit (event_id, audit_id) WHERE event_id IS NOT NULL;
+CREATE INDEX audit_at ON audit (at);
 
 -- One row that the writer touches to prove that writing works.
 CREATE TABLE heartbeat (

@@ -17,7 +17,7 @@ ORDER BY source, idempotency_key LIMIT ?
 SELECT source, cursor, updated_at FROM checkpoints WHERE source > ? ORDER BY source LIMIT ?
 
 -- name: leave_audit
-SELECT audit_id, at, actor, action, event_id, detail FROM audit
+SELECT audit_id, at, actor, peer, action, event_id, detail FROM audit
 WHERE audit_id > ? ORDER BY audit_id LIMIT ?
 
 -- name: leaving_counts

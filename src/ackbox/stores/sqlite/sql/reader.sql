@@ -166,11 +166,11 @@ SELECT coalesce(sum((
 )), 0) FROM found WHERE source IS NOT NULL
 
 -- name: audit
-SELECT audit_id, at, actor, action, event_id, detail FROM audit
+SELECT audit_id, at, actor, peer, action, event_id, detail FROM audit
 WHERE audit_id < :cursor ORDER BY audit_id DESC LIMIT :limit
 
 -- name: audit_of_event
-SELECT audit_id, at, actor, action, event_id, detail FROM audit
+SELECT audit_id, at, actor, peer, action, event_id, detail FROM audit
 WHERE event_id = :event_id AND audit_id < :cursor ORDER BY audit_id DESC LIMIT :limit
 
 -- name: held_type

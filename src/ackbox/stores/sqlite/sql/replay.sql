@@ -40,6 +40,6 @@ WHERE status = 'pending' AND ledger_id IN (
     ) FROM json_each(:lanes) AS entered)
 
 -- name: note_audit
-INSERT INTO audit (at, actor, action, event_id, detail)
-SELECT :now, :actor, :action, entry.value ->> 0, entry.value ->> 1
+INSERT INTO audit (at, actor, peer, action, event_id, detail)
+SELECT :now, :actor, :peer, :action, entry.value ->> 0, entry.value ->> 1
 FROM json_each(:entries) AS entry

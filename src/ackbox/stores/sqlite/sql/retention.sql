@@ -52,3 +52,7 @@ SELECT 1 FROM tombstones WHERE ledger_id IS NOT NULL AND buried_at > '' LIMIT 1
 DELETE FROM tombstones WHERE (source, idempotency_key) IN (
     SELECT source, idempotency_key FROM tombstones
     WHERE ledger_id IS NULL AND buried_at < :buried_before ORDER BY buried_at LIMIT :limit)
+
+-- name: prune_audit
+DELETE FROM audit WHERE audit_id IN (
+    SELECT audit_id FROM audit WHERE at < :before ORDER BY at LIMIT :limit)
