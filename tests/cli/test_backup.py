@@ -115,6 +115,33 @@ def test_nothing_is_overwritten(cli: Cli, server: Server, ledger: Ledger, servin
     assert (cli.folder / "copy.db").read_text() == "precious"
 
 
+# S1
+def test_a_link_to_the_live_ledger_in_the_way_of_a_copy_is_refused(
+    cli: Cli, tmp_path: Path
+) -> None:
+    with running(tmp_path / "server") as server:
+        assert server.post(posted("before")).status == 202
+        (cli.folder / "copy.db.part").symlink_to(server.ledger)
+        size = server.ledger.stat().st_size
+        refusal = cli("backup", "copy.db", DB_PATH=str(server.ledger)).line
+        assert "copy.db.part is there and is not" in refusal
+        assert server.ledger.stat().st_size == size
+        assert server.post(posted("after")).status == 202
+        server.kill()
+        assert keys(server.ledger) == {"before", "after"}
+
+
+# S1
+def test_a_link_to_a_stopped_ledger_in_the_way_of_a_copy_is_refused(
+    cli: Cli, ledger: Ledger
+) -> None:
+    path = ledger(envelopes(3))
+    (cli.folder / "copy.db.part").symlink_to(path)
+    content = path.read_bytes()
+    assert "copy.db.part is there and is not" in cli("backup", "copy.db").line
+    assert path.read_bytes() == content
+
+
 @pytest.mark.parametrize("serving", [True, False])
 def test_a_folder_that_is_not_there_is_one_line(
     cli: Cli, server: Server, ledger: Ledger, serving: bool

@@ -1,7 +1,8 @@
 """`Upkeep.backup`: a copy as of one moment, made while events keep coming (W12)."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from ackbox.errors import AckboxError, OutcomeUnknown, StoreError, Unavailable
 from ackbox.model import BackupProgress, ReceiptKind
 from ackbox.stores.sqlite import backup as backup_module
+from ackbox.stores.sqlite.names import SIDE_SUFFIXES
 from ackbox.stores.sqlite.store import SqliteStore
 from support.backends import OpenStore, all_rows, open_sqlite
 from support.events import envelope, envelopes
@@ -145,7 +147,7 @@ async def test_a_copy_that_fails_leaves_no_file_and_no_trace_in_the_store(
 
         def close(self, force: bool) -> None: ...
 
-    monkeypatch.setattr(backup_module._Copy, "_begin", lambda self, source: Failing())
+    monkeypatch.setattr(backup_module._Copy, "_begin", lambda self, source, fd: Failing())
     with pytest.raises(StoreError):
         await copy(store, target)
     assert list(target.parent.iterdir()) == []
@@ -213,6 +215,64 @@ async def test_a_draft_left_by_a_crash_does_not_stop_the_next_copy(
     target.with_name(target.name + ".part").write_bytes(b"half a copy")
     await copy(store, target)
     assert list(target.parent.iterdir()) == [target]
+
+
+def link_to_the_ledger(draft: Path, ledger: Path) -> None:
+    draft.symlink_to(ledger)
+
+
+def second_name_of_the_ledger(draft: Path, ledger: Path) -> None:
+    draft.hardlink_to(ledger)
+
+
+def link_to_nothing(draft: Path, ledger: Path) -> None:
+    draft.symlink_to(ledger.with_name("not-there-yet"))
+
+
+def pipe(draft: Path, ledger: Path) -> None:
+    os.mkfifo(draft)
+
+
+@pytest.mark.parametrize(
+    "attack", [link_to_the_ledger, second_name_of_the_ledger, link_to_nothing, pipe]
+)
+async def test_what_is_no_leftover_of_ours_is_neither_followed_nor_removed(
+    store: SqliteStore, path: Path, target: Path, attack: Callable[[Path, Path], None]
+) -> None:  # S1
+    draft = target.with_name(target.name + ".part")
+    attack(draft, path)
+    before = path.stat().st_size, sorted(path.parent.iterdir())
+    with pytest.raises(StoreError, match=r"copy\.db\.part is there"):
+        await copy(store, target)
+    assert (path.stat().st_size, sorted(path.parent.iterdir())) == before
+    assert list(target.parent.iterdir()) == [draft]
+    draft.unlink()
+    assert await store.record([envelope("after")])
+
+
+@pytest.mark.parametrize("suffix", ["", *SIDE_SUFFIXES])
+async def test_no_name_of_the_ledger_is_a_target(
+    store: SqliteStore, path: Path, tmp_path: Path, suffix: str
+) -> None:  # S1
+    (tmp_path / "link").symlink_to(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    for folder in (tmp_path, tmp_path / "link"):
+        with pytest.raises(StoreError, match="is a name of the ledger itself"):
+            await copy(store, folder / (path.name + suffix))
+    assert sorted(tmp_path.iterdir()) == before
+
+
+async def test_a_draft_under_a_name_of_the_ledger_is_refused(tmp_path: Path) -> None:  # S1
+    store = await open_sqlite(tmp_path / "copy.db.part")
+    with pytest.raises(StoreError, match="is a name of the ledger itself"):
+        await copy(store, tmp_path / "copy.db")
+    await store.close()
+
+
+async def test_a_link_to_nothing_is_no_free_target(store: SqliteStore, target: Path) -> None:  # S1
+    target.symlink_to(target.with_name("elsewhere"))
+    with pytest.raises(StoreError, match="exists already"):
+        await copy(store, target)
 
 
 async def test_a_store_closed_in_mid_copy_leaves_no_file(store: SqliteStore, target: Path) -> None:

@@ -7,6 +7,7 @@ change into the copy, so the copy never starts over and no read stays open while
 import asyncio
 import fcntl
 import os
+import stat
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -16,23 +17,27 @@ from ackbox.errors import StoreError, Unavailable
 from ackbox.model import BackupProgress
 from ackbox.stores.sqlite.connections import open_still
 from ackbox.stores.sqlite.files import sync_folder
+from ackbox.stores.sqlite.names import belongs_to_ledger
 from ackbox.stores.sqlite.writer import Writer
 
 _PAGES_A_STEP = 256
 _PROGRESS_STEPS = 10_000
+_NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_DRAFT = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
 
 
 class Backup:
     """Iterate to copy; each item says how far it is. The target must not exist yet."""
 
-    def __init__(self, writer: Writer, target: Path) -> None:
+    def __init__(self, writer: Writer, ledger: Path, target: Path) -> None:
         self._writer = writer
+        self._ledger = ledger
         self._target = target
 
     async def __aiter__(self) -> AsyncGenerator[BackupProgress, None]:
-        if self._target.exists():
-            raise StoreError(f"{self._target} exists already; name a file that does not.")
-        copy = _Copy(self._target.with_name(self._target.name + ".part"))
+        draft = self._target.with_name(self._target.name + ".part")
+        _assert_free(self._ledger, self._target, draft)
+        copy = _Copy(draft.parent.resolve() / draft.name)
         try:
             backup = await self._writer.submit(copy.start, alone=True)
             while not backup.done:
@@ -71,12 +76,14 @@ class _Copy:
         except OSError as error:
             raise StoreError(f"Cannot write {self._draft}: {error.strerror}.") from error
         try:
-            return self._begin(source)
+            return self._begin(source, self._fd)
         except apsw.Error as error:
             raise StoreError(f"Cannot write {self._draft}: {error}.") from error
 
-    def _begin(self, source: apsw.Connection) -> apsw.Backup:
-        self._connection = apsw.Connection(str(self._draft))
+    def _begin(self, source: apsw.Connection, fd: int) -> apsw.Backup:
+        self._connection = apsw.Connection(str(self._draft), flags=_OPEN_DRAFT)
+        if not _is_at(fd, self._draft):  # swapped before SQLite opened it by name
+            raise StoreError(f"{self._draft} was replaced while the copy began.")
         self._connection.pragma("journal_mode", "off")  # a draft that breaks off is of no use
         self._connection.pragma("synchronous", "off")  # one sync at the end is enough
         self._backup = self._connection.backup("main", source, "main")
@@ -108,8 +115,8 @@ class _Copy:
 
     def _sync(self) -> None:
         try:
-            with self._draft.open("rb") as file:
-                os.fsync(file.fileno())
+            if self._fd is not None:
+                os.fsync(self._fd)
         except OSError as error:
             raise StoreError(f"Cannot write {self._draft}: {error.strerror}.") from error
 
@@ -127,7 +134,8 @@ class _Copy:
 
     def remove(self) -> None:
         if self._fd is not None:
-            self._draft.unlink(missing_ok=True)
+            if _is_at(self._fd, self._draft):
+                self._draft.unlink(missing_ok=True)
             self._give_up_claim()
 
     def _give_up_claim(self) -> None:
@@ -136,16 +144,63 @@ class _Copy:
             os.close(fd)
 
 
+def _assert_free(ledger: Path, target: Path, draft: Path) -> None:
+    for path in (target, draft):
+        if belongs_to_ledger(path, ledger):
+            raise StoreError(f"{path} is a name of the ledger itself; name another file.")
+    if os.path.lexists(target):
+        raise StoreError(f"{target} exists already; name a file that does not.")
+
+
 def _claim(draft: Path) -> int:
-    """What a killed copy left there is overwritten; one that is still being written is not."""
-    fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """Create the draft, locked. A name that is taken is never followed, opened for writing or
+    truncated: it may be a link to any file of this user, the ledger included."""
+    try:
+        return _create(draft)
+    except FileExistsError:
+        _remove_leftover(draft)
+        return _create(draft)
+
+
+def _create(draft: Path) -> int:
+    fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(fd, 0)
-    except OSError:
+        _assert_own_file(os.fstat(fd), draft)
+    except BaseException:
         os.close(fd)
         raise
     return fd
+
+
+def _remove_leftover(draft: Path) -> None:
+    """Remove what a killed copy left; raise if it is anything else, or still being written."""
+    _assert_own_file(draft.lstat(), draft)  # before it is opened: it may be a pipe or a device
+    fd = os.open(draft, os.O_RDONLY | _NO_LINK)
+    try:
+        _assert_own_file(os.fstat(fd), draft)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _is_at(fd, draft):
+            draft.unlink()
+    finally:
+        os.close(fd)
+
+
+def _assert_own_file(found: os.stat_result, draft: Path) -> None:
+    is_ours = found.st_uid == os.geteuid() and found.st_nlink == 1
+    if not (stat.S_ISREG(found.st_mode) and is_ours):
+        raise StoreError(
+            f"{draft} is there and is not a copy that was broken off: it is a link, no regular "
+            "file, or another user's. Nothing was written. Remove it, or name another file."
+        )
+
+
+def _is_at(fd: int, path: Path) -> bool:
+    """Whether this name still stands for the open file."""
+    try:
+        return os.path.samestat(os.fstat(fd), path.lstat())
+    except FileNotFoundError:
+        return False
 
 
 def _step(backup: apsw.Backup) -> BackupProgress:

@@ -18,10 +18,10 @@ from ackbox.model import Finding, Verdict, from_text
 from ackbox.stores.sql import load_blocks
 from ackbox.stores.sqlite import migrations
 from ackbox.stores.sqlite.connections import assert_whole, open_reader, translate
+from ackbox.stores.sqlite.names import beside
 from ackbox.stores.sqlite.offline import looking_at
 from ackbox.stores.sqlite.reserve import free_bytes
 from ackbox.stores.sqlite.surroundings import (
-    beside,
     check_clock,
     check_engine,
     check_files,

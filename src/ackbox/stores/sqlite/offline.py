@@ -74,7 +74,7 @@ async def copy_ledger(
     lock = LedgerLock(path)
     try:
         writer = _start_writer(path, durability)
-        steps = aiter(Backup(writer, target))
+        steps = aiter(Backup(writer, path, target))
         try:
             async for progress in steps:
                 yield progress

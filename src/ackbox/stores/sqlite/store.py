@@ -203,7 +203,7 @@ class SqliteStore:
         self._lock.describe(url)
 
     def backup(self, target: Path) -> Backup:
-        return Backup(self._writer, target)
+        return Backup(self._writer, self._lock.ledger, target)
 
     async def close(self) -> None:
         await self._writer.stop()

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from ackbox.model import Finding, Verdict
 from ackbox.stores.sqlite.connections import has_wal_reset_bug
+from ackbox.stores.sqlite.names import SIDE_SUFFIXES, beside
 from ackbox.stores.sqlite.reserve import LOW_BYTES
 
 _MIB = 1024 * 1024
 _ROOM_ADVISED = 1024 * _MIB
 _YEARS = range(2025, 2100)
-_SIDE_FILES = ("", "-wal", "-shm", ".lock", ".reserve")
 _OCTAL = re.compile(r"\\([0-7]{3})")
 _SHARED = re.compile(
     r"9p|afs|ceph|cifs|fuse\.(glusterfs|rclone|s3fs|sshfs)|lustre|ncpfs|nfs4?|smb3|smbfs|vboxsf"
@@ -65,7 +65,7 @@ def check_filesystem(kind: str | None) -> Finding:
 
 
 def check_files(path: Path) -> Iterator[Finding]:
-    there = [file for suffix in _SIDE_FILES if (file := beside(path, suffix)).exists()]
+    there = [file for suffix in ("", *SIDE_SUFFIXES) if (file := beside(path, suffix)).exists()]
     flaws = [*_locked_out(there), *_too_open(there), *_mixed(path, there)]
     yield from flaws or [Finding("files", Verdict.OK, "permissions are sound")]
 
@@ -105,7 +105,3 @@ def filesystem_of(folder: Path, mounts: str) -> str | None:
         if folder.is_relative_to(point) and len(point) >= found[0]:
             found = (len(point), kind)
     return found[1]
-
-
-def beside(path: Path, suffix: str) -> Path:
-    return path.with_name(path.name + suffix)
