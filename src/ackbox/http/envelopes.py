@@ -1,13 +1,12 @@
 """From a sender's JSON to an envelope: all that can be wrong with it is found here (F28, F41)."""
 
-import re
 from datetime import datetime
-from itertools import accumulate
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ackbox.errors import InvalidEvent
+from ackbox.http.nesting import is_deeper_than
 from ackbox.model import (
     Clock,
     Envelope,
@@ -22,9 +21,6 @@ from ackbox.model import (
 SOURCE = "webhooks"
 NESTING_LIMIT = 512
 _TOO_DEEP = f"the payload must not be nested deeper than {NESTING_LIMIT} levels"
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
-_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-_STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
 class Posted(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
@@ -70,7 +66,8 @@ class EnvelopeReader:
         try:
             body.decode()  # msgspec looks at the structure of a raw value, not at its UTF-8
             posted = self._decode(body)
-            _check_nesting(body)
+            if is_deeper_than(body, NESTING_LIMIT + 1):  # the body itself is one level more
+                raise InvalidEvent(_TOO_DEEP)
         except UnicodeDecodeError as error:
             raise InvalidEvent(f"the body must be UTF-8; byte {error.start} is not") from None
         except msgspec.ValidationError as error:
@@ -97,12 +94,3 @@ def _key(in_body: str | None, in_header: str | None) -> str:
     if in_header not in (None, key):
         raise InvalidEvent("idempotency_key and the header Idempotency-Key must agree")
     return check_name("idempotency_key", key)
-
-
-def _check_nesting(body: bytes) -> None:
-    """Of valid JSON. Counting brackets settles nearly all; the body itself is one level more."""
-    if body.count(b"[") + body.count(b"{") <= NESTING_LIMIT:
-        return
-    brackets = _STRING.sub(b"", body).translate(None, _NOT_BRACKETS)
-    if max(accumulate(map(_STEP.__getitem__, brackets))) > NESTING_LIMIT + 1:
-        raise InvalidEvent(_TOO_DEEP)
