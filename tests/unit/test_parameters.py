@@ -20,6 +20,7 @@ from ackbox.stores.postgres.parameters import compile_named, tokens
         ('SELECT ":a", :b', 'SELECT ":a", $1', ["b"]),
         ('SELECT "a"":b"', 'SELECT "a"":b"', []),
         ("SELECT 1 -- :a\n, :b", "SELECT 1 -- :a\n, $1", ["b"]),
+        ("SELECT 1 -- :a\r, :b", "SELECT 1 -- :a\r, $1", ["b"]),  # S11
         ("SELECT /* :a /* :b */ :c */ :d", "SELECT /* :a /* :b */ :c */ $1", ["d"]),
         ("SELECT /* :a", "SELECT /* :a", []),
         ("SELECT $$ :a $$, :b", "SELECT $$ :a $$, $1", ["b"]),

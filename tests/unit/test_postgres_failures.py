@@ -54,7 +54,7 @@ def test_what_a_time_out_says_itself_is_told() -> None:
 class Elsewhere:
     """A connection where somebody else has prepared what we would."""
 
-    async def execute(self, *_: object, **__: object) -> None:
+    async def fetch(self, *_: object, **__: object) -> None:
         raise asyncpg.DuplicatePreparedStatementError(HINT)
 
 

@@ -46,6 +46,7 @@ def test_writes_on_tables_of_ones_own_are_allowed(sql: str) -> None:
         "CREATE TABLE x AS SELECT 1",
         "LOCK mine",
         "DELETE FROM mine; DELETE FROM mine",
+        "DELETE FROM mine --\r; COMMIT",  # S11
         "DELETE FROM public.events",
         'DELETE FROM "public"."events"',
         'UPDATE mine SET n = 1 FROM "lanes"',

@@ -83,8 +83,21 @@ class Address(Struct, frozen=True):
     async def settle_in(self, connection: Any) -> None:
         """Of a session of our own: behind a pooling proxy each transaction does it."""
         if not self.pooled:
-            sets = [f"SET {name} = '{value}'" for name, value in self.rules.items()]
-            await connection.execute("; ".join(sets))
+            await connection.execute(self._session_settings)
+
+    @property
+    def reset(self) -> str:
+        """Undo what a user's query may have left in the session, and configure it again.
+
+        It runs inside the transaction of the query: behind a pooling proxy, the next transaction
+        may get another session. `DISCARD ALL` cannot, and would drop the prepared statements too.
+        """
+        reset = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; SELECT pg_advisory_unlock_all()"
+        return reset if self.pooled else f"{reset}; {self._session_settings}"
+
+    @property
+    def _session_settings(self) -> str:
+        return "; ".join(f"SET {name} = '{value}'" for name, value in self.rules.items())
 
 
 def set_locally(settings: Mapping[str, str]) -> str:
@@ -145,7 +158,9 @@ class Session:
         compiled = compile_named(sql)
         values = compiled.values(params)
         try:
-            await self.connection.execute(compiled.sql, *values, timeout=seconds)
+            # Not `execute`: without parameters that is the simple protocol, which takes several
+            # statements, a COMMIT among them (S11).
+            await self.connection.fetch(compiled.sql, *values, timeout=seconds)
         except (asyncpg.DataError, asyncpg.SyntaxOrAccessError) as error:
             if is_pooled_unawares(error):  # no fault of the statement
                 raise

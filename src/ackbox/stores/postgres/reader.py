@@ -1,6 +1,7 @@
 """The reading side: short statements on connections of its own, no long transaction (L13)."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -27,8 +28,10 @@ from ackbox.stores.postgres.database import (
     PLANS_OF_USERS,
     Address,
     Database,
+    Session,
     set_locally,
 )
+from ackbox.stores.postgres.failures import FOREIGN
 from ackbox.stores.postgres.pages import read_page, read_source_page, records
 from ackbox.stores.postgres.parameters import compile_named
 from ackbox.stores.postgres.rules import check_question
@@ -39,6 +42,7 @@ _HEX = frozenset("0123456789abcdef")
 _COUNTED = 1_000_000
 _CONNECTIONS = 3
 _SECONDS = 5.0
+_READ_ONLY = "SET TRANSACTION READ ONLY"
 _WRONG = (
     asyncpg.SyntaxOrAccessError,
     asyncpg.DataError,
@@ -141,16 +145,31 @@ class PostgresReader:
         check_question(sql)
         compiled = compile_named(sql)
         async with self._database.transaction() as session:
-            await session.steer(f"SET TRANSACTION READ ONLY; {set_locally(PLANS_OF_USERS)}")
+            await session.steer(f"{_READ_ONLY}; {set_locally(PLANS_OF_USERS)}; SAVEPOINT query")
             try:
-                rows = await session.connection.fetch(compiled.sql, *compiled.values(params))
+                async with _no_locks_left_by_a_failure(session):
+                    rows = await session.connection.fetch(compiled.sql, *compiled.values(params))
             except _WRONG as error:
                 reason = compiled.by_name(str(error))
                 raise InvalidStatement(f"inbox.read takes one SELECT: {reason}.") from error
+            await session.steer(self._database.address.reset)
         return [dict(row) for row in rows]
 
     async def close(self) -> None:
         await self._database.close()
+
+
+@asynccontextmanager
+async def _no_locks_left_by_a_failure(session: Session) -> AsyncIterator[None]:
+    """A rollback undoes settings, but keeps the advisory locks of the session."""
+    try:
+        yield
+    except BaseException:
+        with suppress(*FOREIGN):  # a lost connection has no locks
+            if session.connection.is_in_transaction():
+                unlock = "ROLLBACK TO SAVEPOINT query; SELECT pg_advisory_unlock_all()"
+                await session.steer(unlock)
+        raise
 
 
 def is_event_id(text: str) -> bool:

@@ -1,0 +1,86 @@
+"""SQL of the users' own leaves nothing behind in a session of PostgreSQL that others get (S11)."""
+
+import pytest
+
+from ackbox.errors import InvalidStatement, Unavailable
+from ackbox.model import Again, Done
+from ackbox.stores.postgres.database import Address
+from ackbox.stores.postgres.reader import PostgresReader
+from support.events import envelope
+from support.postgres_backend import PostgresBackend
+from support.work import Hands, done
+
+SCHEMA = [
+    "CREATE TABLE IF NOT EXISTS mine (id TEXT)",
+    "CREATE OR REPLACE FUNCTION lock_and_fail() RETURNS int LANGUAGE plpgsql AS "
+    "$$ BEGIN PERFORM pg_advisory_lock(77); RAISE EXCEPTION 'no'; END $$",
+]
+LOCKS = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid IN (77, 78)"
+LEFT = """
+SELECT current_setting('statement_timeout'), current_setting('plan_cache_mode'), current_user,
+       current_setting('application_name'), coalesce(current_setting('my.own', true), '')
+"""
+
+
+@pytest.fixture(autouse=True)
+async def tables(backend: PostgresBackend) -> None:
+    await backend.store.apply_schema(SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "INSERT INTO mine VALUES ('a') --\r; COMMIT",
+        "INSERT INTO mine VALUES ('a') --\r; INSERT INTO mine VALUES ('b')",
+        "INSERT INTO mine VALUES ('a') -- b\r\n; COMMIT",
+    ],
+)
+async def test_a_comment_hides_no_second_statement(
+    backend: PostgresBackend, sql: str
+) -> None:  # S11
+    me = Hands(backend.store.queue)
+    await backend.store.record([envelope("a")])
+    claim = await me.claim_one()
+    written = await me.settle(claim, done(sql))
+    assert isinstance(written[claim.id], Again)
+    assert await backend.ask("SELECT * FROM mine") == []
+
+
+async def test_a_statement_without_parameters_is_one_statement_to_the_server(
+    backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:  # S11
+    """Even if our own check let several through."""
+    monkeypatch.setattr("ackbox.stores.postgres.effects.check_effect", lambda sql: None)
+    me = Hands(backend.store.queue)
+    await backend.store.record([envelope("a"), envelope("b")])
+    first, second = await me.claim()
+    written = await me.settle(first, done("INSERT INTO mine VALUES ('a'); COMMIT"))
+    assert isinstance(written[first.id], Again)
+    assert await backend.ask("SELECT * FROM mine") == []
+    written = await me.settle(second, done("INSERT INTO mine VALUES ('b')"))
+    assert isinstance(written[second.id], Done)
+
+
+@pytest.mark.parametrize("pooled", [False, True], ids=["session", "transaction"])
+async def test_a_query_leaves_no_setting_and_no_lock_behind(
+    backend: PostgresBackend, pooled: bool
+) -> None:  # S11
+    reader = PostgresReader(Address(backend.url, pooled=pooled))
+    try:
+        before = await reader.query(LEFT, {})
+        for sql in (
+            "SELECT set_config('statement_timeout', '1h', false), set_config('my.own', 'x', false)",
+            "SELECT set_config('plan_cache_mode', 'force_custom_plan', false)",
+            "SELECT set_config('role', 'pg_monitor', false)",
+            "SELECT pg_advisory_lock(77), pg_advisory_lock_shared(78)",
+        ):
+            await reader.query(sql, {})
+        with pytest.raises(InvalidStatement):
+            await reader.query("SELECT pg_advisory_lock(77), 1 / 0 FROM pg_class", {})
+        with pytest.raises((InvalidStatement, Unavailable)):
+            await reader.query("SELECT lock_and_fail()", {})
+        assert await reader.query(LEFT, {}) == before
+        assert await backend.ask(LOCKS) == [(0,)]
+        assert (await reader.stats()).oldest_pending is None  # our own queries go on
+    finally:
+        await reader.close()
