@@ -96,7 +96,7 @@ class EventQueue(Protocol):
           due, a worker that holds something gets nothing.
         - While several sources have something due, none gets more than `caps.share` less what it
           holds; while one is alone, no more than `caps.alone`. In a lane only the oldest unsettled
-          event can be claimed.
+          event can be claimed: one that waits for a retry, or is parked, holds its lane.
         - With `ids`, the same of these alone, whatever their source.
         - The cost does not depend on rows that are not eligible.
         """
@@ -174,7 +174,7 @@ class Reader(Protocol):
         ...
 
     async def waiting(self, now: datetime) -> int:
-        """How many events are pending and due (W7)."""
+        """Return how many events are pending and due (W7); parked events are not."""
         ...
 
     async def audit(

@@ -236,12 +236,11 @@ class LedgerMachine(RuleBasedStateMachine):
         return due and (event.lane is None or self._head(event.lane) == key)
 
     def _head(self, lane: str) -> str | None:
-        """Whichever runs, else the oldest unsettled one; who is held stands aside."""
+        """The event that runs, else the oldest unsettled one, parked or not."""  # S10
         mine = [key for key, event in self.model.items() if event.lane == lane and event.is_open]
-        free = [key for key in mine if not self.model[key].is_held]
-        running = [key for key in free if self.model[key].status == "processing"]
+        running = [key for key in mine if self.model[key].status == "processing"]
         assert len(running) <= 1
-        return next(iter(running + free), None)
+        return next(iter(running + mine), None)
 
     def _holder(self, claim: Claim) -> Model | None:
         """What the claim is on, if that is still there: a key that was forgotten may be back."""

@@ -532,12 +532,42 @@ async def test_a_retrying_head_holds_back_only_its_lane(
     assert await me.keys() == ["a1"]
 
 
-@pytest.mark.parametrize("end", [dead(), Release(held=True)], ids=["dead", "held"])
-async def test_a_dead_or_held_head_lets_the_lane_go_on(
-    backend: Backend, me: Hands, end: Outcome
-) -> None:
+async def test_a_dead_head_lets_the_lane_go_on(backend: Backend, me: Hands) -> None:
     await record(backend, "a1", "a2", lane="a")
-    await me.settle(await me.claim_one(), end)
+    await me.settle(await me.claim_one(), dead())
+    assert await me.keys() == ["a2"]
+
+
+async def test_a_parked_head_holds_its_lane_until_it_is_unparked(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:  # S10
+    await record(backend, "a1", lane="a", event_type="unknown")
+    await record(backend, "a2", lane="a")
+    await me.settle(await me.claim_one(), Release(held=True))
+    await record(backend, "a3", lane="a")
+    await record(backend, "b1", lane="b")
+    await me.settle(await me.claim_one(), done())  # b1
+    clock.advance(days=1)
+    await backend.store.recover()
+    assert await backend.store.put_back("webhooks", "webhook") == 0
+    assert await me.keys() == []
+    assert await backend.store.put_back("webhooks", "unknown") == 1
+    for expected in ("a1", "a2", "a3"):
+        claim = await me.claim_one()
+        assert claim.idempotency_key == expected
+        await me.settle(claim, done())
+
+
+async def test_an_older_event_that_is_replayed_runs_before_a_parked_head(
+    backend: Backend, me: Hands
+) -> None:  # S10, F31
+    first, _ = await record(backend, "a1", "a2", lane="a")
+    await me.settle(await me.claim_one(), dead())
+    await me.settle(await me.claim_one(), Release(held=True))
+    await backend.store.replay([first.id], actor="tester")
+    await me.settle(await me.claim_one(), done())
+    assert await me.keys() == []
+    assert await backend.store.put_back("webhooks", "webhook") == 1
     assert await me.keys() == ["a2"]
 
 
@@ -566,19 +596,6 @@ async def test_a_stale_settle_frees_no_lane(
     await other.claim_one()
     await me.settle(stale, done())
     assert await me.claim() == []
-
-
-async def test_one_put_back_into_a_lane_waits_for_who_runs_there(
-    backend: Backend, me: Hands
-) -> None:  # F31
-    await record(backend, "a1", "a2", lane="a")
-    await me.settle(await me.claim_one(), Release(held=True))
-    running = await me.claim_one()
-    assert running.idempotency_key == "a2"
-    assert await backend.store.put_back("webhooks", "webhook") == 1
-    assert await me.claim() == []
-    await me.settle(running, done())
-    assert await me.keys() == ["a1"]
 
 
 async def test_lanes_of_two_sources_are_two_lanes(backend: Backend, me: Hands) -> None:
@@ -825,6 +842,17 @@ async def test_what_waits_is_pending_and_due(
     assert await waiting() == 4
     clock.advance(seconds=10)
     assert await waiting() == 5
+
+
+async def test_parked_events_do_not_wait(backend: Backend, me: Hands, clock: HandMoved) -> None:
+    await record(backend, *"abc")  # S6
+    a, b, _ = await me.claim()
+    await me.settle_all([a, b], Release(held=True))
+    assert await backend.reader.waiting(clock()) == 0
+    await record(backend, "d")
+    assert await backend.reader.waiting(clock()) == 1
+    assert await backend.store.put_back("webhooks", "webhook") == 2
+    assert await backend.reader.waiting(clock()) == 3
 
 
 async def test_the_tallies_follow_every_step(backend: Backend, me: Hands, clock: HandMoved) -> None:

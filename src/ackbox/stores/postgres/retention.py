@@ -5,7 +5,7 @@ key would run again. Vacuum takes the dead rows away behind it: nothing is left 
 """
 
 from ackbox.model import Removed, RetentionPolicy, Walk
-from ackbox.stores.postgres.database import Database, Session
+from ackbox.stores.postgres.database import Database
 
 _ROWS = 1000
 
@@ -38,15 +38,19 @@ async def prune(database: Database, policy: RetentionPolicy) -> Removed:
 
 
 async def forget(database: Database, policy: RetentionPolicy) -> int:
-    async with database.transaction() as session:
-        await _drop_lanes(session)
-        return len(await session.fetch("forget", remember=policy.remember, limit=_ROWS))
+    """At the end of a pass, when no tombstone is left to delete, drop the idle lanes too."""
+    forgotten = len(await database.fetch("forget", remember=policy.remember, limit=_ROWS))
+    if not forgotten:
+        await _drop_idle_lanes(database)
+    return forgotten
 
 
 async def prune_audit(database: Database, policy: RetentionPolicy) -> int:
     return len(await database.fetch("prune_audit", keep=policy.keep, limit=_ROWS))
 
 
-async def _drop_lanes(session: Session) -> None:
-    """Of those that nothing has touched for a while."""
-    await session.fetch("drop_lanes", limit=_ROWS)
+async def _drop_idle_lanes(database: Database) -> None:
+    """Drop all of them: their names come from senders. Each statement looks at a bounded number."""
+    source, lane = "", ""
+    while rows := await database.fetch("drop_lanes", source=source, lane=lane, limit=_ROWS):
+        source, lane = rows[0]

@@ -94,12 +94,14 @@ class SqliteReader:
         return await self._read(read)
 
     async def waiting(self, now: datetime) -> int:
-        """All that is pending, less what is due later; whose lease is running is due later too."""
+        """Return how many pending events are neither due later nor parked; `later` also counts
+        the leases that run."""
 
         def read(run: Run) -> int:
             counts: dict[str, int] = dict(run("tallies", {}))
             later = run("later", {"now": to_text(now)})[0][0] - counts[Status.PROCESSING]
-            return int(counts[Status.PENDING]) - max(int(later), 0)
+            parked = run("parked", {})[0][0]
+            return int(counts[Status.PENDING]) - max(int(later), 0) - int(parked)
 
         return await self._read(read)
 

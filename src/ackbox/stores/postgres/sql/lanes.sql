@@ -16,7 +16,7 @@ WITH placed AS (
             SELECT ledger_id FROM (
                 SELECT source, lane, ledger_id FROM agenda
                 WHERE (source, lane, ledger_id) > (freed.source, freed.lane, 0)
-                  AND lane IS NOT NULL AND NOT failed AND NOT held
+                  AND lane IS NOT NULL AND NOT failed
                 ORDER BY source, lane, ledger_id LIMIT 1) AS head
             WHERE head.source = freed.source AND head.lane = freed.lane
         ) FROM unnest(:sources::text[], :lanes::text[]) AS freed (source, lane)
@@ -25,7 +25,7 @@ WITH placed AS (
             WHERE running.source = freed.source AND running.lane = freed.lane
               AND running.lane IS NOT NULL AND running.due_at IS NOT NULL
               AND running.lease_until IS NOT NULL)))
-      AND events.ledger_id = agenda.ledger_id AND due_at IS NULL
+      AND events.ledger_id = agenda.ledger_id AND due_at IS NULL AND NOT held
     RETURNING agenda.ledger_id
 )
 UPDATE events SET claimable_at = coalesce(retry_after, created_at)
@@ -39,7 +39,7 @@ WITH placed AS (
             SELECT ledger_id FROM (
                 SELECT source, lane, ledger_id FROM agenda
                 WHERE (source, lane, ledger_id) > (entered.source, entered.lane, 0)
-                  AND lane IS NOT NULL AND NOT failed AND NOT held
+                  AND lane IS NOT NULL AND NOT failed
                 ORDER BY source, lane, ledger_id LIMIT 1) AS head
             WHERE head.source = entered.source AND head.lane = entered.lane
         ) FROM unnest(:sources::text[], :lanes::text[]) AS entered (source, lane)))
@@ -49,10 +49,20 @@ UPDATE events SET claimable_at = NULL
 WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM placed))
 
 -- name: drop_lanes
-DELETE FROM lanes WHERE (source, lane) IN (
-    SELECT source, lane FROM lanes
-    WHERE held_at < now() - interval '1 hour' AND NOT EXISTS (
+-- Delete the idle lanes among the next few after this one, and return the last that was looked at:
+-- each pass reads every lane once, however many are in use. A lane that was touched meanwhile has a
+-- new `held_at`, which the lock sees.
+WITH walked AS MATERIALIZED (
+    SELECT ctid AS place, source, lane FROM lanes
+    WHERE (source, lane) > (:source, :lane) ORDER BY source, lane LIMIT :limit
+), idle AS MATERIALIZED (
+    SELECT ctid AS place FROM lanes
+    WHERE ctid = ANY (ARRAY(SELECT place FROM walked))
+      AND held_at < now() - interval '1 hour' AND NOT EXISTS (
         SELECT 1 FROM agenda
-        WHERE agenda.source = lanes.source AND agenda.lane = lanes.lane
-          AND NOT failed AND NOT held)
-    LIMIT :limit FOR UPDATE SKIP LOCKED)
+        WHERE agenda.source = lanes.source AND agenda.lane = lanes.lane AND NOT failed)
+    FOR UPDATE SKIP LOCKED
+), dropped AS (
+    DELETE FROM lanes WHERE ctid = ANY (ARRAY(SELECT place FROM idle))
+)
+SELECT source, lane FROM walked ORDER BY source DESC, lane DESC LIMIT 1

@@ -184,7 +184,7 @@ WITH ours AS (
             WHERE (older.source, older.lane, older.ledger_id) > (agenda.source, agenda.lane, 0)
               AND (older.source, older.lane, older.ledger_id)
                 < (agenda.source, agenda.lane, agenda.ledger_id)
-              AND older.lane IS NOT NULL AND NOT older.failed AND NOT older.held)
+              AND older.lane IS NOT NULL AND NOT older.failed)
             THEN now() + (:delays::interval[])[width_bucket(ledger_id, :rows::bigint[])] END
     WHERE ledger_id = ANY (:rows::bigint[]) AND lease_until IS NOT NULL
       AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]
@@ -235,7 +235,7 @@ WITH ours AS (
                 WHERE (older.source, older.lane, older.ledger_id) > (agenda.source, agenda.lane, 0)
                   AND (older.source, older.lane, older.ledger_id)
                     < (agenda.source, agenda.lane, agenda.ledger_id)
-                  AND older.lane IS NOT NULL AND NOT older.failed AND NOT older.held) THEN NULL
+                  AND older.lane IS NOT NULL AND NOT older.failed) THEN NULL
             WHEN (:delays::interval[])[width_bucket(ledger_id, :rows::bigint[])] > interval '0'
                 THEN now() + (:delays::interval[])[width_bucket(ledger_id, :rows::bigint[])]
             ELSE due_at END

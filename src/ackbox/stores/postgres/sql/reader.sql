@@ -143,7 +143,7 @@ SELECT id::text FROM events WHERE ledger_id = (
     SELECT ledger_id FROM agenda
     WHERE (source, lane, ledger_id) > (:source, :lane, 0)
       AND (source, lane, ledger_id) < (:source, :lane, :ledger_id)
-      AND lane IS NOT NULL AND NOT failed AND NOT held
+      AND lane IS NOT NULL AND NOT failed
     ORDER BY source, lane, ledger_id LIMIT 1)
 
 -- name: running_in_lane

@@ -80,7 +80,7 @@ UPDATE events SET
     claimable_at = CASE WHEN lane IS NULL OR NOT EXISTS (
         SELECT 1 FROM events AS older
         WHERE older.source = events.source AND older.lane = events.lane
-          AND older.status IN ('pending', 'processing') AND older.outcome IS NOT 'held'
+          AND older.status IN ('pending', 'processing')
           AND older.ledger_id < events.ledger_id) THEN settled.value ->> 2 END,
     processor_id = NULL, lease_until = NULL,
     last_error = settled.value ->> 3, error_code = settled.value ->> 4,
@@ -111,7 +111,7 @@ UPDATE events SET
     claimable_at = CASE WHEN settled.value ->> 2 IS NOT 'held' AND (lane IS NULL OR NOT EXISTS (
         SELECT 1 FROM events AS older
         WHERE older.source = events.source AND older.lane = events.lane
-          AND older.status IN ('pending', 'processing') AND older.outcome IS NOT 'held'
+          AND older.status IN ('pending', 'processing')
           AND older.ledger_id < events.ledger_id))
         THEN coalesce(settled.value ->> 3, retry_after, created_at) END,
     processor_id = NULL, lease_until = NULL, updated_at = :now
@@ -120,11 +120,11 @@ WHERE ledger_id = settled.value ->> 0 AND run = settled.value ->> 1 AND status =
 
 -- name: promote
 UPDATE events SET claimable_at = coalesce(retry_after, created_at)
-WHERE status = 'pending' AND claimable_at IS NULL AND ledger_id IN (
+WHERE status = 'pending' AND claimable_at IS NULL AND outcome IS NOT 'held' AND ledger_id IN (
     SELECT (
         SELECT head.ledger_id FROM events AS head
         WHERE head.source = freed.value ->> 0 AND head.lane = freed.value ->> 1
-          AND head.status IN ('pending', 'processing') AND head.outcome IS NOT 'held'
+          AND head.status IN ('pending', 'processing')
         ORDER BY head.ledger_id LIMIT 1
     ) FROM json_each(:lanes) AS freed
     WHERE NOT EXISTS (

@@ -139,7 +139,7 @@ FROM events WHERE id = :id
 -- name: older_in_lane
 SELECT id FROM events
 WHERE source = :source AND lane = :lane AND status IN ('pending', 'processing')
-  AND outcome IS NOT 'held' AND ledger_id < :ledger_id
+  AND ledger_id < :ledger_id
 ORDER BY ledger_id LIMIT 1
 
 -- name: running_in_lane
@@ -164,6 +164,9 @@ WITH RECURSIVE found (source) AS (
 SELECT coalesce(sum((
     SELECT count(*) FROM events WHERE events.source = found.source AND claimable_at > :now
 )), 0) FROM found WHERE source IS NOT NULL
+
+-- name: parked
+SELECT count(*) FROM events WHERE outcome = 'held' AND status = 'pending' AND source > ''
 
 -- name: audit
 SELECT audit_id, at, actor, peer, action, event_id, detail FROM audit

@@ -35,7 +35,7 @@ WHERE status = 'pending' AND ledger_id IN (
     SELECT (
         SELECT head.ledger_id FROM events AS head
         WHERE head.source = entered.value ->> 0 AND head.lane = entered.value ->> 1
-          AND head.status IN ('pending', 'processing') AND head.outcome IS NOT 'held'
+          AND head.status IN ('pending', 'processing')
         ORDER BY head.ledger_id LIMIT 1
     ) FROM json_each(:lanes) AS entered)
 

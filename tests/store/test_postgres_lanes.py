@@ -1,0 +1,55 @@
+"""The rows that guard lanes, and the collation of what is compared (S14, S23)."""
+
+from datetime import timedelta
+
+from ackbox.model import RetentionPolicy
+from support.events import envelope
+from support.postgres_backend import PostgresBackend
+from support.work import Hands, done
+
+POLICY = RetentionPolicy(keep=timedelta(days=30), remember=timedelta(days=7))
+IDLE = """
+INSERT INTO lanes (source, lane, held_at)
+SELECT 'webhooks', 'idle-' || n, now() - interval '2 hours' FROM generate_series(1, 3500) AS n
+"""
+COLLATIONS = """
+SELECT table_name || '.' || column_name, collation_name FROM information_schema.columns
+WHERE table_schema = 'public' AND data_type = 'text' AND table_name <> 'mine'
+  AND column_name IN ('source', 'idempotency_key', 'event_type', 'lane')
+"""
+COLUMNS = {
+    *("events.source", "events.idempotency_key", "events.event_type", "events.lane"),
+    *("agenda.source", "agenda.event_type", "agenda.lane", "lanes.source", "lanes.lane"),
+    *("tombstones.source", "tombstones.idempotency_key", "checkpoints.source"),
+}
+
+
+async def lanes(backend: PostgresBackend) -> list[str]:
+    return [row[0] for row in await backend.ask("SELECT lane FROM lanes ORDER BY lane")]
+
+
+async def test_a_pass_drops_every_idle_lane_and_no_other(backend: PostgresBackend) -> None:  # S14
+    me = Hands(backend.store.queue)
+    await backend.store.record([envelope("a", lane="in-use"), envelope("b", lane="a-finished")])
+    await me.settle_all(await me.claim(), done())
+    await backend.store.record([envelope("c", lane="in-use")])
+    backend.clock.advance(hours=2)
+    await backend.store.record([envelope("d", lane="fresh")])
+    await backend.ask(IDLE)
+    assert await backend.store.forget(POLICY) == 0
+    assert await lanes(backend) == ["fresh", "in-use"]
+
+
+async def test_what_is_compared_has_the_order_of_its_bytes(backend: PostgresBackend) -> None:
+    collations = dict(await backend.ask(COLLATIONS))  # S23
+    assert collations == dict.fromkeys(COLUMNS, "C")
+
+
+async def test_keys_that_a_language_sorts_together_are_found_each(
+    backend: PostgresBackend,
+) -> None:  # S23
+    keys = ["coop", "co-op", "Coop", "ÇOOP", "çoop", "co\u00adop", "\uff43oop"]
+    await backend.store.record([envelope(key, lane=key) for key in keys])
+    again = await backend.store.record([envelope(key, lane=key) for key in reversed(keys)])
+    assert {receipt.kind for receipt in again} == {"duplicate"}
+    assert sorted(await Hands(backend.store.queue).keys()) == sorted(keys)
