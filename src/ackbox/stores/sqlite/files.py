@@ -19,7 +19,7 @@ from ackbox.stores.sqlite.connections import (
 )
 
 
-def open_ledger(path: Path, *, durability: str, vfs: str | None = None) -> apsw.Connection:
+def open_ledger(path: Path, durability: str, vfs: str | None = None) -> apsw.Connection:
     """The writing connection on a whole ledger of the current schema; made if none is there.
 
     The caller holds the lock.

@@ -22,6 +22,7 @@ from ackbox.stores.sqlite.connections import (
 from ackbox.stores.sqlite.files import open_ledger
 from ackbox.stores.sqlite.lock import LedgerLock, find_holder
 from ackbox.stores.sqlite.migrations import Migration
+from ackbox.stores.sqlite.shared_locks import SharedLocks, open_locked
 from ackbox.stores.sqlite.writer import Writer
 from ackbox.telemetry import to_nobody
 
@@ -61,7 +62,7 @@ def migrate(path: Path, *, durability: str) -> list[Migration]:
     lock = LedgerLock(path)
     try:
         missing = pending_migrations(path) if path.exists() else migrations.all_migrations()
-        open_ledger(path, durability=durability).close()
+        open_ledger(path, durability).close()
     finally:
         lock.release()
     return missing
@@ -110,7 +111,9 @@ def _start_writer(path: Path, durability: str) -> Writer:
     def ignore(error: AckboxError) -> None:
         """It reaches whoever waits for the step that met it."""
 
-    return Writer(connect(), connect, observe=to_nobody, on_fatal=ignore)
+    locks = SharedLocks(path)
+    connection = open_locked(connect, locks)
+    return Writer(connection, connect, locks, observe=to_nobody, on_fatal=ignore)
 
 
 def _assert_there(path: Path) -> None:

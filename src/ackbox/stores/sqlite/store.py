@@ -23,7 +23,7 @@ from ackbox.model import (
 from ackbox.stores.sql import load_blocks
 from ackbox.stores.sqlite import recovery, replaying, retention
 from ackbox.stores.sqlite.backup import Backup
-from ackbox.stores.sqlite.connections import open_writer
+from ackbox.stores.sqlite.connections import Connect, open_writer
 from ackbox.stores.sqlite.effects import Effects
 from ackbox.stores.sqlite.files import open_ledger
 from ackbox.stores.sqlite.lock import LedgerLock
@@ -31,6 +31,7 @@ from ackbox.stores.sqlite.queue import SqliteQueue
 from ackbox.stores.sqlite.record import RecordOperations
 from ackbox.stores.sqlite.reserve import LOW_BYTES, Reserve, free_bytes
 from ackbox.stores.sqlite.schema import apply_schema
+from ackbox.stores.sqlite.shared_locks import SharedLocks, open_locked
 from ackbox.stores.sqlite.writer import Writer
 from ackbox.telemetry import Observer, StoreRecovered, StoreTrouble
 
@@ -58,32 +59,33 @@ async def open_store(
     lock = LedgerLock(path)
     path = lock.ledger
     reserve = Reserve(path, free_bytes)
+    locks = SharedLocks(path)
     try:
         reserve.give_up_if_needed()  # opening may need the room
-        connection = await _open_in_thread(path, durability, vfs)
+        connection = await _open_in_thread(partial(open_ledger, path, durability, vfs), locks)
     except BaseException:
         lock.release()
         raise
 
     reconnect = partial(open_writer, path, durability=durability, vfs=vfs)
-    writer = Writer(connection, reconnect, observe=observe, on_fatal=on_fatal)
+    writer = Writer(connection, reconnect, locks, observe=observe, on_fatal=on_fatal)
     queue = SqliteQueue(writer, Effects(), clock)
     store = SqliteStore(lock, writer, reserve, queue, clock=clock, observe=observe)
     store.check_room()
     return store
 
 
-async def _open_in_thread(path: Path, durability: str, vfs: str | None) -> apsw.Connection:
+async def _open_in_thread(connect: Connect, locks: SharedLocks) -> apsw.Connection:
     """A cancelled start waits for its thread: until then the lock must be held."""
-    opening = asyncio.ensure_future(
-        asyncio.to_thread(open_ledger, path, durability=durability, vfs=vfs)
-    )
+    opening = asyncio.ensure_future(asyncio.to_thread(open_locked, connect, locks))
     try:
         return await asyncio.shield(opening)
     except asyncio.CancelledError:
         (opened,) = await asyncio.gather(opening, return_exceptions=True)
         if isinstance(opened, apsw.Connection):
+            locks.release()
             opened.close()
+            locks.close()
         raise
 
 

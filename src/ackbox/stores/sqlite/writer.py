@@ -25,6 +25,7 @@ from ackbox.errors import (
 )
 from ackbox.stores.sqlite.checkpoints import Checkpoints
 from ackbox.stores.sqlite.connections import Connect, translate
+from ackbox.stores.sqlite.shared_locks import SharedLocks, open_locked
 from ackbox.telemetry import Committed, Observer, StoreRecovered, StoreTrouble
 
 T = TypeVar("T")
@@ -66,6 +67,7 @@ class Writer:
         self,
         connection: apsw.Connection,
         reconnect: Connect,
+        locks: SharedLocks,
         *,
         observe: Observer,
         on_fatal: Callable[[AckboxError], None],
@@ -74,6 +76,7 @@ class Writer:
         self._connection: apsw.Connection | None = connection
         self._path = connection.filename
         self._reconnect = reconnect
+        self._locks = locks
         self._observe = observe
         self._on_fatal = on_fatal
         self._checkpoints = Checkpoints(connection, observe)
@@ -112,6 +115,7 @@ class Writer:
             self._die(error if isinstance(error, AckboxError) else _died(error))
         finally:
             self._disconnect()
+            self._locks.close()
 
     def _take(self) -> list[Job[Any]] | None:
         """Everything that waits now; blocks for the first, and wakes up to mend a broken store."""
@@ -227,7 +231,7 @@ class Writer:
         log cut to nothing, before a new commit may rely on it."""
         self._mend_at = monotonic() + _RETRY_SECONDS
         try:
-            self._connection = self._reconnect()
+            self._connection = open_locked(self._reconnect, self._locks)
             self._checkpoints = Checkpoints(self._connection, self._observe)
             self._checkpoints.prove_writable(self._connection)
         except apsw.IOError as error:
@@ -244,6 +248,7 @@ class Writer:
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
+            self._locks.release()
             with suppress(apsw.Error):  # of the checkpoint at close, on a file known to be broken
                 connection.close(True)
 

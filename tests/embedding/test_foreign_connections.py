@@ -1,0 +1,35 @@
+"""Code of the host that opens the ledger itself, inside the process that serves it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from support.embedded import embedded
+from support.foreign_rounds import kill_after_foreign_closes
+
+_READ_ELSEWHERE = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("SELECT count(*) FROM events").fetchall()
+connection.close()
+"""
+
+
+# N1, F53
+def test_a_foreign_close_cannot_delete_the_log(tmp_path: Path) -> None:
+    kill_after_foreign_closes(tmp_path, rounds=3)
+
+
+# N1, F53
+def test_a_plain_close_of_the_file_does_not_let_another_process_delete_the_log(
+    tmp_path: Path,
+) -> None:
+    with embedded(tmp_path) as app:
+        assert app.post("before") == 202
+        log = app.wal.stat().st_ino
+        assert app.open_read_and_close("open") == "0"
+        subprocess.run([sys.executable, "-c", _READ_ELSEWHERE, str(app.ledger)], check=True)
+        assert app.wal.stat().st_ino == log
+        assert app.post("after") == 202
+        app.kill()
+        assert app.keys() == {"before", "after"}

@@ -1,0 +1,89 @@
+"""An inbox inside a FastAPI app in a process of its own; its routes open the ledger themselves."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from support.guarded import free_ports
+from support.polling import eventually
+from support.posting import posted
+from support.server import TESTS, read_ledger
+from support.wire import Answer, exchange, request
+
+WITHOUT_LOCKS = "ackbox.stores.sqlite.shared_locks:SharedLocks.take"
+_PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG")
+
+
+class EmbeddedApp:
+    """`without` names protections, as `module:attribute`, that are switched off in the process."""
+
+    def __init__(self, folder: Path, *, without: tuple[str, ...] = ()) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.ledger = folder / "inbox.db"
+        self.port = free_ports(1)[0]
+        self._without = without
+        self._log = folder / "app.log"
+        self.start()
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    @property
+    def wal(self) -> Path:
+        return self.ledger.with_name(self.ledger.name + "-wal")
+
+    def start(self) -> None:
+        passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        settings = {"DB_PATH": str(self.ledger), "WORKER_COUNT": "0"}
+        prefixed = {f"ACKBOX_{name}": value for name, value in settings.items()}
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "support.foreign_app", str(self.port), *self._without],
+                cwd=self.folder,
+                env={**passed, "PYTHONPATH": str(TESTS), **settings, **prefixed},
+                stdout=log,
+                stderr=log,
+            )
+        eventually(self._is_ready, within=20.0)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(30)
+
+    def get(self, path: str) -> Answer:
+        return exchange(self.port, request("GET", path))
+
+    def post(self, key: str) -> int:
+        raw = posted(key)
+        return exchange(self.port, request("POST", "/inbox/webhooks", raw)).status
+
+    def open_read_and_close(self, way: str) -> str:
+        """Return what became of it: the number of events that were read, or the refusal."""
+        return str(self.get(f"/foreign/{way}").json())
+
+    def keys(self) -> set[str]:
+        rows = read_ledger(self.ledger, "SELECT idempotency_key FROM events")
+        return {str(key) for (key,) in rows}
+
+    def _is_ready(self) -> bool:
+        assert self.process.poll() is None, self.log
+        try:
+            return self.get("/inbox/ready").status == 200
+        except ConnectionError:
+            return False
+
+
+@contextmanager
+def embedded(folder: Path, *, without: tuple[str, ...] = ()) -> Iterator[EmbeddedApp]:
+    app = EmbeddedApp(folder, without=without)
+    try:
+        yield app
+        assert "Traceback" not in app.log, app.log
+    finally:
+        if app.process.poll() is None:
+            app.kill()

@@ -1,0 +1,22 @@
+"""Open, read and close the ledger inside the process that serves it; post; kill -9; look."""
+
+from pathlib import Path
+
+from support.embedded import embedded
+
+
+def kill_after_foreign_closes(folder: Path, rounds: int) -> None:
+    """Only the shared locks protect the log. Nothing acknowledged may be lost in any round."""
+    acked: set[str] = set()
+    with embedded(folder) as app:
+        for number in range(rounds):
+            log = app.wal.stat().st_ino
+            for way in ("sqlite3", "attach", "sqlalchemy", "aiosqlite", "open"):
+                assert app.open_read_and_close(way).isdigit()
+                key = f"{number}-{way}"
+                assert app.post(key) == 202, app.log
+                acked.add(key)
+                assert app.wal.stat().st_ino == log
+            app.kill()
+            assert app.keys() == acked
+            app.start()
