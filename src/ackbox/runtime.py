@@ -21,6 +21,7 @@ from ackbox.ports import EventQueue, Reader, Store, Upkeep
 from ackbox.telemetry import (
     Claimed,
     Fact,
+    HandlerAbandoned,
     Settled,
     Started,
     StoreRecovered,
@@ -33,6 +34,7 @@ from ackbox.worker import Executor, Heartbeat, Worker
 _HANDLER_TIMEOUT = timedelta(minutes=5)
 _WAIT_SECONDS = 1.0
 _HELD_SECONDS = 60.0
+_HUNG_NAMED = 10
 
 
 class Phase(StrEnum):
@@ -208,17 +210,22 @@ class Runtime:
             case _:
                 pass
 
-    def _fail(self, error: AckboxError) -> None:
+    def _fail(self, error: AckboxError, **details: str | None) -> None:
         """Of the store, or of the workers: the process drains and ends."""
         self.failure = error
-        self.logger.critical("the inbox failed", reason=str(error))
+        self.logger.critical("the inbox failed", reason=str(error), **details)
         self.failed.set()
 
-    def _note_abandoned(self, count: int) -> None:
+    def _end_if_stuck(self, fact: Fact) -> None:
         """As many as there are workers: whatever hangs there will not come back by itself."""
-        self.logger.error("handler abandoned", abandoned=count)
-        if count >= self.settings.worker_count and self.failure is None:
-            self._fail(HandlersStuck(f"{count} handlers hang, and cannot be ended."))
+        if not isinstance(fact, HandlerAbandoned) or self.failure is not None:
+            return
+        count = len(fact.hung)
+        if count >= self.settings.worker_count:
+            named = ", ".join(fact.hung[-_HUNG_NAMED:])
+            more = f", and {count - _HUNG_NAMED} more" if count > _HUNG_NAMED else ""
+            stuck = HandlersStuck(f"{count} handlers hang and cannot be ended: {named}{more}.")
+            self._fail(stuck, stack=fact.stack)
 
     def make_executor(self) -> Executor:
         return Executor(
@@ -226,7 +233,7 @@ class Runtime:
             max_attempts=self.settings.max_attempts,
             timeout=_HANDLER_TIMEOUT,
             logger=lambda claim: self.logger.bind(event_id=claim.id, request_id=claim.request_id),
-            note_abandoned=self._note_abandoned,
+            observe=to_all(self.observe, self._end_if_stuck),
         )
 
     def _start_worker(self, queue: EventQueue) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from ackbox.model import Claim, Envelope, EventId, Outcome, Receipt, Stats
+from ackbox.model import Claim, Envelope, EventId, Failure, Outcome, Receipt, Stats
 
 
 class Started(Struct, frozen=True):
@@ -82,6 +82,26 @@ class Settled(Struct, frozen=True):
     claims: Sequence[Claim]
     seconds: Sequence[float]
     written: Mapping[EventId, Outcome]
+
+
+class HandlerAbandoned(Struct, frozen=True):
+    """A handler is past its time-out and goes on; `stack` is where it was then. `hung` names every
+    handler that was abandoned and has not ended, this one last."""
+
+    claim: Claim
+    handler: str
+    stack: str | None
+    hung: Sequence[str]
+
+
+class AbandonedEnded(Struct, frozen=True):
+    """A handler that was abandoned has ended; its run was settled long before. `failure` is what it
+    raised; `left` is how many others still hang."""
+
+    claim: Claim
+    handler: str
+    failure: Failure | None
+    left: int
 
 
 class WorkerTrouble(Struct, frozen=True):
@@ -173,6 +193,8 @@ Fact = (
     | StoreRecovered
     | Claimed
     | Settled
+    | HandlerAbandoned
+    | AbandonedEnded
     | WorkerTrouble
     | QueueTrouble
     | QueueRecovered

@@ -88,13 +88,18 @@ def hang(event):
 def test_a_process_full_of_hanging_threads_drains_and_exits(tmp_path: Path) -> None:
     settings = {"WORKER_COUNT": "2", "RETRY_BASE_DELAY": "10m", "RETRY_MAX_DELAY": "10m"}
     with serving(tmp_path, HANGS_IN_THREADS, settings) as server:
-        for _ in range(2):
-            server.post(posted(event_type="hang"))
+        ids = [server.post(posted(event_type="hang")).json()["id"] for _ in range(2)]
         assert server.process.wait(20) == 1
         assert server.query("SELECT DISTINCT status, error_code FROM events") == [
             ("pending", "timeout")
         ]
-        assert "cannot be ended" in server.log
+        abandoned = [r for r in server.records() if r["event"] == "handler abandoned"]
+        assert {(r["handler"], r["event_id"]) for r in abandoned} == {("app.hang", i) for i in ids}
+        (fatal,) = [r for r in server.records() if r["event"] == "the inbox failed"]
+        assert "2 handlers hang and cannot be ended" in fatal["reason"]
+        for event_id in ids:  # N9
+            assert f"app.hang (event {event_id}, in hang (app.py:9))" in fatal["reason"]
+        assert "time.sleep(600)" in fatal["stack"]
 
 
 BLOCKS = """

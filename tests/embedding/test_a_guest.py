@@ -77,6 +77,25 @@ def test_log_lines_go_to_the_logger_ackbox_of_the_host(
     assert record.__dict__["ackbox"]["event_id"] == taken["id"]
 
 
+def test_the_host_sees_the_traceback_of_a_failed_run(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:  # N2
+    inbox = Inbox(settings)
+
+    @inbox.on("order.*", max_attempts=1)
+    async def ship(event: Event) -> None:
+        raise ValueError("no 100% of it")
+
+    with posting(inbox) as client:
+        client.post("/webhooks", json=EVENT)
+        eventually(lambda: [line for line in caplog.messages if "event failed" in line])
+    (message,) = [line for line in caplog.messages if line.startswith("event failed")]
+    line, *below = message.splitlines()
+    assert "error=ValueError: no 100% of it" in line
+    assert below[0] == "Traceback (most recent call last):"
+    assert below[-1] == "ValueError: no 100% of it"
+
+
 def test_the_host_decides_which_lines_are_written(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:

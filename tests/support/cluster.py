@@ -11,6 +11,7 @@ from typing import Any
 from support.app_server import OPEN, AppServer
 from support.polling import eventually
 from support.postgres import PostgresServer
+from support.server import tracebacks_of_ours
 from support.wire import Answer, Cut
 
 Settings = Mapping[str, str]
@@ -75,7 +76,7 @@ class Cluster:
     def assert_alive(self) -> None:
         for instance in self.instances:
             assert instance.process.poll() is None, instance.log
-            assert "Traceback" not in instance.log, instance.log
+            assert not tracebacks_of_ours(instance.log), instance.log
 
 
 @contextmanager

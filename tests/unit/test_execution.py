@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from ackbox.handlers import Dead, Event, Retry, Tx
 from ackbox.model import Again, Buried, Done, Failure, Outcome
+from ackbox.telemetry import AbandonedEnded, Fact, HandlerAbandoned, Observer, to_all
 from ackbox.worker import execution
 from support.events import NOON
 from support.runs import claim, executor, registration
@@ -30,10 +31,10 @@ async def run(handler: Any, *, attempts: int = 1, **rules: Any) -> Outcome:
 
 
 async def run_without_place(handler: Any, *, attempts: int = 1) -> Outcome:
-    """Its failure as it is stored: the place is for the log."""
+    """Its failure without where that was."""
     outcome = await run(handler, attempts=attempts)
     assert isinstance(outcome, Again | Buried)
-    return replace(outcome, failure=replace(outcome.failure, where=None))
+    return replace(outcome, failure=replace(outcome.failure, where=None, traceback=None))
 
 
 def noting(seen: list[Event]) -> Callable[..., None]:
@@ -215,19 +216,23 @@ async def test_an_async_handler_past_its_time_is_cancelled() -> None:
             ended.append("cancelled")
 
     outcome = await run(handler, timeout="10ms")
-    assert outcome == Again(Failure("it took longer than 10ms", "timeout"), timedelta(seconds=10))
+    assert isinstance(outcome, Again)
+    assert outcome.delay == timedelta(seconds=10)
+    assert (outcome.failure.error, outcome.failure.code) == ("it took longer than 10ms", "timeout")
+    assert "await asyncio.Event().wait()" in str(outcome.failure.traceback)  # N2
     assert ended == ["cancelled"]
 
 
 async def test_a_thread_past_its_time_is_abandoned_and_counted(gate: threading.Event) -> None:
-    counts: list[int] = []
-    made = executor(note_abandoned=counts.append)
+    facts: list[Fact] = []
+    made = executor(observe=facts.append)
     hang = registration(lambda event: gate.wait(), timeout="10ms")
     for _ in range(2):
         outcome = await made.run(claim(), hang)
         assert isinstance(outcome, Again)
         assert outcome.failure.code == "timeout"
-    assert counts == [1, 2]
+        assert "gate.wait()" in str(outcome.failure.traceback)  # N2
+    assert [len(fact.hung) for fact in facts if isinstance(fact, HandlerAbandoned)] == [1, 2]
     assert made.abandoned == 2
     gate.set()
     async with asyncio.timeout(5):
@@ -235,18 +240,97 @@ async def test_a_thread_past_its_time_is_abandoned_and_counted(gate: threading.E
             await asyncio.sleep(0.005)
 
 
-async def test_an_abandoned_thread_that_fails_later_disturbs_nobody(gate: threading.Event) -> None:
-    made = executor()
+@pytest.mark.parametrize("late", [ValueError("late"), StopIteration(), SystemExit(3)])
+async def test_an_abandoned_thread_that_fails_later_disturbs_nobody(
+    gate: threading.Event, late: BaseException
+) -> None:  # C11
+    reported: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    ended = asyncio.Queue[AbandonedEnded]()
+    made = executor(observe=noting_ends(ended))
 
     def handler(event: Event) -> None:
         gate.wait()
-        raise ValueError("late")
+        raise late
 
     assert isinstance(await made.run(claim(), registration(handler, timeout="10ms")), Again)
     gate.set()
-    async with asyncio.timeout(5):
-        while made.abandoned:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+    fact = await asyncio.wait_for(ended.get(), 5)
+    await asyncio.sleep(0)  # what asyncio would report, it reports now
+    assert (fact.claim.id, fact.left, made.abandoned) == ("a", 0, 0)
+    assert fact.failure is not None
+    assert fact.failure.code == type(late).__name__
+    assert "raise late" in str(fact.failure.traceback)
+    assert reported == []
+
+
+async def test_an_abandoned_thread_that_returns_later_is_reported(gate: threading.Event) -> None:
+    ended = asyncio.Queue[AbandonedEnded]()
+    made = executor(observe=noting_ends(ended))
+    await made.run(claim(), registration(lambda event: gate.wait(), timeout="10ms"))
+    gate.set()
+    fact = await asyncio.wait_for(ended.get(), 5)
+    assert fact.failure is None
+
+
+async def test_an_abandoned_handler_is_named_with_its_event_and_its_stack(
+    gate: threading.Event,
+) -> None:  # N9
+    facts: list[Fact] = []
+    made = executor(observe=facts.append)
+
+    def hangs_here(event: Event) -> None:
+        gate.wait()
+
+    await made.run(claim("e-1"), registration(hangs_here, timeout="10ms"))
+    (fact,) = facts
+    assert isinstance(fact, HandlerAbandoned)
+    assert fact.handler.endswith("hangs_here")
+    assert fact.claim.id == "e-1"
+    assert "gate.wait()" in str(fact.stack)
+    assert "ackbox/worker" not in str(fact.stack)
+    (hung,) = fact.hung
+    assert hung.startswith(f"{fact.handler} (event e-1, in ")
+    assert "hangs_here (test_execution.py:" in hung
+
+
+async def test_an_abandoned_task_is_named_with_its_event_and_its_stack() -> None:  # N9
+    facts: list[Fact] = []
+    ended = asyncio.Queue[AbandonedEnded]()
+    made = executor(observe=to_all(facts.append, noting_ends(ended)))
+    cancelled, let_go = asyncio.Event(), asyncio.Event()
+
+    async def deeper() -> None:
+        await let_go.wait()
+
+    async def handler(event: Event) -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        cancelled.set()
+        await deeper()
+        raise ValueError("late")
+
+    one, given = claim("e-1"), registration(handler, timeout="1ms")
+    task = asyncio.create_task(made.run(one, given))
+    await asyncio.wait_for(cancelled.wait(), 5)
+    outcome = made.abandon_task(task, one, given)
+    let_go.set()
+    late = await asyncio.wait_for(ended.get(), 5)
+
+    assert isinstance(outcome, Again)
+    assert "await let_go.wait()" in str(outcome.failure.traceback)
+    assert isinstance(fact := facts[0], HandlerAbandoned)
+    assert (fact.claim.id, fact.stack) == ("e-1", outcome.failure.traceback)
+    assert late.failure is not None
+    assert late.failure.error == "ValueError: late"
+
+
+def noting_ends(ended: "asyncio.Queue[AbandonedEnded]") -> Observer:
+    def observe(fact: Fact) -> None:
+        if isinstance(fact, AbandonedEnded):
+            ended.put_nowait(fact)
+
+    return observe
 
 
 @pytest.mark.parametrize("is_async", [True, False])

@@ -25,11 +25,13 @@ from ackbox.model import (
     Status,
 )
 from ackbox.telemetry import (
+    AbandonedEnded,
     Answered,
     Checkpointed,
     ClockSkewed,
     ClockStepped,
     Committed,
+    HandlerAbandoned,
     Measured,
     Recorded,
     RecordFailed,
@@ -44,6 +46,7 @@ from support.runs import claim
 
 COUNTS = dict.fromkeys(Status, 0)
 FAILED = RecordFailed(3, "disk full", retrying=True)
+TRACEBACK = 'Traceback (most recent call last):\n  File "/app.py", line 12, in grant_access'
 
 
 @pytest.fixture(autouse=True)
@@ -175,19 +178,66 @@ def test_a_failure_after_a_recovery_is_said_at_once() -> None:
         (Buried, "event failed"),
     ],
 )
-def test_a_failed_run_tells_its_place_and_not_what_was_said(
+def test_a_failed_run_tells_what_was_raised_and_where(
     make: Callable[[Failure], Outcome], event: str
-) -> None:
+) -> None:  # N2
     log, run = Log(), claim()
-    for where in ("grant_access (app.py:12)", None):
-        outcome = make(Failure("KeyError: 'secret'", "KeyError", where))
+    for where, traceback in (("grant_access (app.py:12)", TRACEBACK), (None, None)):
+        outcome = make(Failure("KeyError: 'amount'", "KeyError", where, traceback))
         log.observe(Settled([run], [0.1], {run.id: outcome}))
 
     known, unknown = log.lines()
     assert (known["event"], known["error_code"]) == (event, "KeyError")
+    assert known["error"] == "KeyError: 'amount'"
     assert known["where"] == "grant_access (app.py:12)"
-    assert "where" not in unknown
-    assert "secret" not in log.stream.getvalue()
+    assert known["exception"] == TRACEBACK
+    assert {"where", "exception"}.isdisjoint(unknown)
+
+
+def test_people_see_the_traceback_below_the_line() -> None:  # N2
+    log, run = Log(log_format="pretty"), claim()
+
+    dead = Buried(Failure("KeyError: 'amount'", "KeyError", None, TRACEBACK))
+    log.observe(Settled([run], [0.1], {run.id: dead}))
+
+    line, *below = log.stream.getvalue().splitlines()
+    assert "event failed" in line
+    assert "amount" in line
+    assert below == TRACEBACK.splitlines()
+
+
+def test_what_was_raised_stays_in_its_line() -> None:  # N2
+    log, run = Log(), claim()
+
+    dead = Buried(Failure("ValueError: \x1b[31m\n" + "x" * 9000, "ValueError"))
+    log.observe(Settled([run], [0.1], {run.id: dead}))
+
+    (line,) = log.lines()
+    assert line["error"].startswith(r"ValueError: \x1b[31m xxx")
+    assert len(line["error"]) < 600
+
+
+def test_an_abandoned_handler_is_named_with_its_event_and_stack() -> None:  # N9
+    log = Log()
+
+    log.observe(HandlerAbandoned(claim("a"), "app.grant", TRACEBACK, ["app.grant (event a)"]))
+    log.observe(AbandonedEnded(claim("a"), "app.grant", Failure("KeyError: 1", "KeyError"), 0))
+    log.observe(AbandonedEnded(claim("a"), "app.grant", None, 0))
+
+    assert log.said() == [
+        ("error", "handler abandoned"),
+        ("warning", "abandoned handler ended"),
+        ("warning", "abandoned handler ended"),
+    ]
+    hung, failed, returned = log.lines()
+    assert (hung["handler"], hung["event_id"], hung["abandoned"]) == ("app.grant", "a", 1)
+    assert hung["stack"] == TRACEBACK
+    assert (failed["error"], failed["handler"], failed["event_id"]) == (
+        "KeyError: 1",
+        "app.grant",
+        "a",
+    )
+    assert "error" not in returned
 
 
 def test_a_large_log_of_the_database_is_a_warning_and_a_small_one_is_not() -> None:  # F35

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ackbox.cli.output import print_json, printable
+from ackbox.cli.output import print_json
 from ackbox.errors import SettingError
+from ackbox.text import printable
 
 if TYPE_CHECKING:
     from ackbox.config import Settings

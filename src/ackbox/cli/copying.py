@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ackbox.cli.output import printable, warn
+from ackbox.cli.output import warn
 from ackbox.errors import CommandFailed, LedgerInUse
+from ackbox.text import printable
 
 if TYPE_CHECKING:
     from ackbox.config import Settings

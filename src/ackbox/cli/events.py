@@ -20,7 +20,8 @@ from ackbox.cli.event_filters import (
     Until,
     make_filter,
 )
-from ackbox.cli.output import escape, print_json, print_table
+from ackbox.cli.output import print_json, print_table
+from ackbox.text import escape
 
 if TYPE_CHECKING:
     from ackbox.model import EventFilter, EventRecord, Page, SourcePage

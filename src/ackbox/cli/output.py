@@ -6,17 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import typer
 
-
-def printable(text: str) -> str:
-    """Each character that does more than show itself, as its escape: also line breaks, and what
-    turns the direction of writing."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else escape(c) for c in text)
-
-
-def escape(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
+from ackbox.text import printable
 
 
 def print_json(value: object) -> None:

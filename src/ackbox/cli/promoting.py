@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ackbox.cli.output import printable, warn
+from ackbox.cli.output import warn
 from ackbox.cli.progress import progress_bar
 from ackbox.errors import SettingError
+from ackbox.text import printable
 
 if TYPE_CHECKING:
     from ackbox.app.promotion import Promoted

@@ -18,8 +18,9 @@ from ackbox.cli.event_filters import (
     Until,
     make_filter,
 )
-from ackbox.cli.output import print_table, printable, warn
+from ackbox.cli.output import print_table, warn
 from ackbox.errors import CommandFailed
+from ackbox.text import printable
 
 if TYPE_CHECKING:
     from ackbox.model import EventFilter

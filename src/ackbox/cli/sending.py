@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import typer
 
-from ackbox.cli.output import printable
 from ackbox.errors import CommandFailed
+from ackbox.text import printable
 
 if TYPE_CHECKING:
     import httpx2

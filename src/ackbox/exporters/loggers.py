@@ -11,6 +11,7 @@ import structlog
 Logger = structlog.typing.FilteringBoundLogger
 
 _QUIET = frozenset({"ERROR", "CRITICAL"})
+_BELOW = ("stack", "exception")
 
 
 def set_up_logging(level: str, log_format: str, stream: TextIO = sys.stderr) -> Logger:
@@ -79,11 +80,13 @@ def _processors(log_format: str, stream: TextIO) -> list[structlog.typing.Proces
 def _for_the_host(
     _logger: Any, _method: str, event: structlog.typing.EventDict
 ) -> tuple[tuple[str], dict[str, Any]]:
-    """One line for people, and the fields under one name for whoever writes them elsewhere."""
+    """One line for people, a traceback below it, and the fields under one name for whoever writes
+    them elsewhere."""
     exc_info = event.pop("exc_info", None)
     fields = {name: value for name, value in event.items() if name != "event"}
-    words = [str(event["event"]), *(f"{name}={value}" for name, value in fields.items())]
-    line = " ".join(words).replace("%", "%%")
+    said = (f"{name}={value}" for name, value in fields.items() if name not in _BELOW)
+    below = [str(fields[name]) for name in _BELOW if name in fields]
+    line = "\n".join([" ".join([str(event["event"]), *said]), *below])
     return (line,), {"extra": {"ackbox": fields}, "exc_info": exc_info}
 
 

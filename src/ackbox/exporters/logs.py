@@ -1,6 +1,7 @@
 """Facts as log lines (W14).
 
-Lines about events carry event id and request id, never a payload, a header or a key.
+Lines about events carry event id and request id, never a payload, a header or a key. What a handler
+raised is shown with its text: that text is the handler's own.
 """
 
 import logging
@@ -23,11 +24,13 @@ from ackbox.model import (
     Status,
 )
 from ackbox.telemetry import (
+    AbandonedEnded,
     Checkpointed,
     Claimed,
     ClockSkewed,
     ClockStepped,
     Fact,
+    HandlerAbandoned,
     LoopBlocked,
     Pruned,
     PruneFailed,
@@ -42,9 +45,11 @@ from ackbox.telemetry import (
     StoreTrouble,
     WorkerTrouble,
 )
+from ackbox.text import one_line
 
 _SECONDS_BETWEEN_FAILURES = 60.0
 _ALARMING_WAL_PAGES = 16_384
+_ERROR_CHARACTERS = 500
 _NAMES = {
     ReceiptKind.NEW: "event received",
     ReceiptKind.DUPLICATE: "event duplicate",
@@ -69,6 +74,8 @@ class LogObserver:
             Checkpointed: self._say_log_size,
             Claimed: self._say_claimed,
             Settled: self._say_settled,
+            HandlerAbandoned: self._say_abandoned,
+            AbandonedEnded: self._say_abandoned_ended,
             WorkerTrouble: self._say_worker_trouble,
             QueueTrouble: self._say_queue_trouble,
             QueueRecovered: self._say_queue_recovered,
@@ -131,6 +138,25 @@ class LogObserver:
             self._logger.warning(
                 "write-ahead log is large", pages=fact.wal_pages, copied=fact.copied_pages
             )
+
+    def _say_abandoned(self, fact: HandlerAbandoned) -> None:
+        self._logger.error(
+            "handler abandoned",
+            handler=fact.handler,
+            abandoned=len(fact.hung),
+            **({} if fact.stack is None else {"stack": fact.stack}),
+            **_run(fact.claim),
+        )
+
+    def _say_abandoned_ended(self, fact: AbandonedEnded) -> None:
+        failed = {} if fact.failure is None else _reason(fact.failure)
+        self._logger.warning(
+            "abandoned handler ended",
+            handler=fact.handler,
+            abandoned=fact.left,
+            **failed,
+            **_run(fact.claim),
+        )
 
     def _say_worker_trouble(self, fact: WorkerTrouble) -> None:
         self._logger.warning("worker cannot reach the store", doing=fact.doing, error=fact.error)
@@ -212,9 +238,13 @@ def _run(claim: Claim) -> dict[str, Any]:
 
 
 def _reason(failure: Failure) -> dict[str, Any]:
-    """Its text may hold what the handler was given."""
-    place = {} if failure.where is None else {"where": failure.where}
-    return {"error_code": failure.code, **place}
+    """`exception` is the name under which structlog shows a traceback below the line."""
+    known = {"where": failure.where, "exception": failure.traceback}
+    return {
+        "error_code": failure.code,
+        "error": one_line(failure.error, _ERROR_CHARACTERS),
+        **{name: value for name, value in known.items() if value is not None},
+    }
 
 
 def _is_uneventful(fact: Settled) -> bool:

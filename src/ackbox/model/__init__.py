@@ -20,6 +20,7 @@ from ackbox.model.checks import (
 from ackbox.model.claims import (
     ERROR_LIMIT,
     SUSPECT,
+    TRACEBACK_LIMIT,
     Again,
     Buried,
     Caps,
@@ -87,6 +88,7 @@ __all__ = [
     "NAME_LIMIT",
     "PLACE_PATTERN",
     "SUSPECT",
+    "TRACEBACK_LIMIT",
     "Again",
     "AuditEntry",
     "AuditPage",

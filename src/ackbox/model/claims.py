@@ -16,6 +16,7 @@ SUSPECT = 2
 """So many claims in a row without a settle, and an event runs alone: it may be what kills us."""
 
 ERROR_LIMIT = 4096
+TRACEBACK_LIMIT = 4096
 
 
 class Statement(Struct, frozen=True):
@@ -47,12 +48,14 @@ class Claim(Struct, frozen=True, gc=False):
 
 
 class Failure(Struct, frozen=True):
-    """Why a run failed: text of at most 4 KiB without NUL or surrogates, and a short code. The
-    place, as `grant_access (app.py:12)`, is for the log; no store keeps it."""
+    """Why a run failed: text of at most 4 KiB without NUL or surrogates, a short code, and the
+    traceback, bounded in the same way. `where`, as `grant_access (app.py:12)`, is for the log; no
+    store keeps it."""
 
     error: str
     code: str
     where: str | None = None
+    traceback: str | None = None
 
 
 class Again(Struct, frozen=True):
@@ -101,9 +104,12 @@ class Caps(Struct, frozen=True):
     alone: int | None = None
 
 
-def make_failure(error: str, code: str, where: str | None = None) -> Failure:
+def make_failure(
+    error: str, code: str, where: str | None = None, traceback: str | None = None
+) -> Failure:
     """Cleaned and cut: it must fit into any database and any page."""
-    return Failure(_clean(error, ERROR_LIMIT), _clean(code, NAME_LIMIT), where)
+    shown = None if traceback is None else _clean(traceback, TRACEBACK_LIMIT)
+    return Failure(_clean(error, ERROR_LIMIT), _clean(code, NAME_LIMIT), where, shown)
 
 
 def _clean(text: str, limit: int) -> str:

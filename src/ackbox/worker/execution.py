@@ -13,11 +13,19 @@ from msgspec import Struct
 
 from ackbox import handlers
 from ackbox.handlers import Event, Logger, Registration, Tx
-from ackbox.model import Again, Buried, Claim, Done, Failure, Outcome, make_failure
+from ackbox.model import Again, Buried, Claim, Done, Failure, Outcome
 from ackbox.quantities import show_duration
+from ackbox.telemetry import AbandonedEnded, HandlerAbandoned, Observer, to_nobody
 from ackbox.worker.deadlines import Deadlines
-from ackbox.worker.places import where_of
-from ackbox.worker.threads import HandlerThread, Raised
+from ackbox.worker.failures import Abandoned, Overdue, Raised, describe_failure
+from ackbox.worker.threads import Ended, HandlerThread
+from ackbox.worker.tracebacks import (
+    Stack,
+    format_stack,
+    innermost_of,
+    stack_of_coroutine,
+    stack_of_thread,
+)
 
 Backoff = Callable[[int], timedelta]
 """The delay after so many attempts, by policy."""
@@ -27,12 +35,8 @@ _HANDLED = Done("handled")
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
 
-class Overdue(Exception):
-    """The handler took longer than it may."""
-
-
 class Executor:
-    """Runs handlers; `abandoned` counts the threads that were given up on and still run."""
+    """Runs handlers; `abandoned` counts those that were given up on and still run."""
 
     def __init__(
         self,
@@ -41,17 +45,21 @@ class Executor:
         max_attempts: int,
         timeout: timedelta,
         logger: Callable[[Claim], Logger],
-        note_abandoned: Callable[[int], None] = lambda count: None,
+        observe: Observer = to_nobody,
     ) -> None:
         self._backoff = backoff
         self._max_attempts = max_attempts
         self._timeout = timeout
         self._logger = logger
-        self._note_abandoned = note_abandoned
+        self._observe = observe
         self._deadlines = Deadlines(self._cancel)
         self._late: dict[asyncio.Task[Any], float] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.abandoned = 0
+        self._hung: dict[asyncio.Future[Any], str] = {}
+
+    @property
+    def abandoned(self) -> int:
+        return len(self._hung)
 
     async def run(self, claim: Claim, registration: Registration) -> Outcome:
         """Raises only when it is cancelled: then the claim was lost, or we are shutting down."""
@@ -87,13 +95,15 @@ class Executor:
         self, task: asyncio.Task[Any], claim: Claim, registration: Registration
     ) -> Outcome:
         """What its run comes to, whatever it still does."""
-        self.abandoned += 1
+        stack = stack_of_coroutine(task.get_coro())
         self._late.pop(task, None)
-        task.add_done_callback(self._came_back)
-        self._note_abandoned(self.abandoned)
+        self._abandon(task, claim, registration, stack)
+        task.add_done_callback(
+            lambda task: self._came_back(task, claim, registration, _failure_of(task))
+        )
         allowed = show_duration(registration.timeout or self._timeout)
-        late = Overdue(f"it took longer than {allowed}, and did not end when it was cancelled")
-        return self.fail(claim, registration, late)
+        late = f"it took longer than {allowed}, and did not end when it was cancelled"
+        return self.fail(claim, registration, Overdue(late, stack))
 
     def close(self) -> None:
         """No run is cancelled for its time any more."""
@@ -115,7 +125,7 @@ class Executor:
         handler = registration.handler if tx is None else partial(registration.handler, tx=tx)
         if registration.is_async:
             return handler(event=event)  # type: ignore[return-value]
-        return self._in_thread(partial(handler, event=event))
+        return self._in_thread(partial(handler, event=event), claim, registration)
 
     def _cancel(self, task: asyncio.Task[Any]) -> None:
         self._late[task] = monotonic()
@@ -144,28 +154,47 @@ class Executor:
             case _:
                 return self._again(claim, limit, describe_failure(error), None)
 
-    async def _in_thread(self, call: Callable[[], Any]) -> None:
+    async def _in_thread(
+        self, call: Callable[[], Any], claim: Claim, registration: Registration
+    ) -> None:
         """A thread cannot be cancelled. Past its time it is abandoned: its result goes nowhere."""
         thread = HandlerThread(call, asyncio.get_running_loop())
         try:
-            returned = await asyncio.shield(thread.finished)
+            ended = await asyncio.shield(thread.ended)
         except asyncio.CancelledError:
-            if not thread.finished.done():
-                self._abandon(thread)
-            raise
-        if inspect.iscoroutine(returned):
-            returned.close()
+            if thread.ended.done():
+                raise
+            stack = stack_of_thread(thread.ident)
+            self._abandon(thread.ended, claim, registration, stack)
+            thread.ended.add_done_callback(
+                lambda end: self._came_back(end, claim, registration, _late_failure(end.result()))
+            )
+            raise Abandoned(stack) from None
+        if ended.error is not None:
+            raise Raised(ended.error)
+        if inspect.iscoroutine(ended.returned):
+            ended.returned.close()
             raise TypeError("the handler returned a coroutine: write it as `async def`")
 
-    def _abandon(self, thread: HandlerThread) -> None:
-        self.abandoned += 1
-        thread.finished.add_done_callback(self._came_back)
-        self._note_abandoned(self.abandoned)
+    def _abandon(
+        self, end: "asyncio.Future[Any]", claim: Claim, registration: Registration, stack: Stack
+    ) -> None:
+        place = innermost_of(stack)
+        at = "" if place is None else f", in {place}"
+        self._hung[end] = f"{registration.name} (event {claim.id}{at})"
+        hung = list(self._hung.values())
+        self._observe(HandlerAbandoned(claim, registration.name, format_stack(stack), hung))
 
-    def _came_back(self, finished: "asyncio.Future[Any]") -> None:
-        self.abandoned -= 1
-        if not finished.cancelled():
-            finished.exception()
+    def _came_back(
+        self,
+        end: "asyncio.Future[Any]",
+        claim: Claim,
+        registration: Registration,
+        failure: Failure | None,
+    ) -> None:
+        """Its run was settled when it was abandoned: what it says now is only reported."""
+        del self._hung[end]
+        self._observe(AbandonedEnded(claim, registration.name, failure, self.abandoned))
 
     def _again(
         self, claim: Claim, limit: int, failure: Failure, after: timedelta | None
@@ -184,12 +213,27 @@ def _cause(error: BaseException, exceeded: timedelta | None) -> BaseException:
     if isinstance(error, Raised):
         return error.error
     if exceeded is not None and isinstance(error, asyncio.CancelledError | TimeoutError):
-        return _overdue(exceeded)
+        return _overdue(exceeded, error)
     return error  # one of the handler's own
 
 
-def _overdue(allowed: timedelta) -> Overdue:
-    return Overdue(f"it took longer than {show_duration(allowed)}")
+def _overdue(allowed: timedelta, error: BaseException | None = None) -> Overdue:
+    """A cancelled handler was where its traceback ends."""
+    stack = error.stack if isinstance(error, Abandoned) else None
+    late = Overdue(f"it took longer than {show_duration(allowed)}", stack)
+    return late if error is None else late.with_traceback(error.__traceback__)
+
+
+def _late_failure(ended: Ended) -> Failure | None:
+    return None if ended.error is None else describe_failure(ended.error)
+
+
+def _failure_of(task: "asyncio.Task[Any]") -> Failure | None:
+    if task.cancelled():
+        return None
+    if (error := task.exception()) is not None:
+        return describe_failure(error)
+    return getattr(task.result(), "failure", None)
 
 
 class LaterBound(Struct, frozen=True):
@@ -218,22 +262,3 @@ def as_event(claim: Claim, logger: Logger) -> Event:
         created_at=claim.created_at,
         logger=logger,
     )
-
-
-def describe_failure(error: BaseException) -> Failure:
-    name = type(error).__name__
-    text = _text_of(error)
-    match error:
-        case handlers.Dead() | handlers.Retry():
-            return make_failure(text or name, name, where_of(error))
-        case Overdue():
-            return make_failure(text, "timeout")
-        case _:
-            return make_failure(f"{name}: {text}" if text else name, name, where_of(error))
-
-
-def _text_of(error: BaseException) -> str:
-    try:
-        return str(error)
-    except BaseException as second:  # noqa: BLE001 - around a handler's: its `__str__` may fail too
-        return f"(its text cannot be had: {type(second).__name__})"

@@ -5,45 +5,42 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import Struct
 
-class Raised(Exception):
-    """What a future takes none of: StopIteration, or no Exception at all."""
 
-    def __init__(self, error: BaseException) -> None:
-        super().__init__()
-        self.error = error
+class Ended(Struct, frozen=True):
+    """What a handler returned, or what it raised. A value, even if it raised: nobody may be waiting
+    any more, and asyncio reports an exception that nobody takes."""
+
+    returned: Any
+    error: BaseException | None = None
 
 
 class HandlerThread:
     """A daemon: an abandoned one must not keep the process from exiting."""
 
     def __init__(self, call: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
-        self.finished: asyncio.Future[Any] = loop.create_future()
+        self.ended: asyncio.Future[Ended] = loop.create_future()
         self._call = call
         self._loop = loop
-        threading.Thread(target=self._main, name="ackbox-handler", daemon=True).start()
+        self._thread = threading.Thread(target=self._main, name="ackbox-handler", daemon=True)
+        self._thread.start()
+
+    @property
+    def ident(self) -> int | None:
+        return self._thread.ident
 
     def _main(self) -> None:
         try:
-            returned = self._call()
+            ended = Ended(self._call())
         except BaseException as error:  # noqa: BLE001 - around a handler: goes to whoever waits
-            self._tell(None, error)
-        else:
-            self._tell(returned, None)
-
-    def _tell(self, returned: Any, error: BaseException | None) -> None:
+            ended = Ended(None, error)
         try:
-            self._loop.call_soon_threadsafe(_finish, self.finished, returned, error)
+            self._loop.call_soon_threadsafe(_finish, self.ended, ended)
         except RuntimeError:
             return  # the loop is closed: nobody waits any more
 
 
-def _finish(finished: "asyncio.Future[Any]", returned: Any, error: BaseException | None) -> None:
-    if finished.done():
-        return
-    if error is None:
-        finished.set_result(returned)
-    elif isinstance(error, Exception) and not isinstance(error, StopIteration):
-        finished.set_exception(error)
-    else:
-        finished.set_exception(Raised(error))
+def _finish(future: "asyncio.Future[Ended]", ended: Ended) -> None:
+    if not future.done():
+        future.set_result(ended)

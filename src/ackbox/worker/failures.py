@@ -1,0 +1,59 @@
+"""How a run failed: exceptions that stand for it, and the value that is stored of it."""
+
+import asyncio
+
+from ackbox.handlers import Dead, Retry
+from ackbox.model import Failure, make_failure
+from ackbox.worker.tracebacks import (
+    Stack,
+    format_error,
+    format_stack,
+    innermost_of,
+    text_of,
+    where_of,
+)
+
+
+class Raised(Exception):
+    """Carries what a thread raised: a coroutine cannot raise StopIteration."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+
+class Abandoned(asyncio.CancelledError):
+    """The run was cancelled, and its thread goes on; `stack` is where it was."""
+
+    def __init__(self, stack: Stack) -> None:
+        super().__init__()
+        self.stack = stack
+
+
+class Overdue(Exception):
+    """The handler took longer than it may; `stack` is where it was, if it still runs."""
+
+    def __init__(self, text: str, stack: Stack | None = None) -> None:
+        super().__init__(text)
+        self.stack = stack or []
+
+
+def describe_failure(error: BaseException) -> Failure:
+    name, text = type(error).__name__, text_of(error)
+    match error:
+        case Dead() | Retry():
+            return make_failure(text or name, name, where_of(error), _traceback_of_cause(error))
+        case Overdue() if error.stack:
+            return make_failure(
+                text, "timeout", innermost_of(error.stack), format_stack(error.stack)
+            )
+        case Overdue():
+            return make_failure(text, "timeout", where_of(error), format_error(error))
+        case _:
+            said = f"{name}: {text}" if text else name
+            return make_failure(said, name, where_of(error), format_error(error))
+
+
+def _traceback_of_cause(error: Dead | Retry) -> str | None:
+    """The handler decided this: a traceback explains it only if another exception led to it."""
+    return format_error(error) if error.__cause__ or error.__context__ else None
