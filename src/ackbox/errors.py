@@ -15,6 +15,7 @@ AckboxError
 │       └── Stopped         starting up or shutting down
 └── StoreError              the ledger needs an operator
     ├── LedgerInUse         another process holds the lock
+    ├── ForeignConnection   another SQLite library opens the ledger inside our process
     ├── LedgerCorrupt       the file is damaged, or is not a ledger
     └── SchemaMismatch      the schema is newer, older or other than this release expects
 
@@ -84,6 +85,10 @@ class StoreError(AckboxError):
 
 class LedgerInUse(StoreError):
     """Another process holds the lock of this ledger."""
+
+
+class ForeignConnection(StoreError):
+    """Another SQLite library was about to open a ledger that is open in this process."""
 
 
 class LedgerCorrupt(StoreError):

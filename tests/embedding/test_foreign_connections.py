@@ -16,6 +16,18 @@ connection.close()
 
 
 # N1, F53
+def test_other_sqlite_libraries_are_refused_with_what_to_do_instead(tmp_path: Path) -> None:
+    with embedded(tmp_path) as app:
+        for way in ("sqlite3", "sqlalchemy", "aiosqlite"):
+            refusal = app.open_read_and_close(way)
+            assert f"ForeignConnection: {app.ledger} is the ledger of an inbox" in refusal
+            assert "await inbox.read(...)" in refusal
+            assert app.post(way) == 202
+        app.kill()
+        assert app.keys() == {"sqlite3", "sqlalchemy", "aiosqlite"}
+
+
+# N1, F53
 def test_a_foreign_close_cannot_delete_the_log(tmp_path: Path) -> None:
     kill_after_foreign_closes(tmp_path, rounds=3)
 

@@ -8,7 +8,7 @@ import os
 import sqlite3
 import sys
 from collections.abc import Callable
-from contextlib import closing, nullcontext
+from contextlib import closing
 from pathlib import Path
 
 import aiosqlite
@@ -29,7 +29,7 @@ def switch_off(name: str) -> None:
     for step in owners:
         owner = getattr(owner, step)
     assert hasattr(owner, last), name
-    setattr(owner, last, lambda *_, **__: nullcontext())
+    setattr(owner, last, lambda *_: lambda: None)
 
 
 def with_sqlite3(ledger: str) -> int:

@@ -2,17 +2,18 @@
 
 from pathlib import Path
 
-from support.embedded import embedded
+from support.embedded import WITHOUT_HOOK, embedded
 
 
 def kill_after_foreign_closes(folder: Path, rounds: int) -> None:
     """Only the shared locks protect the log. Nothing acknowledged may be lost in any round."""
     acked: set[str] = set()
-    with embedded(folder) as app:
+    with embedded(folder, without=(WITHOUT_HOOK,)) as app:
         for number in range(rounds):
             log = app.wal.stat().st_ino
             for way in ("sqlite3", "attach", "sqlalchemy", "aiosqlite", "open"):
-                assert app.open_read_and_close(way).isdigit()
+                read = app.open_read_and_close(way)
+                assert read.isdigit(), read
                 key = f"{number}-{way}"
                 assert app.post(key) == 202, app.log
                 acked.add(key)

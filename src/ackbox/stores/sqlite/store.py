@@ -26,6 +26,7 @@ from ackbox.stores.sqlite.backup import Backup
 from ackbox.stores.sqlite.connections import Connect, open_writer
 from ackbox.stores.sqlite.effects import Effects
 from ackbox.stores.sqlite.files import open_ledger
+from ackbox.stores.sqlite.foreign_connections import refuse_in_process
 from ackbox.stores.sqlite.lock import LedgerLock
 from ackbox.stores.sqlite.queue import SqliteQueue
 from ackbox.stores.sqlite.record import RecordOperations
@@ -111,6 +112,7 @@ class SqliteStore:
         self._sql = load_blocks("ackbox.stores.sqlite")
         self._operations = RecordOperations(self._sql)
         self._told_full = False
+        self._allow_foreign = refuse_in_process(lock.ledger)
         self._file = _identity(lock.ledger)
         self._gone = False
         # SQLite said full where we measure room (a quota, say): only a record proves it wrong.
@@ -209,6 +211,7 @@ class SqliteStore:
 
     async def close(self) -> None:
         await self._writer.stop()
+        self._allow_foreign()
         self._lock.release()
 
     def _look_for_file(self) -> None:
