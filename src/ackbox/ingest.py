@@ -11,6 +11,7 @@ from time import monotonic
 
 from msgspec import Struct
 
+from ackbox.byte_buffer import ByteBuffer
 from ackbox.errors import (
     AckboxError,
     InvalidEvent,
@@ -74,10 +75,14 @@ class Ingest:
         self._backlog = backlog
         self.recorded = 0
         self._observe = observe
+        self.bytes = ByteBuffer(
+            limits.buffer_bytes,
+            note_refusal=lambda reason: observe(Refused(reason)),
+            monotonic=monotonic,
+        )
         self._uniform = uniform
         self._sleep = sleep
         self._monotonic = monotonic
-        self._held_bytes = 0
         self._admitted = 0
         self._failing_since: float | None = None
         self._closed: str | None = None
@@ -99,15 +104,6 @@ class Ingest:
             return []
         self._admit(len(envelopes))
         return await self._hand_over(envelopes)
-
-    def hold_bytes(self, size: int) -> None:
-        """Account for bytes about to be read; the caller gives them back when it is done."""
-        if self._held_bytes and self._held_bytes + size > self._limits.buffer_bytes:
-            raise self._overloaded("buffer_bytes", "The ingest buffer is full of bytes")
-        self._held_bytes += size
-
-    def give_back_bytes(self, size: int) -> None:
-        self._held_bytes -= size
 
     def note_writable(self) -> None:
         """Somebody saw a write succeed."""
@@ -146,7 +142,7 @@ class Ingest:
     @property
     def buffered(self) -> tuple[int, int]:
         """Events and bytes in the buffer now."""
-        return self._admitted, self._held_bytes
+        return self._admitted, self.bytes.held
 
     def refuse_new(self, reason: str) -> None:
         """From now on nothing is taken; what was taken is still made durable."""

@@ -1,6 +1,7 @@
 """`POST /webhooks/batch`: NDJSON in, NDJSON out, line for line."""
 
 import json
+import socket
 import time
 from collections import Counter
 from itertools import chain
@@ -9,10 +10,11 @@ from threading import Thread
 
 import pytest
 
+from support.disk import on_a_faulty_disk
 from support.polling import eventually
 from support.posting import new_key, posted
 from support.problems import assert_problem
-from support.server import Server, read_ledger, running
+from support.server import WATCHFUL, Server, read_ledger, running
 from support.wire import Answer, Wire, chunked, exchange, request
 
 MIB = 1024 * 1024
@@ -147,7 +149,7 @@ def test_a_batch_over_its_limit_is_413_as_a_whole(server: Server) -> None:
 
 def test_who_sends_all_before_reading_is_not_left_waiting(server: Server) -> None:
     """Neither side waits for the other, though answers and body are larger than any buffer."""
-    line = posted(payload="x" * 1000) + b"\n"
+    line = posted(payload="x" * 2000) + b"\n"
     body = line * (16 * MIB // len(line))
 
     with Wire(server.port, timeout=60) as wire:
@@ -185,16 +187,81 @@ def test_who_leaves_halfway_through_sending_leaves_nothing(server: Server) -> No
     assert read_ledger(server.ledger, "SELECT * FROM events WHERE lane = ?", lane) == []
 
 
-def test_who_leaves_before_the_answer_has_sent_all_the_same(server: Server) -> None:  # F27
-    lane = new_key()
+def test_a_group_that_was_handed_over_is_stored_though_its_client_left(server: Server) -> None:
+    lane = new_key()  # F27
 
     with Wire(server.port) as wire:
         wire.send(
-            request("POST", "/webhooks/batch", b"\n".join(posted(lane=lane) for _ in range(2000)))
+            request("POST", "/webhooks/batch", b"\n".join(posted(lane=lane) for _ in range(500)))
         )
 
-    sql = "SELECT count(*) FROM events WHERE lane = ?"
-    eventually(lambda: read_ledger(server.ledger, sql, lane) == [(2000,)])
+    eventually(lambda: stored(server, lane) == 500)
+
+
+def test_the_work_stops_when_the_client_has_left(tmp_path: Path) -> None:  # S2
+    lane = new_key()
+    body = b"\n".join(posted(lane=lane) for _ in range(10_000))
+    with on_a_faulty_disk(tmp_path, None, WATCHFUL) as (server, disk):
+        with disk.broken("stall"), Wire(server.port) as wire:
+            wire.send(request("POST", "/webhooks/batch", body))
+            eventually(lambda: server.metric("ackbox_buffer_events") == 500)
+        eventually(lambda: server.metric("ackbox_buffer_bytes") == 0)
+
+        assert 0 < stored(server, lane) < 2000
+
+
+def test_bytes_are_given_back_as_groups_become_durable(tmp_path: Path) -> None:  # S2
+    line = posted("the same", "x" * 2000) + b"\n"
+    body = line * 6000
+    with running(tmp_path, None, {"set": WATCHFUL}) as server, Wire(server.port) as wire:
+        wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        wire.send(request("POST", "/webhooks/batch", body))
+
+        eventually(lambda: 0 < server.metric("ackbox_buffer_bytes") < len(body) / 2)
+        assert Counter(statuses(wire.read())) == {202: 1, 200: 5999}
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_lines_past_the_limit_are_not_read(tmp_path: Path, end: bytes) -> None:  # S2
+    lane = new_key()
+    line = b'{"idempotency_key":"%s","payload":1,"lane":"' + lane.encode() + b'"}'
+    with running(tmp_path, {"MAX_BATCH_LINES": "4"}) as server:
+        lines = [line % b"a", b"", line % b"b", b"", line % b"c"]
+
+        allowed, over = (
+            send(server, b"\n".join(lines[:4]) + b"\n"),
+            send(server, b"\n".join(lines) + end),
+        )
+
+        assert statuses(allowed) == [202, 400, 202, 400]
+        assert statuses(over) == [200, 400, 200, 400, 413]
+        assert "4 lines (MAX_BATCH_LINES)" in over.lines()[-1]["detail"]
+        assert stored(server, lane) == 2
+
+
+def test_a_line_more_than_10_000_is_one_too_many(server: Server) -> None:  # S2
+    answer = send(server, (posted("again and again") + b"\n") * 10_001)
+
+    assert Counter(statuses(answer)) in ({202: 1, 200: 9999, 413: 1}, {200: 10_000, 413: 1})
+    assert statuses(answer)[-1] == 413
+
+
+def test_after_1000_bad_lines_the_rest_is_not_read(server: Server) -> None:  # S2
+    lane = new_key()
+    first, second, third = (posted(lane=lane) for _ in range(3))
+
+    answer = send(server, b"\n".join([first, *[b"x"] * 999, second, *[b"x"] * 5000, third]))
+
+    found = Counter(statuses(answer))
+    assert found[202] == stored(server, lane) == 2
+    assert 1000 <= found[400] < 2000
+    assert "1000 lines or more are not valid" in answer.lines()[-1]["detail"]
+
+
+def test_999_bad_lines_do_not_stop_a_batch(server: Server) -> None:  # S2
+    answer = send(server, b"x\n" * 999 + posted())
+
+    assert statuses(answer) == [400] * 999 + [202]
 
 
 def test_lines_beyond_the_room_in_the_queue_are_429_and_the_rest_are_kept(tmp_path: Path) -> None:
@@ -215,6 +282,12 @@ def test_a_batch_that_the_buffer_could_never_hold_is_413(tmp_path: Path) -> None
 
         assert len(body) > 65536
         assert "65536" in assert_problem(send(server, body), 413)
+
+
+def stored(server: Server, lane: str) -> int:
+    sql = "SELECT count(*) FROM events WHERE lane = ?"
+    ((count,),) = read_ledger(server.ledger, sql, lane)
+    return int(count)
 
 
 def drain(wire: Wire, data: bytes) -> None:

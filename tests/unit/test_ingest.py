@@ -314,16 +314,16 @@ async def test_the_buffer_is_bounded_in_number() -> None:  # W7, L2
 
 async def test_the_buffer_is_bounded_in_bytes() -> None:  # L2, F45
     async with ingesting(ScriptedLedger(), buffer_bytes=1000) as (ingest, facts):
-        ingest.hold_bytes(600)
+        ingest.bytes.hold(600)
         with pytest.raises(Overloaded):
-            ingest.hold_bytes(401)
-        ingest.hold_bytes(400)
+            ingest.bytes.hold(401)
+        ingest.bytes.hold(400)
         assert ingest.buffered == (0, 1000)
-        ingest.give_back_bytes(1000)
-        ingest.hold_bytes(5000)  # one that is larger than the buffer has it to itself
+        ingest.bytes.give_back(1000)
+        ingest.bytes.hold(5000)  # one that is larger than the buffer has it to itself
         with pytest.raises(Overloaded):
-            ingest.hold_bytes(1)
-        ingest.give_back_bytes(5000)
+            ingest.bytes.hold(1)
+        ingest.bytes.give_back(5000)
     assert [fact.reason for fact in facts.of(Refused)] == ["buffer_bytes"] * 2
 
 

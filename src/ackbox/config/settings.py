@@ -50,6 +50,7 @@ class Settings(BaseSettings):
     port: Annotated[int, whole_number(0, 65535)] = 8000
     max_body_bytes: Annotated[int, size("1B", "512MiB")] = 1 << 20
     max_batch_bytes: Annotated[int, size("1B", "64GiB")] = 16 << 20
+    max_batch_lines: Annotated[int, whole_number(1, 1_000_000)] = 10_000
     api_token: Annotated[SecretStr | None, token()] = None
     ingest_token: Annotated[SecretStr | None, token()] = None
     shutdown_grace: Annotated[timedelta, duration("0s", "1d")] = timedelta(seconds=20)

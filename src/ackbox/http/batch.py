@@ -2,21 +2,33 @@
 
 The body is read to its end, within bounds, before anything is recorded: a client that reads the
 answer only after sending everything never waits for us while we wait for it. It is then recorded in
-groups, and each group is answered when it is durable.
+groups. Each group is answered when it is durable, and its bytes are given back. The work stops when
+the client has left, or has sent too many lines, or too many that are not valid.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from itertools import islice
 
 from ackbox.errors import AckboxError, InvalidEvent
 from ackbox.http.answers import accepted_line
 from ackbox.http.envelopes import EnvelopeReader
+from ackbox.http.lines import Lines
 from ackbox.http.problems import from_error, problem_body
-from ackbox.http.requests import Receive, Send, check_headers, check_length, read_body
+from ackbox.http.requests import (
+    Receive,
+    Send,
+    check_headers,
+    check_length,
+    read_pieces,
+    watched,
+)
 from ackbox.ingest import Ingest
 from ackbox.model import Envelope
 from ackbox.runtime import Runtime
 
+MAX_BAD_LINES = 1000
 _GROUP_LINES = 500
 _GROUP_BYTES = 1024 * 1024
 _PAUSE_SECONDS = 0.002
@@ -25,6 +37,15 @@ _NDJSON = (b"content-type", b"application/x-ndjson")
 Parsed = Envelope | bytes
 """What a line became: an envelope, or the problem document that answers it."""
 
+_TOO_MANY_LINES = (
+    "A batch may have {} lines (MAX_BATCH_LINES). The lines after them were not read: send them in "
+    "another batch."
+)
+_TOO_MANY_BAD_LINES = (
+    f"{MAX_BAD_LINES} lines or more are not valid. The lines after these were not read: correct "
+    "the batch and send it again."
+)
+
 
 class BatchRoute:
     def __init__(self, runtime: Runtime, envelopes: EnvelopeReader) -> None:
@@ -32,6 +53,7 @@ class BatchRoute:
         self._runtime = runtime
         self._envelopes = envelopes
         self._max_line = settings.max_body_bytes
+        self._max_lines = settings.max_batch_lines
         # What does not fit into the buffer could never be taken, however often it is sent.
         self._max_batch = min(settings.max_batch_bytes, settings.ingest_buffer_bytes)
 
@@ -41,27 +63,48 @@ class BatchRoute:
         check_headers(headers)
         check_length(headers, self._max_batch)
         ingest = self._runtime.ingest
-        body = await read_body(receive, self._max_batch, ingest)
+        lines = Lines(await read_pieces(receive, self._max_batch, ingest.bytes), self._max_line)
         try:
             await send(_start(request_id))
-            async for answer in self._record(ingest, body, request_id):
-                await send({"type": "http.response.body", "body": answer, "more_body": True})
+            answers = self._record(ingest, lines, request_id)
+            async with watched(receive) as has_left, aclosing(answers):
+                async for answer in answers:
+                    await send({"type": "http.response.body", "body": answer, "more_body": True})
+                    ingest.bytes.give_back(lines.let_go())
+                    if has_left():
+                        return
             await send({"type": "http.response.body", "body": b""})
         finally:
-            ingest.give_back_bytes(len(body))
+            ingest.bytes.give_back(lines.held)
 
-    async def _record(self, ingest: Ingest, body: bytes, request_id: str) -> AsyncIterator[bytes]:
-        for group in _groups(body):
-            parsed = [self._parse(line, request_id) for line in group]
+    async def _record(
+        self, ingest: Ingest, lines: Lines, request_id: str
+    ) -> AsyncGenerator[bytes, None]:
+        """The answers to one group after the other."""
+        left, bad = self._max_lines, 0
+        for group in _groups(lines):
+            parsed = [self._parse(line, request_id) for line in islice(group, left)]
             envelopes = [p for p in parsed if isinstance(p, Envelope)]
             answers = iter(await _accept(ingest, envelopes))
-            yield b"".join(
-                [(next(answers) if isinstance(p, Envelope) else p) + b"\n" for p in parsed]
-            )
+            said = [next(answers) if isinstance(p, Envelope) else p for p in parsed]
+            left -= len(group)
+            bad += len(parsed) - len(envelopes)
+            stop = self._reason_to_stop(left, bad)
+            yield b"".join([line + b"\n" for line in (*said, *stop)])
+            if stop:
+                return
             if not envelopes:
-                # Nothing was waited for: a million bad lines would leave no time for the others,
-                # least of all for the writer thread, which needs the interpreter too.
+                # Nothing was waited for: bad lines would leave no time for the others, least of
+                # all for the writer thread, which needs the interpreter too.
                 await asyncio.sleep(_PAUSE_SECONDS)
+
+    def _reason_to_stop(self, left: int, bad: int) -> tuple[bytes, ...]:
+        """The problem that ends the answer, if any."""
+        if left < 0:
+            return (problem_body(413, _TOO_MANY_LINES.format(self._max_lines)),)
+        if bad >= MAX_BAD_LINES:
+            return (problem_body(400, _TOO_MANY_BAD_LINES),)
+        return ()
 
     def _parse(self, line: bytes, request_id: str) -> Parsed:
         if len(line) > self._max_line:
@@ -72,11 +115,11 @@ class BatchRoute:
             return problem_body(400, str(error))
 
 
-def _groups(body: bytes) -> Iterator[list[bytes]]:
+def _groups(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
     """Lines in groups small enough to be parsed in one go."""
     group: list[bytes] = []
     size = 0
-    for line in _lines(body):
+    for line in lines:
         group.append(line)
         size += len(line)
         if len(group) == _GROUP_LINES or size > _GROUP_BYTES:
@@ -84,16 +127,6 @@ def _groups(body: bytes) -> Iterator[list[bytes]]:
             group, size = [], 0
     if group:
         yield group
-
-
-def _lines(body: bytes) -> Iterator[bytes]:
-    """One at a time: a list of millions of short lines would take many times their room."""
-    start = 0
-    while start < len(body):
-        end = body.find(b"\n", start)
-        end = len(body) if end < 0 else end
-        yield body[start:end].removesuffix(b"\r")
-        start = end + 1
 
 
 async def _accept(ingest: Ingest, envelopes: Sequence[Envelope]) -> list[bytes]:

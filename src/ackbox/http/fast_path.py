@@ -88,14 +88,14 @@ class FastPath:
         check_headers(headers)
         check_length(headers, self._max_body)
         ingest = self._runtime.ingest
-        body = await read_body(receive, self._max_body, ingest)
+        body = await read_body(receive, self._max_body, ingest.bytes)
         held = len(body)
         try:
             envelope = self._envelopes.read(body, _header_key(headers), made_id)
             del body  # only the payload stays in memory while we wait
             receipt = await ingest.accept(envelope)
         finally:
-            ingest.give_back_bytes(held)
+            ingest.bytes.give_back(held)
         kind = _CONFLICT if receipt.kind is ReceiptKind.CONFLICT else _PLAIN
         return Answer(http_status(receipt), accepted_body(envelope, receipt), kind)
 

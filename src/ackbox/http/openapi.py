@@ -77,7 +77,7 @@ _SECURITY: dict[str, Any] = {
 _PROBLEMS = {
     "400": "The body, the key or a header is not valid.",
     "401": "The ingest token is missing or wrong.",
-    "408": "The body came too slowly.",
+    "408": "The body came too slowly, or was the slowest when the buffer was full.",
     "413": "The body is too large.",
     "415": "The body is compressed or multipart.",
     "429": "Too many events wait already; see Retry-After.",

@@ -1,15 +1,18 @@
 """Reading a request without FastAPI: its headers once, its body within bounds of size; the protocol
 sees to its time."""
 
+import asyncio
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from starlette.exceptions import HTTPException
 
+from ackbox.byte_buffer import ByteBuffer, Revoked
 from ackbox.http.problems import HttpError
-from ackbox.ingest import Ingest
 from ackbox.model import RandomBits
 
 Scope = MutableMapping[str, Any]
@@ -36,6 +39,8 @@ _READ = frozenset(
 _LENGTH_DIGITS = 20  # the parser takes no more; a longer one would be slow to read
 _TWICE = b""  # no header has this name
 _BAD_ESCAPE = re.compile(rb"%(?![\da-fA-F]{2})")
+_DROPPED = "The ingest buffer is full, and this body arrived slowest; send it again, faster."
+_SMALL_PIECE = 4096
 _REQUEST_ID = re.compile(rb"[\w.:/+=-]{1,128}", re.ASCII)
 
 
@@ -104,35 +109,69 @@ def local_path(scope: Scope) -> str:
     return path.removeprefix(scope.get("root_path", ""))
 
 
-async def read_body(receive: Receive, limit: int, ingest: Ingest) -> bytes:
-    """The whole body; most come in one piece. Its bytes are held as they arrive, not as they are
-    announced, or a few slow senders would keep all others out; the caller gives them back."""
+async def read_body(receive: Receive, limit: int, buffer: ByteBuffer) -> bytes:
+    """The whole body; most come in one piece. The caller gives its bytes back to the buffer."""
     message = await receive()
     if message["type"] == "http.disconnect" or message.get("more_body", False):
-        return await _join(receive, message, limit, ingest)
+        return b"".join(await _collect(receive, message, limit, buffer))
     body: bytes = message.get("body", b"")
     if len(body) > limit:
         raise too_large(limit)
-    ingest.hold_bytes(len(body))
+    buffer.hold(len(body))
     return body
 
 
-async def _join(receive: Receive, message: Message, limit: int, ingest: Ingest) -> bytes:
-    body = bytearray()
+async def read_pieces(receive: Receive, limit: int, buffer: ByteBuffer) -> deque[bytes]:
+    """The whole body in the pieces it came in, so that each can be freed as soon as it is used. The
+    caller gives their bytes back to the buffer."""
+    return await _collect(receive, await receive(), limit, buffer)
+
+
+async def _collect(
+    receive: Receive, message: Message, limit: int, buffer: ByteBuffer
+) -> deque[bytes]:
+    """Bytes are held as they arrive, not as they are announced: a few slow senders must not keep
+    all others out. If the buffer is full and this is the slowest body, the read ends at once."""
+    pieces: deque[bytes] = deque()
     try:
-        while message["type"] != "http.disconnect":
-            chunk = message.get("body", b"")
-            if len(body) + len(chunk) > limit:
-                raise too_large(limit)
-            ingest.hold_bytes(len(chunk))
-            body += chunk
-            if not message.get("more_body", False):
-                return bytes(body)
-            message = await receive()
+        async with asyncio.timeout(None) as reading:
+            with buffer.reserve(on_revoked=lambda: reading.reschedule(0)) as reservation:
+                while message["type"] != "http.disconnect":
+                    piece = message.get("body", b"")
+                    if reservation.size + len(piece) > limit:
+                        raise too_large(limit)
+                    buffer.extend(reservation, len(piece))
+                    _append(pieces, piece)
+                    if not message.get("more_body", False):
+                        buffer.complete(reservation)
+                        return pieces
+                    message = await receive()
         raise ClientGone
-    except BaseException:
-        ingest.give_back_bytes(len(body))
-        raise
+    except (Revoked, TimeoutError):
+        raise HttpError(408, _DROPPED) from None
+
+
+def _append(pieces: deque[bytes], piece: bytes) -> None:
+    """Join small pieces: millions of a few bytes would take many times their room."""
+    if pieces and len(pieces[-1]) < _SMALL_PIECE:
+        pieces[-1] += piece
+    else:
+        pieces.append(piece)
+
+
+@asynccontextmanager
+async def watched(receive: Receive) -> AsyncIterator[Callable[[], bool]]:
+    """Tell whether the client has disconnected, for a request whose body has been read."""
+    watch = asyncio.ensure_future(_disconnect(receive))
+    try:
+        yield watch.done
+    finally:
+        watch.cancel()
+
+
+async def _disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def limited(receive: Receive, limit: int) -> Receive:

@@ -1,0 +1,55 @@
+"""Requests that never end hold nothing that a healthy sender needs (F55)."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from support.capacity import NEWLINES, STALLED, first_answered, hang_up_after, one_byte_short
+from support.healthy_sender import healthy_sender
+from support.polling import eventually
+from support.problems import assert_problem
+from support.server import WATCHFUL, Server, running
+
+pytestmark = pytest.mark.serial
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    settings = {"LOG_LEVEL": "WARNING", "QUEUE_MAXSIZE": "1000000"}
+    with running(tmp_path_factory.mktemp("busy"), settings, {"set": WATCHFUL}) as server:
+        yield server
+
+
+def test_batches_of_newlines_from_clients_that_left_cost_others_nothing(busy: Server) -> None:
+    with healthy_sender(busy) as sender:  # S2, F55
+        for _ in range(3):
+            hang_up_after(busy, NEWLINES, count=4)
+        wait_for_events(busy, 60)
+        eventually(lambda: busy.metric("ackbox_buffer_bytes") == 0, within=5)
+
+    sender.report.assert_unharmed()
+
+
+@pytest.mark.parametrize("kind", STALLED)
+def test_bodies_that_stop_one_byte_short_make_room_for_others(busy: Server, kind: str) -> None:
+    count, data = STALLED[kind]
+    with healthy_sender(busy) as sender:  # S3, F55
+        with one_byte_short(busy, data, count=count) as wires:
+            dropped = first_answered(wires, within=5)
+            assert "slowest" in assert_problem(dropped.read(), 408)
+            wait_for_events(busy, 60)
+        eventually(lambda: busy.metric("ackbox_buffer_bytes") == 0, within=5)
+
+    sender.report.assert_unharmed()
+    assert busy.metric('ackbox_events_refused_total{reason="slow_body"}') > 0
+    assert busy.metric('ackbox_events_refused_total{reason="buffer_bytes"}') == 0
+
+
+def wait_for_events(server: Server, count: int) -> None:
+    """Until the healthy sender has had so many more of its own accepted."""
+    start = accepted(server)
+    eventually(lambda: accepted(server) >= start + count, within=20)
+
+
+def accepted(server: Server) -> float:
+    return server.metric('ackbox_events_received_total{receipt="new",source="webhooks"}')

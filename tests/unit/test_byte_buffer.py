@@ -1,0 +1,168 @@
+"""The byte buffer is bounded, and the slowest request that is still arriving makes room (S3)."""
+
+from contextlib import ExitStack
+
+import pytest
+
+from ackbox.byte_buffer import ByteBuffer, Reservation, Revoked
+from ackbox.errors import Overloaded
+
+
+class Buffer(ByteBuffer):
+    """Of 1000 bytes, with a clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.refusals: list[str] = []
+        super().__init__(1000, note_refusal=self.refusals.append, monotonic=lambda: self.now)
+
+
+class Arriving:
+    """Some requests that begin one after the other, by name."""
+
+    def __init__(self, buffer: Buffer, open_: ExitStack) -> None:
+        self._buffer = buffer
+        self._open = open_
+        self._reservations: dict[str, Reservation] = {}
+        self.revoked: list[str] = []
+
+    def add(self, name: str, size: int) -> None:
+        if name not in self._reservations:
+            reserve = self._buffer.reserve(lambda: self.revoked.append(name))
+            self._reservations[name] = self._open.enter_context(reserve)
+        self._buffer.extend(self._reservations[name], size)
+
+    def complete(self, name: str) -> None:
+        self._buffer.complete(self._reservations[name])
+
+
+@pytest.fixture
+def buffer() -> Buffer:
+    return Buffer()
+
+
+@pytest.fixture
+def arriving(buffer: Buffer) -> Arriving:
+    return Arriving(buffer, ExitStack())
+
+
+def test_a_complete_request_makes_the_slowest_arriving_one_give_way(
+    buffer: Buffer, arriving: Arriving
+) -> None:
+    arriving.add("slow", 400)
+    buffer.now = 4.0
+    arriving.add("fast", 400)
+    buffer.now = 5.0
+
+    buffer.hold(300)
+
+    assert arriving.revoked == ["slow"]
+    assert buffer.held == 700
+    assert buffer.refusals == ["slow_body"]
+
+
+def test_a_burst_buys_no_time_for_a_request_that_then_stops(
+    buffer: Buffer, arriving: Arriving
+) -> None:
+    arriving.add("burst", 600)
+    for second in range(10):
+        buffer.now = float(second)
+        arriving.add("steady", 30)
+    buffer.now = 9.5
+
+    buffer.hold(200)
+
+    assert arriving.revoked == ["burst"]
+
+
+def test_a_request_that_begins_is_not_the_slowest(buffer: Buffer, arriving: Arriving) -> None:
+    arriving.add("stalled", 900)
+    buffer.now = 1.0
+
+    arriving.add("new", 90)
+    arriving.add("new", 90)
+
+    assert arriving.revoked == ["stalled"]
+    arriving.complete("new")
+
+
+def test_small_bodies_are_spared_while_a_large_one_fills_the_buffer(
+    buffer: Buffer, arriving: Arriving
+) -> None:
+    arriving.add("small", 1)
+    buffer.now = 5.0
+    arriving.add("large", 900)
+    buffer.now = 6.0
+
+    buffer.hold(150)
+
+    assert arriving.revoked == ["large"]
+
+
+def test_as_many_give_way_as_needed_and_no_more(buffer: Buffer, arriving: Arriving) -> None:
+    for number in range(10):
+        buffer.now = float(number)
+        arriving.add(str(number), 100)
+    buffer.now = 10.0
+
+    buffer.hold(250)
+
+    assert arriving.revoked == ["0", "1", "2"]
+    assert buffer.held == 950
+
+
+def test_a_complete_request_never_gives_way(buffer: Buffer, arriving: Arriving) -> None:
+    arriving.add("complete", 600)
+    arriving.complete("complete")
+    buffer.now = 60.0
+    arriving.add("arriving", 300)
+
+    with pytest.raises(Overloaded, match="full of bytes"):
+        buffer.hold(500)
+
+    assert arriving.revoked == []
+    assert buffer.refusals == ["buffer_bytes"]
+    assert buffer.held == 900
+
+
+def test_the_slowest_may_be_the_one_that_asks(buffer: Buffer, arriving: Arriving) -> None:
+    arriving.add("slow", 500)
+    buffer.now = 8.0
+    arriving.add("fast", 450)
+    buffer.now = 9.0
+
+    with pytest.raises(Revoked):
+        arriving.add("slow", 100)
+
+    assert arriving.revoked == ["slow"]
+    assert buffer.held == 450
+
+
+def test_a_revoked_request_can_neither_go_on_nor_be_complete(
+    buffer: Buffer, arriving: Arriving
+) -> None:
+    arriving.add("slow", 900)
+    buffer.now = 1.0
+    buffer.hold(500)
+
+    with pytest.raises(Revoked):
+        arriving.add("slow", 1)
+    with pytest.raises(Revoked):
+        arriving.complete("slow")
+    assert buffer.held == 500
+
+
+def test_bytes_are_given_back_once_however_a_request_ends(buffer: Buffer) -> None:
+    with ExitStack() as open_:
+        arriving = Arriving(buffer, open_)
+        arriving.add("left", 100)
+        arriving.add("revoked", 500)
+        arriving.add("complete", 100)
+        arriving.complete("complete")
+        buffer.now = 1.0
+        buffer.hold(400)
+        assert arriving.revoked == ["revoked"]
+
+    assert buffer.held == 500
+    buffer.give_back(500)
+    assert buffer.held == 0
