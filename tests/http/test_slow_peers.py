@@ -21,10 +21,10 @@ from support.wire import Answer, Cut, Wire, exchange, request
 
 IMPATIENT = {
     **WATCHFUL,
-    "ackbox.http.protocol:REQUEST_SECONDS": 1.0,
-    "ackbox.http.protocol:TAKE_SECONDS": 1.0,
-    "ackbox.http.protocol:KEEP_ALIVE_SECONDS": 1.0,
-    "ackbox.http.protocol:LINGER_SECONDS": 0.5,
+    "ackbox.http.connection:REQUEST_SECONDS": 1.0,
+    "ackbox.http.connection:TAKE_SECONDS": 1.0,
+    "ackbox.http.connection:KEEP_ALIVE_SECONDS": 1.0,
+    "ackbox.http.connection:LINGER_SECONDS": 0.5,
 }
 HALF_SENT = {
     "nothing": b"",

@@ -1,7 +1,7 @@
 """A server process as `ackbox` makes it, with something changed first. Run as a script; its first
 argument is JSON, the others are those of `ackbox`:
 
-- `set`: module constants, as in {"ackbox.http.protocol:REQUEST_SECONDS": 0.5}
+- `set`: module constants, as in {"ackbox.http.connection:REQUEST_SECONDS": 0.5}
 - `open_files`: the limit of open files
 - `starts_with`: a file; the ledger is not opened before it is there
 - `stalls`: a file that gets the longest stall of the event loop (`support.loop_stalls`)
