@@ -17,6 +17,7 @@ from ackbox.model import (
     Checkpoint,
     Claim,
     Content,
+    DiscardKind,
     Envelope,
     EventFilter,
     EventId,
@@ -221,16 +222,34 @@ class Upkeep(Protocol):
         ...
 
     async def replay(
-        self, ids: Sequence[EventId], *, actor: str, peer: str | None = None
+        self,
+        ids: Sequence[EventId],
+        *,
+        actor: str,
+        peer: str | None = None,
+        completed: bool = False,
     ) -> Mapping[EventId, ReplayKind]:
         """Give these events a new run; says what was done to each that exists (L11, F31).
 
         - Finished: pending again, with no attempt spent. `run` stays: what an older run still has
           to say is fenced off, and a tombstone is taken away.
+        - Completed: left as it is, unless `completed` asks for such events too (N5).
         - Waiting for a retry: due now. Held: put back. Pending otherwise, or processing: as it was.
         - In a lane it comes behind the event that runs, and before those that arrived later.
         - Each leaves a row in the audit, in the same commit: who the caller says it is, and the
           address it called from.
+        """
+        ...
+
+    async def discard(
+        self, ids: Sequence[EventId], *, actor: str, peer: str | None = None
+    ) -> Mapping[EventId, DiscardKind]:
+        """Give these events up on purpose; return what was done to each that exists (N14).
+
+        - Pending or failed: completed with outcome `discarded`, now. Attempts, run and errors
+          stay. A tombstone is removed: retention starts anew. A lane goes on behind the event.
+        - Processing or completed: left as it is.
+        - Each leaves a row in the audit, in the same commit.
         """
         ...
 

@@ -28,7 +28,7 @@ from ackbox.telemetry import (
     StoreTrouble,
     to_all,
 )
-from ackbox.upkeep import Replays, Retention, Watch, put_back_held
+from ackbox.upkeep import Discards, Replays, Retention, Watch, put_back_held
 from ackbox.worker import Executor, Heartbeat, Worker
 
 _HANDLER_TIMEOUT = timedelta(minutes=5)
@@ -176,6 +176,10 @@ class Runtime:
     @property
     def replays(self) -> Replays:
         return Replays(self.upkeep, self.reader, clock=self.clock, observe=self.observe)
+
+    @property
+    def discards(self) -> Discards:
+        return Discards(self.upkeep, self.reader, clock=self.clock, observe=self.observe)
 
     def metrics(self) -> tuple[bytes, str]:
         return self._app.metrics.render(), self._app.metrics_content_type

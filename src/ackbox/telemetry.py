@@ -161,6 +161,14 @@ class Replayed(Struct, frozen=True):
     moved: int
 
 
+class Discarded(Struct, frozen=True):
+    """An operator asked to discard so many events; `moved` of them were given up."""
+
+    actor: str
+    events: int
+    moved: int
+
+
 class ClockStepped(Struct, frozen=True):
     """The machine's clock was set, by so many seconds (F25)."""
 
@@ -203,6 +211,7 @@ Fact = (
     | Pruned
     | PruneFailed
     | Replayed
+    | Discarded
     | ClockStepped
     | Measured
     | Answered

@@ -44,7 +44,7 @@ def test_named_events_are_replayed(cli: Cli, where: Where) -> None:
     states, path = where
     done = cli("events", "replay", states.failed.id, "retrying", "held", DB_PATH=str(path))
     assert done.code == 0, done
-    assert [line.split("  ")[1].partition(" ")[0] for line in done.out.splitlines()] == [
+    assert [line.split("  ")[2].partition(" ")[0] for line in done.out.splitlines()] == [
         "replayed:",
         "due",
         "put",
@@ -52,6 +52,63 @@ def test_named_events_are_replayed(cli: Cli, where: Where) -> None:
     assert status(path, "failed") == "pending"
     assert len(actors(path)) == 3
     assert all(actor.startswith("cli ") for actor in actors(path))
+
+
+# N5
+def test_it_prints_what_each_event_was(cli: Cli, where: Where) -> None:
+    _, path = where
+    done = cli("events", "replay", "failed", "pending", "held", DB_PATH=str(path))
+    assert [line.split("  ")[1] for line in done.out.splitlines()] == [
+        "was failed, 1 attempt, last error boom: it broke",
+        "was pending, 0 attempts",
+        "was pending (held), 0 attempts",
+    ]
+
+
+# N5
+def test_a_completed_event_is_refused_unless_asked_for(cli: Cli, where: Where) -> None:
+    _, path = where
+    named = ("events", "replay", "completed", "--source", "shop")
+    done = cli(*named, DB_PATH=str(path))
+    assert done.code == 1
+    assert "was completed, 1 attempt  refused: it is completed; --completed" in done.out
+    assert status(path, "completed") == "completed"
+    done = cli(*named, "--completed", DB_PATH=str(path))
+    assert done.code == 0, done
+    assert "replayed: it starts anew" in done.out
+    assert status(path, "completed") != "completed"
+
+
+# N5
+@pytest.mark.parametrize(
+    ("options", "moved"),
+    [
+        ([], 0),
+        (["--completed"], 1),
+        (["--status", "completed"], 1),
+        (["--status", "processed"], 1),
+        (["--status", "completed", "--outcome", "handled"], 1),
+    ],
+)
+def test_a_filter_finds_completed_events_only_if_they_are_asked_for(
+    cli: Cli, alone: Where, options: list[str], moved: int
+) -> None:
+    _, path = alone
+    done = cli("events", "replay", "--source", "shop", *options, "--yes", DB_PATH=str(path))
+    assert done.code == 0, done
+    assert (done.out.splitlines() or ["none"])[-1] == (
+        "1 of 1 events replayed" if moved else "none"
+    )
+    assert (status(path, "completed") == "pending") == bool(moved)
+
+
+# N5
+def test_an_outcome_of_completed_events_alone_is_not_enough(cli: Cli, alone: Where) -> None:
+    _, path = alone
+    done = cli("events", "replay", "--outcome", "handled", "--yes", DB_PATH=str(path))
+    assert done.code == 2
+    assert "add --completed" in done.err
+    assert status(path, "completed") == "completed"
 
 
 # F31

@@ -8,7 +8,7 @@ from ackbox.ports import Reader, Store
 from support.backends import BACKENDS, Backend, Fresh, Server
 from support.redis_backend import RedisBackend
 
-QUEUE = {"test_queue", "test_replay", "test_unhandled", "test_worker"}
+QUEUE = {"test_discard", "test_queue", "test_replay", "test_unhandled", "test_worker"}
 Make = Callable[[str, Path], Backend]
 
 

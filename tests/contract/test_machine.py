@@ -1,5 +1,5 @@
 """A state machine over the store and the steps of workers, operators and retention, against a small
-model (F15, F17, F18, F25, F31, F32)."""
+model (F15, F17, F18, F25, F31, F32, N5, N14)."""
 
 import asyncio
 from collections import Counter
@@ -18,9 +18,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from ackbox.model import (
     Caps,
     Claim,
+    DiscardKind,
     Done,
     EventId,
     Outcome,
+    OutcomeName,
     Release,
     ReplayKind,
     RetentionPolicy,
@@ -42,7 +44,7 @@ WRONG = "INSERT INTO nowhere VALUES (:id, :run)"
 SCHEMA = ["CREATE TABLE IF NOT EXISTS mine (id TEXT, run INTEGER)"]
 STEPS = (
     *("record", "record", "claim", "claim", "claim", "settle", "settle", "settle", "renew"),
-    *("replay", "replay", "retention_passes", "retention_passes"),
+    *("replay", "replay", "discard", "retention_passes", "retention_passes"),
     *("time_passes", "time_passes", "crash_and_restart"),
 )
 ENDS = ("done", "done", "effects", "bad effects", "retry", "dead", "release", "held")
@@ -104,9 +106,11 @@ class Model:
                 self.outcome = "held" if end == "held" else None
                 self.due = self.retry_after or self.created
 
-    def replay(self, now: datetime) -> ReplayKind:
+    def replay(self, now: datetime, completed: bool) -> ReplayKind:
         if self.status == "processing":
             return ReplayKind.RUNNING
+        if self.status == "completed" and not completed:
+            return ReplayKind.COMPLETED
         if self.is_held:
             kind, self.outcome = ReplayKind.PUT_BACK, None
             self.due = self.retry_after or self.created
@@ -120,6 +124,15 @@ class Model:
             self.due = self.retry_after = now
         self.updated = now
         return kind
+
+    def discard(self, now: datetime) -> DiscardKind:
+        if self.status == "processing":
+            return DiscardKind.RUNNING
+        if self.status == "completed":
+            return DiscardKind.COMPLETED
+        self._close("completed", "discarded")
+        self.unsettled, self.updated = 0, now
+        return DiscardKind.DISCARDED
 
     def recover(self, now: datetime) -> None:
         """A lease is over; what was written in the future waits no longer than it was to."""
@@ -293,11 +306,25 @@ class LedgerMachine(RuleBasedStateMachine):
         if not self.model:
             return
         keys = data.draw(st.lists(st.sampled_from(sorted(self.model)), min_size=1, max_size=4))
+        completed = data.draw(st.booleans())
         events = {key: self.model[key] for key in keys}
-        done = self.do(self.store.replay([self.model[key].id for key in keys], actor="tester"))
-        assert done == {event.id: event.replay(self.clock()) for event in events.values()}
+        ids = [self.model[key].id for key in keys]
+        done = self.do(self.store.replay(ids, actor="tester", completed=completed))
+        now = self.clock()
+        assert done == {event.id: event.replay(now, completed) for event in events.values()}
         for key, event in events.items():
             if done[event.id] is ReplayKind.REPLAYED:
+                self.tombstones.pop(key, None)
+
+    def discard(self, data: st.DataObject) -> None:
+        if not self.model:
+            return
+        keys = data.draw(st.lists(st.sampled_from(sorted(self.model)), min_size=1, max_size=3))
+        events = {key: self.model[key] for key in keys}
+        done = self.do(self.store.discard([self.model[key].id for key in keys], actor="tester"))
+        assert done == {event.id: event.discard(self.clock()) for event in events.values()}
+        for key, event in events.items():
+            if done[event.id] is DiscardKind.DISCARDED:
                 self.tombstones.pop(key, None)
 
     def retention_passes(self, data: st.DataObject) -> None:
@@ -353,6 +380,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert row["claimable_at"] is not None or not self._is_claimable(key)
 
     def _compare(self, row: Row, event: Model) -> None:
+        assert row["outcome"] in (None, *OutcomeName)
         seen = (row["status"], row["outcome"], row["attempts"], row["run"], row["unsettled"])
         assert seen == (event.status, event.outcome, event.attempts, event.run, event.unsettled)
         running = event.status == "processing"

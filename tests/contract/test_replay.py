@@ -26,8 +26,11 @@ POLICY = RetentionPolicy(keep=timedelta(days=30), remember=timedelta(days=7))
 HELD = Release(held=True)
 
 
-async def replay(backend: Backend, *sent: Envelope) -> list[ReplayKind | None]:
-    done = await backend.store.replay([one.id for one in sent], actor="tester")
+async def replay(
+    backend: Backend, *sent: Envelope, completed: bool = False
+) -> list[ReplayKind | None]:
+    ids = [one.id for one in sent]
+    done = await backend.store.replay(ids, actor="tester", completed=completed)
     return [done.get(one.id) for one in sent]
 
 
@@ -60,12 +63,26 @@ async def test_a_finished_event_runs_again_with_all_its_attempts(
     (sent,) = envelopes(1)
     await backend.store.record([sent])
     await work(backend.store, [sent], outcome)
-    assert await replay(backend, sent) == [ReplayKind.REPLAYED]
+    assert await replay(backend, sent, completed=True) == [ReplayKind.REPLAYED]
     now = await row(backend, sent)
     assert (now["status"], now["attempts"], now["run"]) == (Status.PENDING, 0, 1)
     assert now["processed_at"] is None
     (again_claimed,) = await claim(backend.store)
     assert (again_claimed.id, again_claimed.attempts, again_claimed.run) == (sent.id, 1, 2)
+
+
+# N5
+async def test_a_completed_event_is_replayed_only_if_asked_for(backend: Backend) -> None:
+    dead, done = sent = envelopes(2)
+    await backend.store.record(sent)
+    await work(backend.store, [dead], DEAD)
+    await work(backend.store, [done], DONE)
+    before = await row(backend, done)
+    assert await replay(backend, done, dead) == [ReplayKind.COMPLETED, ReplayKind.REPLAYED]
+    assert await row(backend, done) == before
+    (entry,) = (await backend.reader.audit(event_id=done.id, limit=9)).items
+    assert entry.detail == {"did": "completed", "was": "completed"}
+    assert await due(backend) == [dead.id]
 
 
 # L8

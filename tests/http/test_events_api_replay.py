@@ -15,7 +15,7 @@ from support.server import Server, running
 from support.wire import Answer, Wire, exchange, request
 from support.working import DEAD, work
 
-SOURCES = [f"s{n}" for n in range(16)]
+SOURCES = [f"s{n}" for n in range(24)]
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,6 @@ def audit(api: Server) -> list[dict[str, Any]]:
     ("name", "did"),
     [
         ("failed", "replayed"),
-        ("completed", "replayed"),
         ("retrying", "hurried"),
         ("held", "put_back"),
         ("pending", "waiting"),
@@ -80,6 +79,38 @@ def test_one_event_is_replayed(api: Server, states: States, name: str, did: str)
     assert (answer.status, answer.json()) == (200, {"id": event_id, "did": did})
     assert status(api, event_id) == "pending"
     assert api.metric("ackbox_events_replayed_total") - before == (did != "waiting")
+
+
+# N5
+def test_a_completed_event_is_409_unless_asked_for(api: Server, states: States) -> None:
+    path = f"/api/events/{states.completed.id}/replay"
+    assert '{"completed": true}' in assert_problem(post(api, path), 409)
+    assert_problem(post(api, path, {"completed": False}), 409)
+    assert status(api, states.completed.id) == "completed"
+    assert post(api, path, {"completed": True}).json()["did"] == "replayed"
+    assert status(api, states.completed.id) == "pending"
+
+
+# N5
+@pytest.mark.parametrize("body", [{"completed": "yes"}, {"colour": "red"}, [], "all"])
+def test_an_order_for_one_event_that_is_not_understood_is_400(
+    api: Server, states: States, body: object
+) -> None:
+    assert_problem(post(api, f"/api/events/{states.failed.id}/replay", body), 400)
+    assert status(api, states.failed.id) == "failed"
+
+
+# N5
+@pytest.mark.parametrize("asked", [{"completed": True}, {"status": "completed"}])
+def test_a_filter_finds_completed_events_only_if_they_are_asked_for(
+    api: Server, states: States, asked: dict[str, object]
+) -> None:
+    source = states.completed.source
+    replay(api, source=source, type="webhook*")
+    assert status(api, states.completed.id) == "completed"
+    assert replay(api, source=source, outcome="handled")[-1]["seen"] == 0
+    replay(api, source=source, **asked)
+    assert status(api, states.completed.id) == "pending"
 
 
 # F31
@@ -103,7 +134,7 @@ def test_nobody_is_404_and_no_uuid_is_400(api: Server) -> None:
 # L11
 def test_every_replay_is_in_the_audit(api: Server, states: States) -> None:
     post(api, f"/api/events/{states.failed.id}/replay", **{"Ackbox-Actor": "jo"})
-    post(api, f"/api/events/{states.completed.id}/replay")
+    post(api, f"/api/events/{states.completed.id}/replay", {"completed": True})
     second, first = audit(api)[:2]
     assert (first["actor"], first["event_id"]) == ("jo", states.failed.id)
     assert (first["action"], first["detail"]) == ("replay", {"did": "replayed", "was": "failed"})
@@ -155,7 +186,7 @@ def test_what_a_filter_finds_is_replayed(api: Server, states: States) -> None:
 
 # F31
 def test_what_runs_is_seen_and_not_moved(api: Server, states: States) -> None:
-    assert replay(api, source=states.running.source)[-1] == {"seen": 8, "moved": 4, "done": True}
+    assert replay(api, source=states.running.source)[-1] == {"seen": 7, "moved": 3, "done": True}
     assert status(api, states.running.id) == "processing"
 
 

@@ -46,6 +46,8 @@ def test_the_document_names_every_route_and_nothing_else(server: Server) -> None
         ("/api/events/{event_id}/payload", "get"),
         ("/api/events/{event_id}/replay", "post"),
         ("/api/events/replay", "post"),
+        ("/api/events/{event_id}/discard", "post"),
+        ("/api/events/discard", "post"),
         ("/api/stats", "get"),
         ("/api/audit", "get"),
     }

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, cast
 
+import pytest
 from msgspec.structs import replace
 
 from ackbox.model import (
@@ -17,7 +18,7 @@ from ackbox.model import (
 )
 from ackbox.ports import Reader, Upkeep
 from ackbox.telemetry import Replayed
-from ackbox.upkeep import Preview, Replays, preview, replaying
+from ackbox.upkeep import Preview, Replays, preview, replaying, to_replay
 from support.events import NOON
 from support.facts import Facts
 
@@ -37,6 +38,7 @@ class Ledger:
         self.all = events
         self.asked: list[EventFilter] = []
         self.orders: list[list[EventId]] = []
+        self.completed: set[bool] = set()
 
     async def events(
         self, where: EventFilter, *, order: Order, limit: int, cursor: int | None = None
@@ -50,9 +52,15 @@ class Ledger:
         return Page(items, items[-1].ledger_id if len(rest) > limit else None)
 
     async def replay(
-        self, ids: Sequence[EventId], *, actor: str, peer: str | None = None
+        self,
+        ids: Sequence[EventId],
+        *,
+        actor: str,
+        peer: str | None = None,
+        completed: bool = False,
     ) -> Mapping[EventId, ReplayKind]:
         self.orders.append(list(ids))
+        self.completed.add(completed)
         return dict.fromkeys(ids, ReplayKind.REPLAYED)
 
 
@@ -103,6 +111,28 @@ async def test_each_event_is_replayed_once_and_in_order() -> None:
     async for _ in steps:
         pass
     assert [one for ids in ledger.orders for one in ids] == [one.id for one in ledger.all]
+
+
+# N5
+@pytest.mark.parametrize(
+    ("where", "asked_for", "completed"),
+    [
+        (EventFilter(source="s"), False, False),
+        (EventFilter(source="s"), True, True),
+        (EventFilter(status=Status.COMPLETED), False, True),
+        (EventFilter(outcome="ignored"), True, True),
+        (FAILED, False, False),
+    ],
+)
+async def test_completed_events_run_again_only_if_they_are_asked_for(
+    where: EventFilter, asked_for: bool, completed: bool
+) -> None:
+    ledger = Ledger([event(1)])
+    chosen = to_replay(where, completed=asked_for)
+    async for _ in replays(ledger, Facts(), Sleeps()).by_filter(chosen, actor="jo", rate=1):
+        pass
+    assert ledger.completed == {completed}
+    assert {asked.skip_completed for asked in ledger.asked} == {not completed}
 
 
 # L11

@@ -12,11 +12,14 @@ if TYPE_CHECKING:
 STATUSES = "pending, processing, completed, failed; or received, processed, error, dead_letter"
 
 Status = Annotated[str | None, typer.Option("--status", help=f"Only in this state: {STATUSES}.")]
+OUTCOMES = "retry, held, replayed, handled, ignored, discarded, dead"
 Outcome = Annotated[
-    str | None, typer.Option("--outcome", help="Only with this outcome: handled, ignored, held ...")
+    str | None, typer.Option("--outcome", help=f"Only with this outcome: {OUTCOMES}.")
 ]
 Source = Annotated[str | None, typer.Option("--source", help="Only of this source.")]
-Type = Annotated[str | None, typer.Option("--type", help="Only of exactly this type.")]
+Type = Annotated[
+    str | None, typer.Option("--type", help="Only of this type, or as order.*: of this prefix.")
+]
 Since = Annotated[
     str | None,
     typer.Option("--since", help="Received at or after: a time (UTC), or how long ago, as 2h."),
@@ -32,16 +35,26 @@ def make_filter(given: Mapping[str, str | None], now: datetime) -> "EventFilter"
     """From what the options above were given, by the name of each."""
     from msgspec.structs import replace
 
-    from ackbox.model import EventFilter, check_name, filter_by_status
+    from ackbox.model import (
+        EventFilter,
+        OutcomeName,
+        check_name,
+        check_type_pattern,
+        filter_by_status,
+    )
 
     status = given["status"]
     where = EventFilter() if status is None else filter_by_status(status)
     if where is None:
         raise typer.BadParameter(f"It must be {STATUSES}.", param_hint="--status")
+    if given["outcome"] not in (None, *OutcomeName):
+        raise typer.BadParameter(f"It must be one of {OUTCOMES}.", param_hint="--outcome")
     names = {
         field: given[option] and check_name(option, given[option] or "")
         for field, option in _FIELDS.items()
     }
+    if given["type"] is not None:
+        check_type_pattern("type", given["type"])
     since, until = (_moment(option, given[option], now) for option in ("since", "until"))
     return replace(where, **names, since=since, until=until)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ackbox.cli import explaining, exporting, importing, replaying
+from ackbox.cli import discard, explaining, exporting, importing, replaying
 from ackbox.cli.event_filters import (
     Error,
     Lane,
@@ -20,6 +20,7 @@ from ackbox.cli.event_filters import (
     Until,
     make_filter,
 )
+from ackbox.cli.event_state import show_error, show_status
 from ackbox.cli.output import print_json, print_table
 from ackbox.text import escape
 
@@ -46,7 +47,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs."
 
 @app.callback()
 def _about() -> None:
-    """Look at the events in the ledger, and replay them; a server may run or not."""
+    """Look at the events in the ledger, replay or discard them; a server may run or not."""
 
 
 @app.command("list")
@@ -78,7 +79,8 @@ def list_events(  # noqa: PLR0913 - each option is an argument
         following = page.next if isinstance(page.next, int | None) else str(page.next)
         print_json({"items": [as_builtins(event) for event in page.items], "next": following})
     else:
-        _print_page(page.items, page.next, now)
+        with_errors = where.retrying or where.status == "failed"
+        _print_page(page.items, page.next, now, with_errors=with_errors)
 
 
 @app.command("show")
@@ -111,6 +113,7 @@ def show_event(
 
 app.command("explain")(explaining.explain)
 app.command("replay")(replaying.replay)
+app.command("discard")(discard.discard)
 app.command("export")(exporting.export)
 app.command("import")(importing.import_events)
 
@@ -138,12 +141,18 @@ def _bad_cursor() -> typer.BadParameter:
     return typer.BadParameter("It must be where a list ended.", param_hint="--cursor")
 
 
-def _print_page(items: "Sequence[EventRecord]", following: object, now: datetime) -> None:
+def _print_page(
+    items: "Sequence[EventRecord]", following: object, now: datetime, *, with_errors: bool
+) -> None:
     if not items:
         typer.echo("no events", err=True)
         return
-    headings = ("id", "type", "source", "status", "attempts", "age", "key")
-    print_table(headings, [_row(event, now) for event in items], cut={"type", "key"})
+    headings = ["id", "type", "source", "status", "attempts", "age", "key"]
+    rows = [_row(event, now) for event in items]
+    if with_errors:
+        headings.append("error")
+        rows = [(*row, show_error(event)) for row, event in zip(rows, items, strict=True)]
+    print_table(headings, rows, cut={"type", "key", "error"})
     if following is not None:
         typer.echo(f"there is more: --cursor {following}", err=True)
 
@@ -155,7 +164,7 @@ def _row(event: "EventRecord", now: datetime) -> tuple[str, ...]:
         event.id[:_SHORT_ID] if sys.stdout.isatty() else event.id,
         event.event_type,
         event.source,
-        event.status,
+        show_status(event),
         str(event.attempts),
         show_age(now - event.created_at),
         event.idempotency_key,

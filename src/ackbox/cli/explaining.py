@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ackbox.cli.event_state import with_code
 from ackbox.cli.moments import show_age
 from ackbox.cli.output import print_table
 
 if TYPE_CHECKING:
-    from ackbox.model import AuditEntry, EventRecord, EventStory, FailedRun
+    from ackbox.model import AuditEntry, EventRecord, EventStory
 
 _ERRORS_SHOWN = 3
 _OPERATORS_SHOWN = 3
@@ -80,6 +81,7 @@ def _state(story: "EventStory", now: datetime) -> str:
 _COMPLETED = {
     "handled": "its handler did its work",
     "ignored": "no handler takes this type",
+    "discarded": "an operator gave it up",
 }
 
 
@@ -134,15 +136,9 @@ def _lane(story: "EventStory") -> list[Line]:
 def _errors(story: "EventStory", now: datetime) -> list[Line]:
     shown = list(story.errors)[-_ERRORS_SHOWN:]
     return [
-        ("error", f"run {run.run}, {_moment(run.at, now)}, {_error(run)}")
+        ("error", f"run {run.run}, {_moment(run.at, now)}, {with_code(run.code, run.error)}")
         for run in reversed(shown)
     ]
-
-
-def _error(run: "FailedRun") -> str:
-    """The text of an exception begins with its name, which is the code."""
-    named = run.error == run.code or run.error.startswith(f"{run.code}: ")
-    return run.error if named else f"{run.code}: {run.error}"
 
 
 def _operators(story: "EventStory", now: datetime) -> list[Line]:

@@ -113,10 +113,10 @@ async def find_story(reader: Reader, wanted: str, source: str) -> EventStory:
     return story
 
 
-async def find_ids(reader: Reader, wanted: list[str], source: str) -> list[EventId]:
+async def find_each(reader: Reader, wanted: list[str], source: str) -> list[EventRecord]:
     """Each once, however often it is named."""
-    found = [(await find(reader, one, source)).id for one in wanted]
-    return list(dict.fromkeys(found))
+    found = [await find(reader, one, source) for one in wanted]
+    return list({event.id: event for event in found}.values())
 
 
 async def _find_by_prefix(reader: Reader, prefix: str) -> EventRecord | None:

@@ -29,6 +29,7 @@ from ackbox.telemetry import (
     Claimed,
     ClockSkewed,
     ClockStepped,
+    Discarded,
     Fact,
     HandlerAbandoned,
     LoopBlocked,
@@ -84,6 +85,7 @@ class LogObserver:
             Pruned: self._say_pruned,
             PruneFailed: self._say_prune_failed,
             Replayed: self._say_replayed,
+            Discarded: self._say_discarded,
             ClockStepped: self._say_stepped,
         }
 
@@ -193,6 +195,11 @@ class LogObserver:
 
     def _say_replayed(self, fact: Replayed) -> None:
         self._logger.info("events replayed", actor=fact.actor, events=fact.events, moved=fact.moved)
+
+    def _say_discarded(self, fact: Discarded) -> None:
+        self._logger.info(
+            "events discarded", actor=fact.actor, events=fact.events, moved=fact.moved
+        )
 
     def _say_stepped(self, fact: ClockStepped) -> None:
         self._logger.warning("clock was set", seconds=round(fact.seconds, 3))

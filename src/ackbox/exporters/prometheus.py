@@ -16,6 +16,7 @@ from ackbox.telemetry import (
     Claimed,
     ClockSkewed,
     Committed,
+    Discarded,
     Fact,
     Measured,
     Pruned,
@@ -53,6 +54,7 @@ _COUNTERS = {
     "ackbox_events_released": "Runs that were handed back.",
     "ackbox_events_fenced": "Runs whose claim was lost; nothing of theirs was applied.",
     "ackbox_queue_troubles": "Times the queue of QUEUE_URL could not be used any more.",
+    "ackbox_events_discarded": "Events that an operator gave up on purpose.",
     "ackbox_events_replayed": "Events that got a new run from an operator.",
     "ackbox_events_pruned": "Old events deleted.",
     "ackbox_tombstones_made": "Keys of old events kept as tombstones.",
@@ -146,6 +148,8 @@ class PrometheusMetrics:
                 self._counts["ackbox_prune_failures"] += 1
             case Replayed(_, _, moved):
                 self._counts["ackbox_events_replayed"] += moved
+            case Discarded(_, _, moved):
+                self._counts["ackbox_events_discarded"] += moved
             case _:
                 self._observe_trouble(fact)
 

@@ -25,6 +25,7 @@ _ALLOWED = {
     "/webhooks": b"GET, POST",
     "/webhooks/batch": b"POST",
     "/api/events/replay": b"POST",
+    "/api/events/discard": b"POST",
 }
 """Where FastAPI does not know of the fast path, or takes a name for an id."""
 _NOTHING_HERE = "There is nothing at this path."

@@ -31,7 +31,8 @@ _TRY_AGAIN_LATER = 1013
 _ROUTES = frozenset(
     (
         *("/health", "/ready", "/metrics", "/webhooks", "/openapi.json"),
-        *("/api/backup", "/api/events", "/api/events/replay", "/api/stats", "/api/audit"),
+        *("/api/backup", "/api/events", "/api/events/replay", "/api/events/discard"),
+        *("/api/stats", "/api/audit"),
     )
 )
 

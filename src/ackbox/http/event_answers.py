@@ -132,6 +132,13 @@ class ReplayAnswer(BaseModel):
     did: str
 
 
+class DiscardAnswer(BaseModel):
+    """What was done: `discarded`, or nothing, as the event is `completed` already."""
+
+    id: UUID
+    did: str
+
+
 class GroupItem(BaseModel):
     event_type: str
     error_code: str | None
@@ -139,7 +146,7 @@ class GroupItem(BaseModel):
 
 
 class PreviewAnswer(BaseModel):
-    """What a replay would look at."""
+    """What a replay or a discard would look at."""
 
     dry_run: bool = True
     events: int

@@ -7,17 +7,20 @@ from uuid import UUID
 from msgspec.structs import replace
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
-from ackbox.http.openapi import NO_CONTROL_CHARACTERS
+from ackbox.http.openapi import NO_CONTROL_CHARACTERS, TYPE_PATTERN
 from ackbox.http.problems import HttpError
 from ackbox.model import (
     NAME_LIMIT,
     PLACE_PATTERN,
     EventFilter,
+    OutcomeName,
     SourcePlace,
     check_name,
+    check_type_pattern,
     filter_by_status,
     parse_place,
 )
+from ackbox.upkeep import to_discard, to_replay
 
 Status = Literal[
     "pending",
@@ -59,18 +62,30 @@ Name = Annotated[
         json_schema_extra={"pattern": NO_CONTROL_CHARACTERS},  # told here, checked by `check_name`
     ),
 ]
+TypePattern = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=NAME_LIMIT,
+        description="A type, or a prefix followed by `*`, as handlers name types: `order.*`.",
+        json_schema_extra={"pattern": TYPE_PATTERN},  # told here, checked by `check_type_pattern`
+    ),
+]
 Position = Annotated[str, Field(pattern=r"^[0-9]{1,18}$")]
 Place = Annotated[str, Field(pattern=rf"^([0-9]{{1,18}}|{PLACE_PATTERN})$")]
 Limit = Annotated[int, Field(ge=1, le=200)]
+Completed = Annotated[
+    bool, Field(strict=True, description="Run completed events again too, as a whole.")
+]
 
 
 class Filter(BaseModel, extra="forbid"):
     """Which events; what is not given is any."""
 
     status: Status | None = None
-    outcome: Name | None = None
+    outcome: OutcomeName | None = None
     source: Name | None = None
-    type: Name | None = None
+    type: TypePattern | None = None
     since: Moment | None = None
     until: Moment | None = None
     error: Annotated[Name | None, Field(description="The error code of the last failed run.")] = (
@@ -80,12 +95,13 @@ class Filter(BaseModel, extra="forbid"):
 
     def where(self) -> EventFilter:
         found = filter_by_status(self.status) if self.status is not None else None
-        names = {"source": self.source, "outcome": self.outcome, "lane": self.lane}
+        names = {"source": self.source, "lane": self.lane}
         checked = {what: name and check_name(what, name) for what, name in names.items()}
         return replace(
             found or EventFilter(),
             **checked,
-            event_type=self.type and check_name("type", self.type),
+            outcome=self.outcome,
+            event_type=self.type and check_type_pattern("type", self.type),
             error_code=self.error and check_name("error", self.error),
             since=self.since,
             until=self.until,
@@ -136,12 +152,10 @@ def _needs_a_term(schema: dict[str, Any]) -> None:
     ]
 
 
-class ReplayOrder(Filter, extra="forbid", json_schema_extra=_needs_a_term):
-    """At least one term of the filter: nobody replays all there is by leaving something out."""
+class FilterOrder(Filter, extra="forbid", json_schema_extra=_needs_a_term):
+    """At least one term of the filter: nobody acts on all there is by leaving something out."""
 
-    dry_run: Annotated[
-        bool, Field(strict=True, description="Only count what would be replayed.")
-    ] = False
+    dry_run: Annotated[bool, Field(strict=True, description="Change nothing; count.")] = False
     rate: Annotated[
         float, Field(ge=0.1, le=10_000, strict=True, description="Events a second at most.")
     ] = 100
@@ -151,3 +165,25 @@ class ReplayOrder(Filter, extra="forbid", json_schema_extra=_needs_a_term):
         if found == EventFilter():
             raise HttpError(400, "Name at least one of status, outcome, source, type, since, ...")
         return found
+
+
+class ReplayOrder(FilterOrder, extra="forbid", json_schema_extra=_needs_a_term):
+    """Completed events are left out, unless `status` or `completed` asks for them."""
+
+    completed: Completed = False
+
+    def where(self) -> EventFilter:
+        return to_replay(super().where(), completed=self.completed)
+
+
+class DiscardOrder(FilterOrder, extra="forbid", json_schema_extra=_needs_a_term):
+    """Completed events are left out: a discard changes nothing about them."""
+
+    def where(self) -> EventFilter:
+        return to_discard(super().where())
+
+
+class ReplayOne(BaseModel, extra="forbid"):
+    """What may be said about the replay of one event."""
+
+    completed: Completed = False

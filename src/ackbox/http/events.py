@@ -1,4 +1,4 @@
-"""The operator's routes: look at events, replay them, see what was done (L11)."""
+"""The operator's routes: look at events, replay or discard them, see what was done (L11, N14)."""
 
 from collections.abc import AsyncIterator
 from enum import Enum
@@ -14,21 +14,30 @@ from starlette.requests import Request
 from ackbox.errors import AckboxError
 from ackbox.http.event_answers import (
     AuditAnswer,
+    DiscardAnswer,
     EventDetail,
     EventList,
     PreviewAnswer,
     ReplayAnswer,
     StatsAnswer,
 )
-from ackbox.http.event_questions import AuditQuery, ListQuery, ReplayOrder
+from ackbox.http.event_questions import (
+    AuditQuery,
+    DiscardOrder,
+    ListQuery,
+    ReplayOne,
+    ReplayOrder,
+)
 from ackbox.http.openapi import problem_answers
 from ackbox.http.problems import HttpError
-from ackbox.model import NAME_LIMIT, EventId, Order, ReplayKind
+from ackbox.model import NAME_LIMIT, DiscardKind, EventId, Order, ReplayKind
 from ackbox.runtime import Runtime
 from ackbox.upkeep import ReplayProgress, preview
 
 _TAGS: list[str | Enum] = ["events"]
 _NO_SUCH = "No such event."
+_RUNNING = "The event is being processed; try again when its run has ended."
+_COMPLETED = 'The event is completed. To run it again as a whole, send {"completed": true}.'
 _NDJSON = "application/x-ndjson"
 Actor = Annotated[
     str | None,
@@ -46,6 +55,9 @@ def add_event_routes(api: FastAPI, runtime: Runtime) -> None:
     _add_lists(api, runtime)
     _add_one(api, runtime)
     _add_replays(api, runtime)
+    _add_replay_of_one(api, runtime)
+    _add_discards(api, runtime)
+    _add_discard_of_one(api, runtime)
     _add_overviews(api, runtime)
 
 
@@ -68,8 +80,9 @@ def _add_lists(api: FastAPI, runtime: Runtime) -> None:
 
 def _add_one(api: FastAPI, runtime: Runtime) -> None:
     @api.get("/api/events/replay", include_in_schema=False)
-    async def no_replay_to_get() -> None:
-        """Or `replay` would be taken for the id of an event."""
+    @api.get("/api/events/discard", include_in_schema=False)
+    async def no_order_to_get() -> None:
+        """Or `replay` and `discard` would be taken for the id of an event."""
         raise HTTPException(405)
 
     @api.get("/api/events/{event_id}", responses=problem_answers(400, 404, 503), tags=_TAGS)
@@ -125,21 +138,83 @@ def _add_replays(api: FastAPI, runtime: Runtime) -> None:
         steps = runtime.replays.by_filter(where, **_caller(request, actor), rate=order.rate)
         return StreamingResponse(_lines(steps), media_type=_NDJSON)
 
+
+def _add_replay_of_one(api: FastAPI, runtime: Runtime) -> None:
     @api.post(
         "/api/events/{event_id}/replay",
         responses=problem_answers(400, 404, 409, 503),
         tags=_TAGS,
     )
-    async def replay_event(event_id: UUID, request: Request, actor: Actor = None) -> ReplayAnswer:
-        """Give one event a new run: a finished one starts anew, one that waits for a retry or is
-        held becomes due. One that runs is left alone: 409."""
+    async def replay_event(
+        event_id: UUID, request: Request, order: ReplayOne | None = None, actor: Actor = None
+    ) -> ReplayAnswer:
+        """Give one event a new run: a dead letter starts anew, one that waits for a retry or is
+        held becomes due. One that runs is left alone, and so is a completed one unless
+        `completed` asks for it: 409."""
         wanted = EventId(str(event_id))
-        done = await runtime.replays.these([wanted], **_caller(request, actor))
-        if wanted not in done:
-            raise HttpError(404, _NO_SUCH)
-        if done[wanted] is ReplayKind.RUNNING:
-            raise HttpError(409, "The event is being processed; replay it when that has ended.")
-        return ReplayAnswer(id=event_id, did=done[wanted])
+        done = await runtime.replays.these(
+            [wanted],
+            **_caller(request, actor),
+            completed=order is not None and order.completed,
+        )
+        match done.get(wanted):
+            case None:
+                raise HttpError(404, _NO_SUCH)
+            case ReplayKind.RUNNING:
+                raise HttpError(409, _RUNNING)
+            case ReplayKind.COMPLETED:
+                raise HttpError(409, _COMPLETED)
+            case kind:
+                return ReplayAnswer(id=event_id, did=kind)
+
+
+def _add_discards(api: FastAPI, runtime: Runtime) -> None:
+    @api.post(
+        "/api/events/discard",
+        response_model=None,
+        responses={
+            200: {
+                "description": "With `dry_run` a count; else NDJSON that says how far it is.",
+                "model": PreviewAnswer,
+                "content": {_NDJSON: {"schema": {"type": "string"}}},
+            },
+            **problem_answers(400, 503),
+        },
+        tags=_TAGS,
+    )
+    async def discard_events(
+        order: DiscardOrder, request: Request, actor: Actor = None
+    ) -> Response:
+        """Discard what a filter finds, oldest first, `rate` a second; `dry_run` only counts. The
+        response is NDJSON, and its last line has `done` or `error`. A client that disconnects
+        stops the discard."""
+        where = order.where()
+        if order.dry_run:
+            counted = PreviewAnswer.of(await preview(runtime.reader, where, runtime.clock()))
+            return Response(counted.model_dump_json(), media_type="application/json")
+        who = _caller(request, actor)
+        steps = runtime.discards.by_filter(where, **who, rate=order.rate)
+        return StreamingResponse(_lines(steps), media_type=_NDJSON)
+
+
+def _add_discard_of_one(api: FastAPI, runtime: Runtime) -> None:
+    @api.post(
+        "/api/events/{event_id}/discard",
+        responses=problem_answers(400, 404, 409, 503),
+        tags=_TAGS,
+    )
+    async def discard_event(event_id: UUID, request: Request, actor: Actor = None) -> DiscardAnswer:
+        """Give one event up on purpose: it is completed, with outcome `discarded`. An event that
+        is completed already stays as it is. An event that runs is left alone: 409."""
+        wanted = EventId(str(event_id))
+        done = await runtime.discards.these([wanted], **_caller(request, actor))
+        match done.get(wanted):
+            case None:
+                raise HttpError(404, _NO_SUCH)
+            case DiscardKind.RUNNING:
+                raise HttpError(409, _RUNNING)
+            case kind:
+                return DiscardAnswer(id=event_id, did=kind)
 
 
 def _add_overviews(api: FastAPI, runtime: Runtime) -> None:

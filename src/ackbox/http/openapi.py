@@ -9,6 +9,7 @@ from ackbox.http.guard import OPEN_PATHS
 from ackbox.model import NAME_LIMIT
 
 NO_CONTROL_CHARACTERS = r"^[^\u0000-\u001f\u007f-\u009f]*$"
+TYPE_PATTERN = r"^[^\u0000-\u001f\u007f-\u009f*]*\*?$"
 _NAME = {
     "type": "string",
     "minLength": 1,

@@ -4,7 +4,7 @@ checks     what a source may say of an event
 claims     the right to run an event, and what a run came to
 events     what a source hands over, and the durable row that it becomes
 moments    times, as text and as an instant
-operating  what operators do and see: replays, their audit, the story of an event, findings
+operating  what operators do and see: replays, discards, the audit, the story of an event, findings
 reading    questions to the ledger, and their answers a page at a time
 retention  how long events are kept, and how far a pass came
 
@@ -40,6 +40,7 @@ from ackbox.model.events import (
     Envelope,
     EventId,
     EventRecord,
+    OutcomeName,
     RandomBits,
     Receipt,
     ReceiptKind,
@@ -56,6 +57,8 @@ from ackbox.model.operating import (
     AuditEntry,
     AuditPage,
     BackupProgress,
+    Caller,
+    DiscardKind,
     EventStory,
     FailedRun,
     Finding,
@@ -72,6 +75,7 @@ from ackbox.model.reading import (
     SourcePage,
     SourcePlace,
     Stats,
+    check_type_pattern,
     filter_by_status,
     parse_place,
 )
@@ -94,11 +98,13 @@ __all__ = [
     "AuditPage",
     "BackupProgress",
     "Buried",
+    "Caller",
     "Caps",
     "Checkpoint",
     "Claim",
     "Clock",
     "Content",
+    "DiscardKind",
     "Done",
     "Envelope",
     "EventFilter",
@@ -110,6 +116,7 @@ __all__ = [
     "Finding",
     "Order",
     "Outcome",
+    "OutcomeName",
     "Page",
     "RandomBits",
     "Receipt",
@@ -130,6 +137,7 @@ __all__ = [
     "check_moment",
     "check_name",
     "check_sequence",
+    "check_type_pattern",
     "filter_by_status",
     "fingerprint",
     "from_text",

@@ -25,6 +25,18 @@ class Status(StrEnum):
     FAILED = "failed"
 
 
+class OutcomeName(StrEnum):
+    """How an event got where it is, as the column `outcome` says it."""
+
+    RETRY = "retry"
+    HELD = "held"
+    REPLAYED = "replayed"
+    HANDLED = "handled"
+    IGNORED = "ignored"
+    DISCARDED = "discarded"
+    DEAD = "dead"
+
+
 class ReceiptKind(StrEnum):
     NEW = "new"
     DUPLICATE = "duplicate"

@@ -1,4 +1,4 @@
-"""What operators do and see: replays, their audit, the story of an event, findings."""
+"""What operators do and see: replays and discards, their audit, the story of an event, findings."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -18,6 +18,22 @@ class ReplayKind(StrEnum):
     PUT_BACK = "put_back"  # it was held for want of a handler; now it is due
     WAITING = "waiting"  # nothing: it is pending already
     RUNNING = "running"  # nothing: a worker holds it
+    COMPLETED = "completed"  # nothing: it is completed, and completed events were not asked for
+
+
+class DiscardKind(StrEnum):
+    """What a discard did to an event (N14)."""
+
+    DISCARDED = "discarded"  # the event is completed, and never runs
+    COMPLETED = "completed"  # nothing: the event was completed before
+    RUNNING = "running"  # nothing: a worker holds the event
+
+
+class Caller(Struct, frozen=True):
+    """Who asks for a change: the name the caller gives, and the address the caller calls from."""
+
+    actor: str
+    peer: str | None = None
 
 
 class AuditEntry(Struct, frozen=True):

@@ -7,7 +7,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from ackbox.model.checks import SQL_INTEGER
+from ackbox.errors import InvalidEvent
+from ackbox.model.checks import SQL_INTEGER, check_name
 from ackbox.model.events import EventRecord, Status
 
 LAST_SEQUENCE = (1 << 63) - 1
@@ -26,7 +27,8 @@ class Order(StrEnum):
 
 
 class EventFilter(Struct, frozen=True):
-    """Which events to list. `None` means: any. `retrying`: only those that have run and failed."""
+    """Which events to list. `None` means: any. `retrying`: only those that have run and failed.
+    `event_type` is a type, or a prefix followed by `*`, as handlers name them."""
 
     status: Status | None = None
     retrying: bool = False
@@ -37,6 +39,7 @@ class EventFilter(Struct, frozen=True):
     outcome: str | None = None
     error_code: str | None = None
     lane: str | None = None
+    skip_completed: bool = False
 
 
 class Page(Struct, frozen=True):
@@ -98,6 +101,14 @@ def filter_by_status(name: str) -> EventFilter | None:
             return EventFilter(status=Status.FAILED)
         case _:
             return EventFilter(status=Status(name)) if name in list(Status) else None
+
+
+def check_type_pattern(what: str, pattern: str) -> str:
+    """Accept a type, or a prefix followed by `*`, as handlers name them; raise `InvalidEvent`."""
+    check_name(what, pattern)
+    if "*" in pattern[:-1]:
+        raise InvalidEvent(f"{what} may have one `*`, at its end, as in order.*")
+    return pattern
 
 
 def parse_place(text: str) -> SourcePlace | None:

@@ -2,7 +2,16 @@
 
 from datetime import timedelta
 
-from ackbox.model import Again, Buried, Done, Outcome, Settlement, make_failure
+from ackbox.model import (
+    Again,
+    Buried,
+    DiscardKind,
+    Done,
+    Outcome,
+    Settlement,
+    Status,
+    make_failure,
+)
 
 _LONGEST_DELAY = timedelta(days=3650)
 
@@ -25,3 +34,14 @@ def otherwise(outcome: Outcome, error: str) -> Outcome:
             return Buried(make_failure(error, failure.code))
         case _:
             return outcome
+
+
+def discard_kind(status: Status) -> DiscardKind:
+    """Decide what a discard does to an event in this state."""
+    match status:
+        case Status.PROCESSING:
+            return DiscardKind.RUNNING
+        case Status.COMPLETED:
+            return DiscardKind.COMPLETED
+        case Status.PENDING | Status.FAILED:
+            return DiscardKind.DISCARDED

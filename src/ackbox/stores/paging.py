@@ -35,10 +35,13 @@ def bounds(where: EventFilter, order: Order, limit: int, cursor: int | None) -> 
 
 
 def terms(where: EventFilter) -> dict[str, Any]:
+    prefix, star, _ = (where.event_type or "").partition("*")
     return {
         "status": where.status,
+        "skip_completed": where.skip_completed,
         "retrying": where.retrying,
-        "event_type": where.event_type,
+        "event_type": None if star else where.event_type,
+        "type_prefix": prefix if star else None,
         "since": where.since,
         "until": where.until,
         "outcome": where.outcome,

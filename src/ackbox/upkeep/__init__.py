@@ -1,11 +1,21 @@
 """What keeps a running inbox well, and what its operators do to it."""
 
+from ackbox.upkeep.discards import Discards, to_discard
 from ackbox.upkeep.holding import put_back_held
-from ackbox.upkeep.replaying import Preview, ReplayProgress, Replays, pages, preview, up_to
+from ackbox.upkeep.replaying import (
+    Preview,
+    ReplayProgress,
+    Replays,
+    pages,
+    preview,
+    to_replay,
+    up_to,
+)
 from ackbox.upkeep.retention import Retention
 from ackbox.upkeep.watch import Watch
 
 __all__ = [
+    "Discards",
     "Preview",
     "ReplayProgress",
     "Replays",
@@ -14,5 +24,7 @@ __all__ = [
     "pages",
     "preview",
     "put_back_held",
+    "to_discard",
+    "to_replay",
     "up_to",
 ]

@@ -10,7 +10,15 @@ from time import monotonic
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ackbox.model import Clock, EventFilter, EventId, EventRecord, Order, ReplayKind
+from ackbox.model import (
+    Clock,
+    EventFilter,
+    EventId,
+    EventRecord,
+    Order,
+    ReplayKind,
+    Status,
+)
 from ackbox.ports import Reader, Upkeep
 from ackbox.telemetry import Observer, Replayed
 
@@ -18,8 +26,9 @@ _BATCH = 100
 _GROUPS = 1000
 _OTHERS = ("(others)", None)
 _MOVED = frozenset({ReplayKind.REPLAYED, ReplayKind.HURRIED, ReplayKind.PUT_BACK})
-
 Sleep = Callable[[float], Awaitable[None]]
+Act = Callable[[Sequence[EventId]], Awaitable[int]]
+"""Do something to these events; return how many of them moved."""
 
 
 class Group(Struct, frozen=True):
@@ -38,7 +47,7 @@ class Preview(Struct, frozen=True):
 
 
 class ReplayProgress(Struct, frozen=True):
-    """How many were looked at so far, and how many got a new run."""
+    """How many were looked at so far, and how many were moved: replayed, or discarded."""
 
     seen: int
     moved: int
@@ -63,24 +72,58 @@ class Replays:
         self._monotonic = monotonic
 
     async def these(
-        self, ids: Sequence[EventId], *, actor: str, peer: str | None = None
+        self,
+        ids: Sequence[EventId],
+        *,
+        actor: str,
+        peer: str | None = None,
+        completed: bool = False,
     ) -> Mapping[EventId, ReplayKind]:
-        done = await self._store.replay(ids, actor=actor, peer=peer)
+        """Completed events are left as they are, unless they are asked for (N5)."""
+        done = await self._store.replay(ids, actor=actor, peer=peer, completed=completed)
         self._observe(Replayed(actor, len(ids), _moved(done)))
         return done
 
-    async def by_filter(
+    def by_filter(
         self, where: EventFilter, *, actor: str, peer: str | None = None, rate: float
     ) -> AsyncIterator[ReplayProgress]:
-        """At most `rate` a second, oldest first; each once, and none that arrives meanwhile."""
-        seen = moved = 0
-        size = max(min(int(rate), _BATCH), 1)
-        async for events in pages(self._reader, up_to(self._clock(), where), size):
-            started = self._monotonic()
-            done = await self.these([event.id for event in events], actor=actor, peer=peer)
-            seen, moved = seen + len(events), moved + _moved(done)
-            yield ReplayProgress(seen, moved)
-            await self._sleep(max(len(events) / rate - (self._monotonic() - started), 0.0))
+        """At most `rate` a second, oldest first; each once, and none that arrives meanwhile.
+        Completed events run again unless the filter skips them: see `to_replay`."""
+
+        async def act(ids: Sequence[EventId]) -> int:
+            done = await self.these(ids, actor=actor, peer=peer, completed=not where.skip_completed)
+            return _moved(done)
+
+        pace = Pace(rate, self._sleep, self._monotonic)
+        return paced(self._reader, up_to(self._clock(), where), act, pace)
+
+
+class Pace(Struct, frozen=True):
+    """At most `rate` events a second."""
+
+    rate: float
+    sleep: Sleep
+    monotonic: Callable[[], float]
+
+
+async def paced(
+    reader: Reader, where: EventFilter, act: Act, pace: Pace
+) -> AsyncIterator[ReplayProgress]:
+    """Act on what the filter finds, oldest first, a few events at a time."""
+    seen = moved = 0
+    size = max(min(int(pace.rate), _BATCH), 1)
+    async for events in pages(reader, where, size):
+        started = pace.monotonic()
+        moved += await act([event.id for event in events])
+        seen += len(events)
+        yield ReplayProgress(seen, moved)
+        await pace.sleep(max(len(events) / pace.rate - (pace.monotonic() - started), 0.0))
+
+
+def to_replay(where: EventFilter, *, completed: bool) -> EventFilter:
+    """Leave completed events out, unless they are asked for or named by their status (N5)."""
+    asked_for = completed or where.status is Status.COMPLETED
+    return where if asked_for else replace(where, skip_completed=True)
 
 
 async def preview(reader: Reader, where: EventFilter, now: datetime) -> Preview:

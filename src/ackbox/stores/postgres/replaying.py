@@ -1,35 +1,47 @@
-"""An operator's replay, and the return of held events, each in one transaction (F31)."""
+"""An operator's replays and discards, and the return of held events, each in one transaction (F31,
+N14)."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from ackbox.model import EventId, ReplayKind, Status
-from ackbox.stores.postgres.database import Database, Session
+from ackbox.model import Caller, DiscardKind, EventId, ReplayKind, Status
+from ackbox.stores.outcomes import discard_kind
+from ackbox.stores.postgres.database import Database, Rows, Session
 from ackbox.stores.postgres.lanes import demote, hold_lanes, promote
 from ackbox.stores.postgres.reader import is_event_id
+
+Kind = TypeVar("Kind", ReplayKind, DiscardKind)
 
 _ROWS = 1000
 _MOVED = (ReplayKind.REPLAYED, ReplayKind.HURRIED, ReplayKind.PUT_BACK)
 
-Rows = Mapping[ReplayKind, Sequence[Any]]
+Groups = Mapping[Kind, Sequence[Any]]
 
 
 async def replay(
-    database: Database, ids: Sequence[EventId], actor: str, peer: str | None = None
+    database: Database, ids: Sequence[EventId], caller: Caller, *, completed: bool
 ) -> dict[EventId, ReplayKind]:
-    wanted = sorted({one for one in ids if is_event_id(one)})
     rows: dict[ReplayKind, list[Any]] = defaultdict(list)
     async with database.transaction() as session:
-        lanes = {(row[0], row[1]) for row in await session.fetch("lanes_of", ids=wanted)}
-        if lanes:
-            await hold_lanes(session, lanes)
-        for row in await session.fetch("replayable", ids=wanted):
-            rows[_kind(row)].append(row)
+        for row in await _locked(session, ids):
+            rows[_kind(row, completed)].append(row)
         await _move(session, rows)
-        await _note(session, rows, actor, peer)
+        await _note(session, "replay", rows, caller)
+    return {EventId(row["id"]): kind for kind, found in rows.items() for row in found}
+
+
+async def discard(
+    database: Database, ids: Sequence[EventId], caller: Caller
+) -> dict[EventId, DiscardKind]:
+    rows: dict[DiscardKind, list[Any]] = defaultdict(list)
+    async with database.transaction() as session:
+        for row in await _locked(session, ids):
+            rows[discard_kind(Status(row["status"]))].append(row)
+        await _complete(session, rows[DiscardKind.DISCARDED])
+        await _note(session, "discard", rows, caller)
     return {EventId(row["id"]): kind for kind, found in rows.items() for row in found}
 
 
@@ -45,10 +57,21 @@ async def put_back(database: Database, source: str, event_type: str) -> int:
     return len(ours)
 
 
-def _kind(row: Any) -> ReplayKind:
+async def _locked(session: Session, ids: Sequence[EventId]) -> Rows:
+    """Lock the events' lanes, then their live rows, then the events, and return the events."""
+    wanted = sorted({one for one in ids if is_event_id(one)})
+    lanes = {(row[0], row[1]) for row in await session.fetch("lanes_of", ids=wanted)}
+    if lanes:
+        await hold_lanes(session, lanes)
+    return await session.fetch("replayable", ids=wanted)
+
+
+def _kind(row: Any, completed: bool) -> ReplayKind:
     status = Status(row["status"])
     if status is Status.PROCESSING:
         return ReplayKind.RUNNING
+    if status is Status.COMPLETED and not completed:
+        return ReplayKind.COMPLETED
     if status is not Status.PENDING:
         return ReplayKind.REPLAYED
     if row["outcome"] == "held":
@@ -56,7 +79,7 @@ def _kind(row: Any) -> ReplayKind:
     return ReplayKind.HURRIED if row["waits"] else ReplayKind.WAITING
 
 
-async def _move(session: Session, rows: Rows) -> None:
+async def _move(session: Session, rows: Groups[ReplayKind]) -> None:
     """The head of a lane steps back first: it may no longer be the oldest. Then the oldest is
     found anew, unless one runs; in that case the end of its run does so."""
     moved = [row for kind in _MOVED for row in rows.get(kind, ())]
@@ -69,12 +92,26 @@ async def _move(session: Session, rows: Rows) -> None:
     await session.fetch("follow", rows=[row["ledger_id"] for row in moved])
     if lanes:
         await promote(session, lanes)
-    if finished := rows.get(ReplayKind.REPLAYED):
-        keys = {"keys": [row["idempotency_key"] for row in finished]}
-        await session.fetch("drop_tombstones", sources=[r["source"] for r in finished], **keys)
+    await _drop_tombstones(session, rows.get(ReplayKind.REPLAYED, ()))
 
 
-async def _note(session: Session, rows: Rows, actor: str, peer: str | None) -> None:
+async def _complete(session: Session, rows: Sequence[Any]) -> None:
+    """The next event of each lane becomes the head, unless one runs."""
+    if not rows:
+        return
+    await session.fetch("discard", rows=[row["ledger_id"] for row in rows])
+    if lanes := {(row["source"], row["lane"]) for row in rows if row["lane"] is not None}:
+        await promote(session, lanes)
+    await _drop_tombstones(session, rows)
+
+
+async def _drop_tombstones(session: Session, rows: Sequence[Any]) -> None:
+    if rows:
+        keys = {"keys": [row["idempotency_key"] for row in rows]}
+        await session.fetch("drop_tombstones", sources=[row["source"] for row in rows], **keys)
+
+
+async def _note(session: Session, action: str, rows: Groups[Kind], caller: Caller) -> None:
     entries = [
         (row["id"], msgspec.json.encode({"did": kind, "was": row["status"]}).decode())
         for kind, found in rows.items()
@@ -84,7 +121,7 @@ async def _note(session: Session, rows: Rows, actor: str, peer: str | None) -> N
         "note_audit",
         ids=[event_id for event_id, _ in entries],
         details=[detail for _, detail in entries],
-        actor=actor,
-        peer=peer,
-        action="replay",
+        actor=caller.actor,
+        peer=caller.peer,
+        action=action,
     )

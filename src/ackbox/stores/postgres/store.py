@@ -18,8 +18,10 @@ from ackbox.errors import (
 )
 from ackbox.model import (
     BackupProgress,
+    Caller,
     Checkpoint,
     Clock,
+    DiscardKind,
     Envelope,
     EventId,
     Receipt,
@@ -154,10 +156,23 @@ class PostgresStore:
                     raise _refusal(sql, str(error)) from error
 
     async def replay(
-        self, ids: Sequence[EventId], *, actor: str, peer: str | None = None
+        self,
+        ids: Sequence[EventId],
+        *,
+        actor: str,
+        peer: str | None = None,
+        completed: bool = False,
     ) -> Mapping[EventId, ReplayKind]:
-        done = await replaying.replay(self.database, ids, actor, peer)
+        done = await replaying.replay(self.database, ids, Caller(actor, peer), completed=completed)
         self._own_queue.look_back()
+        self.news()
+        return done
+
+    async def discard(
+        self, ids: Sequence[EventId], *, actor: str, peer: str | None = None
+    ) -> Mapping[EventId, DiscardKind]:
+        done = await replaying.discard(self.database, ids, Caller(actor, peer))
+        self._own_queue.look_back()  # a lane may go on
         self.news()
         return done
 

@@ -1,16 +1,21 @@
-"""An operator's replay, and the return of held events, as operations of the writer (F31)."""
+"""An operator's replays and discards, and the return of held events, as operations of the writer
+(F31, N14)."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import TypeVar
 
 import apsw
 import msgspec
 from msgspec import Struct
 
-from ackbox.model import EventId, ReplayKind, Status, from_text, to_text
+from ackbox.model import Caller, DiscardKind, EventId, ReplayKind, Status, from_text, to_text
+from ackbox.stores.outcomes import discard_kind
 from ackbox.stores.sqlite.statements import Statements
 from ackbox.stores.sqlite.writer import Operation
+
+Kind = TypeVar("Kind", ReplayKind, DiscardKind)
 
 _ROWS = 1000
 _MOVED = (ReplayKind.REPLAYED, ReplayKind.HURRIED, ReplayKind.PUT_BACK)
@@ -27,19 +32,34 @@ class Row(Struct, frozen=True, array_like=True):
     retry_after: str | None
 
 
-Rows = dict[ReplayKind, list[Row]]
+Rows = Mapping[ReplayKind, Sequence[Row]]
 
 
 def replay(
-    ids: Sequence[EventId], actor: str, peer: str | None, now: datetime
+    ids: Sequence[EventId], caller: Caller, now: datetime, *, completed: bool
 ) -> Operation[dict[EventId, ReplayKind]]:
     def operation(connection: apsw.Connection) -> dict[EventId, ReplayKind]:
         sql = Statements(connection)
-        rows: Rows = defaultdict(list)
+        rows: dict[ReplayKind, list[Row]] = defaultdict(list)
         for row in _rows(sql.fetch("replayable", ids=list(dict.fromkeys(ids)))):
-            rows[_kind(row, now)].append(row)
+            rows[_kind(row, now, completed)].append(row)
         _move(sql, rows, to_text(now))
-        _note(sql, rows, actor, peer, to_text(now))
+        _note(sql, "replay", rows, caller, to_text(now))
+        return {row.id: kind for kind, found in rows.items() for row in found}
+
+    return operation
+
+
+def discard(
+    ids: Sequence[EventId], caller: Caller, now: datetime
+) -> Operation[dict[EventId, DiscardKind]]:
+    def operation(connection: apsw.Connection) -> dict[EventId, DiscardKind]:
+        sql = Statements(connection)
+        rows: dict[DiscardKind, list[Row]] = defaultdict(list)
+        for row in _rows(sql.fetch("replayable", ids=list(dict.fromkeys(ids)))):
+            rows[discard_kind(row.status)].append(row)
+        _complete(sql, rows[DiscardKind.DISCARDED], to_text(now))
+        _note(sql, "discard", rows, caller, to_text(now))
         return {row.id: kind for kind, found in rows.items() for row in found}
 
     return operation
@@ -56,9 +76,11 @@ def put_back(source: str, event_type: str, now: datetime) -> Operation[int]:
     return operation
 
 
-def _kind(row: Row, now: datetime) -> ReplayKind:
+def _kind(row: Row, now: datetime, completed: bool) -> ReplayKind:
     if row.status is Status.PROCESSING:
         return ReplayKind.RUNNING
+    if row.status is Status.COMPLETED and not completed:
+        return ReplayKind.COMPLETED
     if row.status is not Status.PENDING:
         return ReplayKind.REPLAYED
     if row.outcome == "held":
@@ -84,13 +106,25 @@ def _move(sql: Statements, rows: Rows, now: str) -> None:
         sql.run("drop_tombstones", keys=[(row.source, row.idempotency_key) for row in finished])
 
 
-def _note(sql: Statements, rows: Rows, actor: str, peer: str | None, now: str) -> None:
+def _complete(sql: Statements, rows: Sequence[Row], now: str) -> None:
+    """The next event of each lane becomes the head, unless one runs."""
+    if not rows:
+        return
+    sql.run("discard", rows=[row.ledger_id for row in rows], now=now)
+    if lanes := sorted({(row.source, row.lane) for row in rows if row.lane is not None}):
+        sql.run("promote", lanes=lanes)
+    sql.run("drop_tombstones", keys=[(row.source, row.idempotency_key) for row in rows])
+
+
+def _note(
+    sql: Statements, action: str, rows: Mapping[Kind, Sequence[Row]], caller: Caller, now: str
+) -> None:
     entries = [
         (row.id, msgspec.json.encode({"did": kind, "was": row.status}).decode())
         for kind, found in rows.items()
         for row in found
     ]
-    about = {"actor": actor, "peer": peer, "action": "replay", "now": now}
+    about = {"actor": caller.actor, "peer": caller.peer, "action": action, "now": now}
     sql.run("note_audit", entries=entries, **about)
 
 

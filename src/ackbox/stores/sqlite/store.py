@@ -9,8 +9,10 @@ import apsw
 
 from ackbox.errors import AckboxError, StorageFull, Unavailable
 from ackbox.model import (
+    Caller,
     Checkpoint,
     Clock,
+    DiscardKind,
     Envelope,
     EventId,
     Receipt,
@@ -166,10 +168,23 @@ class SqliteStore:
         await self._writer.submit(apply_schema(ddl))
 
     async def replay(
-        self, ids: Sequence[EventId], *, actor: str, peer: str | None = None
+        self,
+        ids: Sequence[EventId],
+        *,
+        actor: str,
+        peer: str | None = None,
+        completed: bool = False,
     ) -> Mapping[EventId, ReplayKind]:
-        done = await self._writer.submit(replaying.replay(ids, actor, peer, self._clock()))
+        operation = replaying.replay(ids, Caller(actor, peer), self._clock(), completed=completed)
+        done = await self._writer.submit(operation)
         self.queue.ring()
+        return done
+
+    async def discard(
+        self, ids: Sequence[EventId], *, actor: str, peer: str | None = None
+    ) -> Mapping[EventId, DiscardKind]:
+        done = await self._writer.submit(replaying.discard(ids, Caller(actor, peer), self._clock()))
+        self.queue.ring()  # a lane may go on
         return done
 
     async def put_back(self, source: str, event_type: str) -> int:

@@ -29,9 +29,11 @@ running AS MATERIALIZED (
 
 -- part: wanted
     WHERE (:status::text IS NULL OR status = :status)
+      AND (NOT :skip_completed::bool OR status <> 'completed')
       AND (NOT :retrying::bool OR attempts > 0)
       AND (:source::text IS NULL OR source = :source)
       AND (:event_type::text IS NULL OR event_type = :event_type)
+      AND (:type_prefix::text IS NULL OR starts_with(event_type, :type_prefix))
       AND (:since::timestamptz IS NULL OR created_at >= :since)
       AND (:until::timestamptz IS NULL OR created_at < :until)
       AND (:outcome::text IS NULL OR outcome = :outcome)
@@ -111,8 +113,10 @@ WITH candidates AS MATERIALIZED (
 )
 SELECT sequence, source_emitted_at AS emitted, ledger_id, id::text,
        (:status::text IS NULL OR status = :status)
+       AND (NOT :skip_completed::bool OR status <> 'completed')
        AND (NOT :retrying::bool OR attempts > 0)
        AND (:event_type::text IS NULL OR event_type = :event_type)
+       AND (:type_prefix::text IS NULL OR starts_with(event_type, :type_prefix))
        AND (:since::timestamptz IS NULL OR created_at >= :since)
        AND (:until::timestamptz IS NULL OR created_at < :until)
        AND (:outcome::text IS NULL OR outcome IS NOT DISTINCT FROM :outcome)

@@ -54,6 +54,20 @@ UPDATE events SET
     updated_at = now()
 WHERE ledger_id = ANY (:rows::bigint[])
 
+-- name: discard
+WITH placed AS (
+    DELETE FROM agenda WHERE ledger_id = ANY (:rows::bigint[])
+), counted AS (
+    INSERT INTO tallies (status, events)
+    SELECT status, -count(*) FROM events WHERE ledger_id = ANY (:rows::bigint[]) GROUP BY status
+    UNION ALL
+    SELECT 'completed', count(*) FROM events WHERE ledger_id = ANY (:rows::bigint[])
+)
+UPDATE events SET
+    status = 'completed', outcome = 'discarded', unsettled = 0, retry_after = NULL,
+    claimable_at = NULL, processed_at = now(), updated_at = now()
+WHERE ledger_id = ANY (:rows::bigint[])
+
 -- name: follow
 SELECT ackbox_follow(:rows::bigint[])
 

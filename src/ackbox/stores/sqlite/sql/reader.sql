@@ -20,9 +20,11 @@ SELECT payload, headers FROM events WHERE id = :id
 
 -- part: wanted
     WHERE (:status IS NULL OR status = :status)
+      AND (NOT :skip_completed OR status <> 'completed')
       AND (NOT :retrying OR attempts > 0)
       AND (:source IS NULL OR source = :source)
       AND (:event_type IS NULL OR event_type = :event_type)
+      AND (:type_prefix IS NULL OR substr(event_type, 1, length(:type_prefix)) = :type_prefix)
       AND (:since IS NULL OR created_at >= :since)
       AND (:until IS NULL OR created_at < :until)
       AND (:outcome IS NULL OR outcome = :outcome)
@@ -118,8 +120,10 @@ WITH candidates AS MATERIALIZED (
 )
 SELECT sequence, emitted, ledger_id, id,
        (:status IS NULL OR status = :status)
+       AND (NOT :skip_completed OR status <> 'completed')
        AND (NOT :retrying OR attempts > 0)
        AND (:event_type IS NULL OR event_type = :event_type)
+       AND (:type_prefix IS NULL OR substr(event_type, 1, length(:type_prefix)) = :type_prefix)
        AND (:since IS NULL OR created_at >= :since)
        AND (:until IS NULL OR created_at < :until)
        AND (:outcome IS NULL OR outcome IS :outcome)

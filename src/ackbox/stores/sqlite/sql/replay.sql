@@ -29,6 +29,12 @@ UPDATE events SET
     updated_at = :now
 WHERE ledger_id IN (SELECT value FROM json_each(:rows))
 
+-- name: discard
+UPDATE events SET
+    status = 'completed', outcome = 'discarded', unsettled = 0, retry_after = NULL,
+    claimable_at = NULL, processed_at = :now, updated_at = :now
+WHERE ledger_id IN (SELECT value FROM json_each(:rows)) AND status IN ('pending', 'failed')
+
 -- name: demote
 UPDATE events SET claimable_at = NULL
 WHERE status = 'pending' AND ledger_id IN (
