@@ -1,12 +1,13 @@
 """`ackbox events explain`: one screen that says why an event is where it is (L11)."""
 
 import asyncio
+import json
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from ackbox.model import Buried, Failure
+from ackbox.model import Again, Buried, Failure
 from support.backends import open_sqlite
 from support.cli import Cli
 from support.events import envelope
@@ -94,6 +95,43 @@ def test_it_says_an_error_once(cli: Cli, tmp_path: Path, failure: Failure, said:
     asyncio.run(fill())
     (line,) = [line for line in told(cli, path, "k").splitlines() if line.startswith("error")]
     assert line.split("), ")[1].strip() == said
+
+
+@pytest.mark.parametrize("command", ["explain", "show"])
+def test_the_last_traceback_is_below(cli: Cli, tmp_path: Path, command: str) -> None:  # N2
+    path = tmp_path / "ackbox.db"
+    asyncio.run(fail(path, "first", 'File "app.py", line 1, in ship\n\nKeyError: \x1b[31m'))
+    out = cli("events", command, "k", DB_PATH=str(path)).out
+    assert out.endswith(
+        '\n\ntraceback of run 2:\n  File "app.py", line 1, in ship\n\n  KeyError: \\x1b[31m\n'
+    )
+    assert "first" not in out
+
+
+def test_show_has_the_tracebacks_as_json(cli: Cli, tmp_path: Path) -> None:  # N2
+    path = tmp_path / "ackbox.db"
+    asyncio.run(fail(path, "first", "last"))
+    shown = json.loads(cli("events", "show", "k", "--json", DB_PATH=str(path)).out)
+    assert [run["traceback"] for run in shown["errors"]] == ["first", "last"]
+
+
+@pytest.mark.parametrize("command", ["explain", "show"])
+def test_the_traceback_of_an_earlier_run_is_not_that_of_the_last(
+    cli: Cli, tmp_path: Path, command: str
+) -> None:  # N2
+    path = tmp_path / "ackbox.db"
+    asyncio.run(fail(path, "first", None))
+    assert "traceback" not in cli("events", command, "k", DB_PATH=str(path)).out
+
+
+async def fail(path: Path, *tracebacks: str | None) -> None:
+    store = await open_sqlite(path)
+    await store.record([envelope("k")])
+    me = Hands(store.queue)
+    for traceback in tracebacks:
+        failure = Failure("boom", "E", traceback=traceback)
+        await me.settle(await me.claim_one(), Again(failure, timedelta(0)))
+    await store.close()
 
 
 # L11

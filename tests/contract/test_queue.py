@@ -481,6 +481,63 @@ async def test_an_error_text_of_any_kind_is_kept_in_4_kib(
     assert [error["error"] for error in errors(await row(backend, "a"))] == [stored]
 
 
+async def test_a_failed_run_keeps_its_traceback(backend: Backend, me: Hands) -> None:  # N2
+    await record(backend, "a")
+    await me.settle(await me.claim_one(), Again(traced("first"), timedelta(0)))
+    await me.settle(await me.claim_one(), Again(make_failure("boom", "E"), timedelta(0)))
+    await me.settle(await me.claim_one(), Buried(traced("last")))
+    kept = errors(await row(backend, "a"))
+    assert [error.get("traceback") for error in kept] == ["first", None, "last"]
+    assert "traceback" not in kept[1]
+
+
+async def test_the_last_three_tracebacks_are_kept(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:  # N2
+    await record(backend, "a")
+    for n in range(12):
+        claim = await me.claim_one()
+        ended = Again(traced(f"T{n}"), SECOND) if n < 11 else Buried(traced("T11"))
+        await me.settle(claim, ended)
+        clock.advance(seconds=1)
+    kept = [error.get("traceback") for error in errors(await row(backend, "a"))]
+    assert kept == [None] * 7 + ["T9", "T10", "T11"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x" * 9000, "€" * 3000, "a\0b\udc80c", "\ud800" * 2000, "quote ' \" \\ \n {}", ""],
+    ids=["long", "wide", "nul and surrogate", "only surrogates", "quotes", "empty"],
+)
+async def test_a_traceback_of_any_kind_is_kept_in_4_kib(
+    backend: Backend, me: Hands, text: str
+) -> None:  # N2
+    await record(backend, "a")
+    await me.settle(await me.claim_one(), Buried(traced(text)))
+    (error,) = errors(await row(backend, "a"))
+    stored = error["traceback"]
+    clean = text.replace("\0", "").encode("utf-8", "ignore").decode()
+    assert clean.startswith(stored)
+    assert len(stored.encode()) > 4092 or stored == clean
+    assert len(stored.encode()) <= 4096
+
+
+async def test_failures_settled_together_keep_their_own_tracebacks(
+    backend: Backend, me: Hands
+) -> None:  # N2
+    await record(backend, "a", "b", "c")
+    claims = await me.claim()
+    failures = {"a": traced("of a"), "b": make_failure("boom", "E"), "c": traced("of c")}
+    ended = [Settlement(one, Again(failures[one.idempotency_key], SECOND)) for one in claims]
+    await me.queue.settle(ended)
+    kept = {key: errors(await row(backend, key))[0].get("traceback") for key in "abc"}
+    assert kept == {"a": "of a", "b": None, "c": "of c"}
+
+
+def traced(text: str) -> Failure:
+    return make_failure("boom", "E", "ship (shop.py:12)", text)
+
+
 async def test_the_place_of_a_failure_is_for_the_log_alone(backend: Backend, me: Hands) -> None:
     await record(backend, "a")
     await me.settle(await me.claim_one(), Buried(Failure("boom", "E", "ship (shop.py:12)")))

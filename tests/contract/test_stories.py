@@ -134,6 +134,7 @@ async def test_a_story_has_every_failed_run(backend: Backend) -> None:
         (n, n, "boom", "it broke") for n in (1, 2, 3)
     ]
     assert told.errors[0].at == backend.clock.now
+    assert [run.traceback for run in told.errors] == [None, None, "where it broke"]  # N2
     assert told.event.status is Status.FAILED
     assert told.claimable_at is None
 

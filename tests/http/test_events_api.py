@@ -127,6 +127,7 @@ def test_one_event_is_told_whole(api: Server, states: States) -> None:
     assert (told["status"], told["attempts"], told["error_code"]) == ("failed", 1, "boom")
     (failure,) = told["errors"]
     assert (failure["code"], failure["error"], failure["run"]) == ("boom", "it broke", 1)
+    assert failure["traceback"] == "where it broke"  # N2
     assert told["claimable_at"] is None
     assert "payload" not in told
 

@@ -21,7 +21,7 @@ from ackbox.ports import Store
 WORKER = WorkerId("a-worker")
 LEASE = timedelta(seconds=30)
 DONE = Done()
-DEAD = Buried(Failure("it broke", "boom"))
+DEAD = Buried(Failure("it broke", "boom", traceback="where it broke"))
 HELD_BY_NOBODY = Caps(share=100_000, held={})
 
 

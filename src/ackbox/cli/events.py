@@ -96,19 +96,21 @@ def show_event(
     as_json: AsJson = False,
 ) -> None:
     """Show one event, or its payload."""
-    from ackbox.cli.reading import as_builtins, find, find_payload, reading
+    from ackbox.cli.reading import as_builtins, find_payload, find_story, reading
 
     if payload and as_json:
         raise typer.BadParameter("--payload and --json exclude each other.")
     if payload:
         _print_payload(reading(lambda reader: find_payload(reader, wanted, source)))
         return
-    event = as_builtins(reading(lambda reader: find(reader, wanted, source)))
+    story = reading(lambda reader: find_story(reader, wanted, source))
+    event = as_builtins(story.event)
     if as_json:
-        print_json(event)
+        print_json({**event, "errors": [as_builtins(run) for run in story.errors]})
     else:
         rows = [(name, "-" if value is None else str(value)) for name, value in event.items()]
         print_table(("field", "value"), rows)
+        explaining.print_last_traceback(story)
 
 
 app.command("explain")(explaining.explain)

@@ -8,6 +8,7 @@ import typer
 from ackbox.cli.event_state import with_code
 from ackbox.cli.moments import show_age
 from ackbox.cli.output import print_table
+from ackbox.text import printable
 
 if TYPE_CHECKING:
     from ackbox.model import AuditEntry, EventRecord, EventStory
@@ -30,6 +31,16 @@ def explain(
 
     story = reading(lambda reader: find_story(reader, wanted, source))
     print_table(("about", "what is known"), lines(story, utc_now()))
+    print_last_traceback(story)
+
+
+def print_last_traceback(story: "EventStory") -> None:
+    """Print the traceback of the last failed run, if the ledger has one."""
+    if story.errors and story.errors[-1].traceback:
+        run = story.errors[-1]
+        typer.echo(f"\ntraceback of run {run.run}:")
+        for line in (run.traceback or "").split("\n"):
+            typer.echo(f"  {printable(line)}".rstrip())
 
 
 def lines(story: "EventStory", now: datetime) -> list[Line]:

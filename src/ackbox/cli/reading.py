@@ -16,6 +16,7 @@ from ackbox.model import (
     EventId,
     EventRecord,
     EventStory,
+    FailedRun,
     Order,
     Page,
     SourcePage,
@@ -46,10 +47,10 @@ def reading(work: Callable[[Reader], Coroutine[Any, Any, T]]) -> T:
     return asyncio.run(run())
 
 
-def as_builtins(event: EventRecord) -> dict[str, Any]:
+def as_builtins(value: EventRecord | FailedRun) -> dict[str, Any]:
     return {
-        name: to_text(value) if isinstance(value, datetime) else value
-        for name, value in asdict(event).items()
+        name: to_text(field) if isinstance(field, datetime) else field
+        for name, field in asdict(value).items()
     }
 
 

@@ -77,6 +77,7 @@ class FailedRunItem(BaseModel):
     run: int
     code: str
     error: str
+    traceback: str | None
 
 
 class AuditItem(BaseModel):

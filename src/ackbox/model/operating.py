@@ -62,6 +62,7 @@ class FailedRun(Struct, frozen=True):
     run: int
     code: str
     error: str
+    traceback: str | None = None
 
 
 class EventStory(Struct, frozen=True):

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from ackbox.model import Again, Buried, Done, EventId, Outcome, Release, Settlement
+from ackbox.model import Again, Buried, Done, EventId, Failure, Outcome, Release, Settlement
 from ackbox.stores.outcomes import bounded
 from ackbox.stores.postgres.database import Database, Rows, Session
 from ackbox.stores.postgres.lanes import Lane, hold_lanes, promote
@@ -123,6 +123,10 @@ def _columns(outcome: Outcome) -> dict[str, Any]:
         case Release(held, delay):
             return {"held": held, "delays": bounded(delay)}
         case Again(failure, delay):
-            return {"delays": bounded(delay), "errors": failure.error, "codes": failure.code}
+            return {"delays": bounded(delay), **_failure(failure)}
         case Buried(failure):
-            return {"errors": failure.error, "codes": failure.code}
+            return _failure(failure)
+
+
+def _failure(failure: Failure) -> dict[str, Any]:
+    return {"errors": failure.error, "codes": failure.code, "tracebacks": failure.traceback}

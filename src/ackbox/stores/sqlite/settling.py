@@ -87,5 +87,6 @@ class Settling:
             "run": settlement.claim.run,
             "code": failure.code,
             "error": failure.error,
+            **({} if failure.traceback is None else {"traceback": failure.traceback}),
         }
         return failure.error, failure.code, msgspec.json.encode(entry).decode()

@@ -167,13 +167,15 @@ RETURNING ledger_id, run
 -- part: failure
     last_error = (:errors::text[])[width_bucket(ledger_id, :rows::bigint[])],
     error_code = (:codes::text[])[width_bucket(ledger_id, :rows::bigint[])],
-    errors = CASE WHEN jsonb_array_length(errors) >= 10 THEN errors - 0
-                  ELSE coalesce(errors, '[]') END
-        || jsonb_build_object(
+    -- The last ten, and the tracebacks of the last three: the row stays small.
+    errors = CASE WHEN jsonb_array_length(errors) >= 10 THEN (errors #- '{-3,traceback}') - 0
+                  ELSE coalesce(errors, '[]') #- '{-3,traceback}' END
+        || jsonb_strip_nulls(jsonb_build_object(
             'at', to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
             'attempt', attempts, 'run', run,
             'code', (:codes::text[])[width_bucket(ledger_id, :rows::bigint[])],
-            'error', (:errors::text[])[width_bucket(ledger_id, :rows::bigint[])]),
+            'error', (:errors::text[])[width_bucket(ledger_id, :rows::bigint[])],
+            'traceback', (:tracebacks::text[])[width_bucket(ledger_id, :rows::bigint[])])),
 
 -- name: settle_retry
 WITH ours AS (

@@ -74,6 +74,15 @@ UPDATE events SET
 FROM json_each(:settled) AS settled
 WHERE ledger_id = settled.value ->> 0 AND run = settled.value ->> 1 AND status = 'processing'
 
+-- part: failure
+    last_error = settled.value ->> 3, error_code = settled.value ->> 4,
+    errors = json_insert(
+        -- The last ten, and the tracebacks of the last three: the row stays small.
+        CASE WHEN json_array_length(coalesce(errors, '[]')) < 10
+             THEN json_remove(coalesce(errors, '[]'), '$[#-3].traceback')
+             ELSE json_remove(errors, '$[#-3].traceback', '$[0]') END,
+        '$[#]', json(settled.value ->> 5)),
+
 -- name: settle_retry
 UPDATE events SET
     status = 'pending', outcome = 'retry', unsettled = 0, retry_after = settled.value ->> 2,
@@ -83,11 +92,7 @@ UPDATE events SET
           AND older.status IN ('pending', 'processing')
           AND older.ledger_id < events.ledger_id) THEN settled.value ->> 2 END,
     processor_id = NULL, lease_until = NULL,
-    last_error = settled.value ->> 3, error_code = settled.value ->> 4,
-    errors = json_insert(
-        CASE WHEN json_array_length(coalesce(errors, '[]')) < 10 THEN coalesce(errors, '[]')
-             ELSE json_remove(errors, '$[0]') END,
-        '$[#]', json(settled.value ->> 5)),
+    -- here: failure
     updated_at = :now
 FROM json_each(:settled) AS settled
 WHERE ledger_id = settled.value ->> 0 AND run = settled.value ->> 1 AND status = 'processing'
@@ -96,11 +101,7 @@ WHERE ledger_id = settled.value ->> 0 AND run = settled.value ->> 1 AND status =
 UPDATE events SET
     status = 'failed', outcome = 'dead', unsettled = 0, retry_after = NULL,
     claimable_at = NULL, processor_id = NULL, lease_until = NULL,
-    last_error = settled.value ->> 3, error_code = settled.value ->> 4,
-    errors = json_insert(
-        CASE WHEN json_array_length(coalesce(errors, '[]')) < 10 THEN coalesce(errors, '[]')
-             ELSE json_remove(errors, '$[0]') END,
-        '$[#]', json(settled.value ->> 5)),
+    -- here: failure
     processed_at = :now, updated_at = :now
 FROM json_each(:settled) AS settled
 WHERE ledger_id = settled.value ->> 0 AND run = settled.value ->> 1 AND status = 'processing'
