@@ -17,6 +17,10 @@ from ackbox.model import EventId, Statement, check_name
 from ackbox.quantities import parse_duration
 
 Handler = Callable[..., Awaitable[None] | None]
+_NO_SUCH_NUMBER = (
+    "event.json() cannot decode the payload: {}. Decode event.body yourself, for example with "
+    "json.loads(event.body, parse_float=Decimal, parse_int=Decimal)."
+)
 _ARGUMENTS = frozenset({"event", "tx"})
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -67,7 +71,12 @@ class Event(Struct, frozen=True):
         return self.body.decode()
 
     def json(self) -> Any:
-        return msgspec.json.decode(self.body)
+        """Decode the payload. Raises ValueError for a number that Python's int and float do not
+        hold, such as 1.5e+9999."""
+        try:
+            return msgspec.json.decode(self.body)
+        except msgspec.ValidationError as error:
+            raise ValueError(_NO_SUCH_NUMBER.format(error)) from None
 
 
 class Tx:

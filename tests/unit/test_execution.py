@@ -1,10 +1,12 @@
 """One run of one handler, and what its end means."""
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -63,6 +65,22 @@ async def test_a_plain_handler_runs_in_a_thread_of_its_own() -> None:
     await run(lambda event: threads.append(threading.current_thread()))
     assert threads != [threading.current_thread()]
     assert threads[0].daemon
+
+
+@pytest.mark.parametrize("number", [b"1.5e+9999", b"-1e400", b"9" * 5000])
+async def test_a_number_that_python_does_not_hold_is_an_error_that_says_how_to_read_it(
+    number: bytes,
+) -> None:  # C7
+    seen: list[Event] = []
+    given = claim(payload=b'{"n": %s, "s": 1}' % number)
+    await executor().run(given, registration(noting(seen)))
+    (event,) = seen
+
+    with pytest.raises(ValueError, match=r"out of range.*json\.loads\(event\.body, parse_float=Decimal"):
+        event.json()
+
+    read = json.loads(event.body, parse_float=Decimal, parse_int=Decimal)
+    assert read == {"n": Decimal(number.decode()), "s": 1}
 
 
 async def test_the_event_has_all_of_it() -> None:
