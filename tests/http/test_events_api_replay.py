@@ -1,6 +1,7 @@
 """Replay over HTTP: one event, or what a filter finds (L8, L11, F31, F49)."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,8 @@ from typing import Any
 import pytest
 
 from support.events import envelope
-from support.posting import NOBODYS_ID
+from support.polling import eventually
+from support.posting import NOBODYS_ID, posted
 from support.problems import assert_problem
 from support.seeding import LONG_AGO, States, seed
 from support.server import Server, running
@@ -159,6 +161,25 @@ def test_the_audit_has_pages(api: Server, states: States) -> None:
 
 
 # L11
+@pytest.mark.serial
+def test_a_dry_run_ends_when_its_client_has_left(tmp_path: Path) -> None:  # S21
+    """Each page here is one event, so that counting them all takes a while."""
+    order = json.dumps({"status": "pending", "dry_run": True}).encode()
+    data = request("POST", "/api/events/replay", order, {"content-type": "application/json"})
+    answers = 'ackbox_http_answers_total{route="/api/events/replay",status="200"}'
+    with running(tmp_path, None, {"set": {"ackbox.upkeep.replaying:_GROUPS": 1}}) as server:
+        batch = b"\n".join(posted() for _ in range(1000))
+        exchange(server.port, request("POST", "/webhooks/batch", batch))
+        start = time.monotonic()
+        assert exchange(server.port, data).json()["events"] == 1000
+        whole = time.monotonic() - start
+
+        with Wire(server.port) as wire:
+            wire.send(data)
+
+        eventually(lambda: server.metric(answers) == 2, within=whole / 2)
+
+
 def test_a_dry_run_counts_and_moves_nothing(api: Server, states: States) -> None:
     before = audit(api)
     source = states.failed.source

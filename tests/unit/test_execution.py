@@ -76,7 +76,9 @@ async def test_a_number_that_python_does_not_hold_is_an_error_that_says_how_to_r
     await executor().run(given, registration(noting(seen)))
     (event,) = seen
 
-    with pytest.raises(ValueError, match=r"out of range.*json\.loads\(event\.body, parse_float=Decimal"):
+    with pytest.raises(
+        ValueError, match=r"out of range.*json\.loads\(event\.body, parse_float=Decimal"
+    ):
         event.json()
 
     read = json.loads(event.body, parse_float=Decimal, parse_int=Decimal)

@@ -85,6 +85,17 @@ async def look(ledger: Ledger, where: EventFilter) -> Preview:
     return await preview(cast("Reader", ledger), where, NOON)
 
 
+async def test_a_preview_that_nobody_waits_for_ends() -> None:  # S21
+    ledger = Ledger([event(n) for n in range(1, 9001)])
+    leaves_after = iter([False, False, False, True])
+
+    await preview(
+        cast("Reader", ledger), FAILED, NOON, is_abandoned=lambda: next(leaves_after, True)
+    )
+
+    assert len(ledger.asked) == 3
+
+
 # L11
 async def test_a_rate_is_kept_in_small_batches() -> None:
     ledger, sleeps, facts = Ledger([event(n) for n in range(1, 251)]), Sleeps(), Facts()

@@ -30,7 +30,8 @@ from ackbox.http.event_questions import (
 )
 from ackbox.http.openapi import problem_answers
 from ackbox.http.problems import HttpError
-from ackbox.model import NAME_LIMIT, DiscardKind, EventId, Order, ReplayKind
+from ackbox.http.requests import watched
+from ackbox.model import NAME_LIMIT, DiscardKind, EventFilter, EventId, Order, ReplayKind
 from ackbox.runtime import Runtime
 from ackbox.upkeep import ReplayProgress, preview
 
@@ -133,8 +134,7 @@ def _add_replays(api: FastAPI, runtime: Runtime) -> None:
         answer is NDJSON, and its last line has `done` or `error`. Who breaks off stops it."""
         where = order.where()
         if order.dry_run:
-            counted = PreviewAnswer.of(await preview(runtime.reader, where, runtime.clock()))
-            return Response(counted.model_dump_json(), media_type="application/json")
+            return await _preview(runtime, where, request)
         steps = runtime.replays.by_filter(where, **_caller(request, actor), rate=order.rate)
         return StreamingResponse(_lines(steps), media_type=_NDJSON)
 
@@ -190,8 +190,7 @@ def _add_discards(api: FastAPI, runtime: Runtime) -> None:
         stops the discard."""
         where = order.where()
         if order.dry_run:
-            counted = PreviewAnswer.of(await preview(runtime.reader, where, runtime.clock()))
-            return Response(counted.model_dump_json(), media_type="application/json")
+            return await _preview(runtime, where, request)
         who = _caller(request, actor)
         steps = runtime.discards.by_filter(where, **who, rate=order.rate)
         return StreamingResponse(_lines(steps), media_type=_NDJSON)
@@ -231,6 +230,13 @@ def _add_overviews(api: FastAPI, runtime: Runtime) -> None:
             event_id=event_id, limit=asked.limit, cursor=asked.position()
         )
         return AuditAnswer.of(page)
+
+
+async def _preview(runtime: Runtime, where: EventFilter, request: Request) -> Response:
+    """Count what the filter finds, unless the client leaves: then the response goes nowhere."""
+    async with watched(request.receive) as has_left:
+        found = await preview(runtime.reader, where, runtime.clock(), is_abandoned=has_left)
+    return Response(PreviewAnswer.of(found).model_dump_json(), media_type="application/json")
 
 
 async def _lines(steps: AsyncIterator[ReplayProgress]) -> AsyncIterator[bytes]:

@@ -29,6 +29,7 @@ _MOVED = frozenset({ReplayKind.REPLAYED, ReplayKind.HURRIED, ReplayKind.PUT_BACK
 Sleep = Callable[[float], Awaitable[None]]
 Act = Callable[[Sequence[EventId]], Awaitable[int]]
 """Do something to these events; return how many of them moved."""
+Ask = Callable[[], bool]
 
 
 class Group(Struct, frozen=True):
@@ -126,10 +127,13 @@ def to_replay(where: EventFilter, *, completed: bool) -> EventFilter:
     return where if asked_for else replace(where, skip_completed=True)
 
 
-async def preview(reader: Reader, where: EventFilter, now: datetime) -> Preview:
-    """Nothing moves. Types come from senders: what is counted apart stays bounded."""
+async def preview(
+    reader: Reader, where: EventFilter, now: datetime, *, is_abandoned: Ask = lambda: False
+) -> Preview:
+    """Nothing moves. Types come from senders: what is counted apart stays bounded. If nobody waits
+    for the result any more, the count ends where it is."""
     counts: Counter[tuple[str, str | None]] = Counter()
-    async for events in pages(reader, up_to(now, where), _GROUPS):
+    async for events in pages(reader, up_to(now, where), _GROUPS, is_abandoned):
         for event in events:
             key = (event.event_type, event.error_code)
             counts[key if key in counts or len(counts) < _GROUPS else _OTHERS] += 1
@@ -142,11 +146,11 @@ def up_to(now: datetime, where: EventFilter) -> EventFilter:
 
 
 async def pages(
-    reader: Reader, where: EventFilter, size: int
+    reader: Reader, where: EventFilter, size: int, is_abandoned: Ask = lambda: False
 ) -> AsyncIterator[Sequence[EventRecord]]:
     """All that a filter finds, oldest first, so many at a time."""
     cursor: int | None = None
-    while True:
+    while not is_abandoned():
         page = await reader.events(where, order=Order.OLDEST, limit=size, cursor=cursor)
         if page.items:
             yield page.items
