@@ -292,6 +292,21 @@ def test_a_library_that_fails_shows_where() -> None:
     assert "ValueError: broken" in log.lines()[0]["exception"]
 
 
+@pytest.mark.parametrize("log_format", ["json", "pretty"])
+def test_a_traceback_never_shows_local_variables(log_format: str) -> None:  # S8
+    log = Log(log_format=log_format)
+    planted = "swordfish-" * 2
+    try:
+        raise ValueError(f"{len(planted)} characters")
+    except ValueError:
+        logging.getLogger("somewhere").exception("oh no")
+        log.logger.exception("oh no")
+
+    written = log.stream.getvalue()
+    assert written.count("ValueError: 20 characters") == 2
+    assert "swordfish-swordfish-" not in written
+
+
 def test_pretty_is_for_people_and_one_line_an_event() -> None:
     log = Log(log_format="pretty")
 

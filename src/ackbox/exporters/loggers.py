@@ -73,7 +73,11 @@ def _processors(log_format: str, stream: TextIO) -> list[structlog.typing.Proces
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     if log_format == "pretty":
-        return [*shared, structlog.dev.ConsoleRenderer(colors=stream.isatty())]
+        # The default formatter shows local variables, and with them tokens and payloads.
+        renderer = structlog.dev.ConsoleRenderer(
+            colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
+        return [*shared, renderer]
     return [*shared, structlog.processors.format_exc_info, _as_json]
 
 
