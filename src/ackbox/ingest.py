@@ -23,6 +23,7 @@ from ackbox.errors import (
 from ackbox.model import Envelope, Receipt, ReceiptKind
 from ackbox.ports import Ledger
 from ackbox.retry import Uniform, ingest_delays
+from ackbox.services import Services
 from ackbox.telemetry import Observer, Recorded, RecordFailed, Refused
 
 _BATCH_EVENTS = 1000
@@ -30,6 +31,8 @@ _BATCH_BYTES = 8 * 1024 * 1024
 _EXPIRY_SECONDS = 0.25
 _BUDGET_SECONDS = 60.0
 _DRAIN_SECONDS = 0.01
+_LONGEST_DELAY = 0.5
+"""Senders wait while a failed loop does."""
 
 
 class Limits(Struct, frozen=True):
@@ -90,8 +93,16 @@ class Ingest:
         self._deadlines: deque[tuple[float, asyncio.Future[list[Receipt]]]] = deque()
         self._bell = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._pumps = [self._loop.create_task(self._pump()) for _ in range(limits.in_flight)]
-        self._expiry = self._loop.call_later(_EXPIRY_SECONDS, self._expire)
+        self._loops: list[asyncio.Task[None]] = []
+
+    def start(self, services: Services) -> None:
+        """From now on what is accepted is made durable."""
+        others = (f"ingest-{number}" for number in range(2, self._limits.in_flight + 1))
+        names = ["ingest", *others]
+        self._loops = [
+            *(services.run(name, self._pump, longest_delay=_LONGEST_DELAY) for name in names),
+            services.run("ingest-timeouts", self._expire),
+        ]
 
     async def accept(self, envelope: Envelope) -> Receipt:
         """Returns when the event is durable. Raises `NotAccepted` when it was not taken."""
@@ -153,10 +164,9 @@ class Ingest:
         any caller would."""
         self.refuse_new("The inbox is shutting down.")
         await self._drained()
-        self._expiry.cancel()
-        for pump in self._pumps:
-            pump.cancel()
-        await asyncio.gather(*self._pumps, return_exceptions=True)
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
         self._fail(list(self._parcels), Stopped("The inbox has shut down."))
         self._parcels.clear()
 
@@ -192,17 +202,17 @@ class Ingest:
         return waiter
 
     async def _pump(self) -> None:
-        while True:
-            await self._bell.wait()
-            batch = self._take()
-            try:
-                await self._store(batch)
-            except asyncio.CancelledError:
-                self._fail(batch, Stopped("The inbox has shut down."))
-                raise
-            except Exception as error:  # noqa: BLE001 - a supervised loop: recorded, and it goes on
-                self._note_failure(_events(batch), error, retrying=False)
-                self._fail(batch, Unavailable("The event could not be stored; try again later."))
+        await self._bell.wait()
+        batch = self._take()
+        try:
+            await self._store(batch)
+        except asyncio.CancelledError:
+            self._fail(batch, Stopped("The inbox has shut down."))
+            raise
+        except Exception as error:
+            self._fail(batch, Unavailable("The event could not be stored; try again later."))
+            self._note_failure(_events(batch), error, retrying=False)
+            raise
 
     def _take(self) -> list[Parcel]:
         batch: list[Parcel] = []
@@ -298,20 +308,20 @@ class Ingest:
         if self._failing_since is None:
             self._failing_since = self._monotonic()
 
-    def _expire(self) -> None:
+    async def _expire(self) -> None:
         """Nobody waits longer than the time-out, whatever the ledger does."""
+        await asyncio.sleep(_EXPIRY_SECONDS)
         self._answer_late()
-        self._expiry = self._loop.call_later(_EXPIRY_SECONDS, self._expire)
 
     def _answer_late(self) -> None:
         now = self._monotonic()
         while self._deadlines and (self._deadlines[0][1].done() or self._deadlines[0][0] <= now):
             _, waiter = self._deadlines.popleft()
             if not waiter.done():
-                self._observe(Refused("timeout"))
                 waiter.set_exception(
                     Unavailable("The database did not answer in time.", retry_after=5)
                 )
+                self._observe(Refused("timeout"))
 
 
 def _events(batch: Sequence[Parcel]) -> int:

@@ -29,7 +29,7 @@ from ackbox.telemetry import (
     to_all,
 )
 from ackbox.upkeep import Discards, Replays, Retention, Watch, put_back_held
-from ackbox.worker import Executor, Heartbeat, Worker
+from ackbox.worker import Executor, Heartbeat, LoopProbe, Worker
 
 _HANDLER_TIMEOUT = timedelta(minutes=5)
 _WAIT_SECONDS = 1.0
@@ -45,7 +45,8 @@ class Phase(StrEnum):
 
 
 class Health(Struct, frozen=True):
-    """The process is alive; `critical` means that events have not been storable for a while."""
+    """The process is alive; `critical` means that events have not been storable for a minute, or
+    that a background loop has kept failing for one."""
 
     status: str
     durability: str
@@ -65,9 +66,9 @@ class Runtime:
         self._store: Store | None = None
         self._reader: Reader | None = None
         self._ingest: Ingest | None = None
-        self._watch: asyncio.Task[None] | None = None
-        self._retention: asyncio.Task[None] | None = None
-        self._holding: asyncio.Task[None] | None = None
+        self.services = app.services
+        self._loops: list[asyncio.Task[None]] = []
+        self._loop_probe: LoopProbe | None = None
         self.registry = registry
         self._schemas = schemas
         self._worker: Worker | None = None
@@ -88,13 +89,18 @@ class Runtime:
             observe=self.observe,
             uniform=random.uniform,
         )
+        self._ingest.start(self.services)
         watch = self._make_watch(self._ingest, store, reader)
         watch.measure(stats)
-        self._watch = asyncio.create_task(watch.run())
-        self._retention = asyncio.create_task(self._make_retention(store, self._ingest).run())
+        retention = self._make_retention(store, self._ingest)
+        self._loops = [
+            self.services.run("monitor", watch.look_and_wait),
+            self.services.run("retention", retention.look_and_wait, longest_delay=60.0),
+        ]
+        self._loop_probe = LoopProbe(observe=self.observe, service=self.services.add("loop-probe"))
         if self.settings.worker_count:
             self._start_worker(store.queue)
-            self._holding = asyncio.create_task(self._put_back(store, reader))
+            self._loops.append(self._start_putting_back(store, reader))
         self.phase = Phase.RUNNING
         self.observe(
             Started(
@@ -133,7 +139,9 @@ class Runtime:
             self._heartbeat.stop()
         if self._ingest is not None:
             await self._ingest.close()
-        await _cancel(self._watch, self._retention, self._holding)
+        if self._loop_probe is not None:
+            self._loop_probe.stop()
+        await _cancel(self._loops)
         if self._reader is not None:
             await self._reader.close()
         if self._store is not None:
@@ -186,7 +194,8 @@ class Runtime:
 
     def health(self) -> Health:
         critical = self._ingest is not None and self._ingest.critical
-        return Health("critical" if critical or self.failure else "ok", self.settings.durability)
+        critical = critical or self.services.is_critical or self.failure is not None
+        return Health("critical" if critical else "ok", self.settings.durability)
 
     def why_not_ready(self) -> str | None:
         """None when events are welcome."""
@@ -237,7 +246,8 @@ class Runtime:
             max_attempts=self.settings.max_attempts,
             timeout=_HANDLER_TIMEOUT,
             logger=lambda claim: self.logger.bind(event_id=claim.id, request_id=claim.request_id),
-            observe=to_all(self.observe, self._end_if_stuck),
+            observe=to_all(self.observe, self._end_if_stuck, on_error=self._app.on_observer_error),
+            guard=self.services.add("run-timeouts").guard,
         )
 
     def _start_worker(self, queue: EventQueue) -> None:
@@ -248,7 +258,7 @@ class Runtime:
             policies.worker_rules(self.settings),
             worker_id=WorkerId(uuid4().hex),
             clock=self.clock,
-            observe=to_all(self.observe, self._count_work),
+            observe=to_all(self.observe, self._count_work, on_error=self._app.on_observer_error),
         )
         self._heartbeat = Heartbeat(
             queue,
@@ -256,8 +266,9 @@ class Runtime:
             lease=self.settings.claim_timeout,
             lose=self._worker.lose,
             observe=self.observe,
+            service=self.services.add("heartbeat"),
         )
-        self._worker.start()
+        self._worker.start(self.services)
 
     def _count_work(self, fact: Fact) -> None:
         """What is claimed waits no longer, what is handed back waits again (W7)."""
@@ -286,14 +297,24 @@ class Runtime:
             clock_steps=self._app.clock_steps,
         )
 
-    async def _put_back(self, store: Store, reader: Reader) -> None:
+    def _start_putting_back(self, store: Store, reader: Reader) -> asyncio.Task[None]:
+        """Once; or, where another instance without that handler may hold more, every minute."""
+
         def handles(source: str, event_type: str) -> bool:
             """Unless they are to be held, also those that no handler takes: they complete."""
             holding = self.settings.unhandled == "hold"
             return not holding or self.registry.find(source, event_type) is not None
 
-        every = _HELD_SECONDS if self._app.home.shared else None
-        await put_back_held(store, reader, handles, observe=self.observe, every=every)
+        async def put_back() -> None:
+            await put_back_held(store, reader, handles, observe=self.observe)
+
+        async def put_back_and_wait() -> None:
+            await put_back()
+            await asyncio.sleep(_HELD_SECONDS)
+
+        if self._app.home.shared:
+            return self.services.run("parked-events", put_back_and_wait)
+        return self.services.run_once("parked-events", put_back)
 
     def _make_retention(self, store: Store, ingest: Ingest) -> Retention:
         seen = ingest.recorded
@@ -313,8 +334,7 @@ class Runtime:
         )
 
 
-async def _cancel(*tasks: asyncio.Task[None] | None) -> None:
-    started = [task for task in tasks if task is not None]
-    for task in started:
+async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(*started, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)

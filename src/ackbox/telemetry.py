@@ -5,6 +5,7 @@ costs one call a commit, not one an event.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from msgspec import Struct
 
@@ -28,8 +29,13 @@ class Recorded(Struct, frozen=True):
     seconds: Sequence[float]
 
 
+REFUSAL_REASONS = frozenset(
+    {"buffer_events", "buffer_bytes", "slow_body", "queue", "unavailable", "timeout"}
+)
+
+
 class Refused(Struct, frozen=True):
-    """Not taken because of `buffer_events`, `buffer_bytes`, `queue`, `unavailable`, `timeout`."""
+    """An event was not taken, for one of `REFUSAL_REASONS`."""
 
     reason: str
 
@@ -121,6 +127,41 @@ class QueueRecovered(Struct, frozen=True):
     """It carries them again."""
 
 
+class LeaseLost(Struct, frozen=True):
+    """These claims are no longer ours: their runs are stopped, their results fenced off (S27)."""
+
+    claims: Sequence[Claim]
+    reason: str
+
+
+class ServiceStarted(Struct, frozen=True):
+    """A background loop of the process runs from now on."""
+
+    name: str
+
+
+class ServiceFailed(Struct, frozen=True):
+    """A background loop raised, so many times in a row; it is restarted (F56)."""
+
+    name: str
+    failures: int
+    error: str
+
+
+class ServiceRecovered(Struct, frozen=True):
+    """A background loop that had failed so many times in a row works again."""
+
+    name: str
+    failures: int
+
+
+class ObserverFailed(Struct, frozen=True):
+    """An observer raised on a fact; everything else went on (F56)."""
+
+    observer: str
+    error: str
+
+
 class LoopBlocked(Struct, frozen=True):
     """The event loop did not answer: `where` names what it was doing."""
 
@@ -183,6 +224,13 @@ class Measured(Struct, frozen=True):
     buffered_bytes: int
 
 
+class RoutesServed(Struct, frozen=True):
+    """This process serves these routes; each may be answered with any of these statuses."""
+
+    routes: AbstractSet[str]
+    statuses: AbstractSet[int]
+
+
 class Answered(Struct, frozen=True):
     """An HTTP request was answered; `route` is one of ours, or `other`."""
 
@@ -206,6 +254,11 @@ Fact = (
     | WorkerTrouble
     | QueueTrouble
     | QueueRecovered
+    | LeaseLost
+    | ServiceStarted
+    | ServiceFailed
+    | ServiceRecovered
+    | ObserverFailed
     | LoopBlocked
     | ClockSkewed
     | Pruned
@@ -214,15 +267,29 @@ Fact = (
     | Discarded
     | ClockStepped
     | Measured
+    | RoutesServed
     | Answered
 )
 Observer = Callable[[Fact], None]
 
 
-def to_all(*observers: Observer) -> Observer:
+OnObserverError = Callable[[Observer, Exception], None]
+
+
+def ignore_error(observer: Observer, error: Exception) -> None:
+    """For where nobody counts failed observers."""
+
+
+def to_all(*observers: Observer, on_error: OnObserverError = ignore_error) -> Observer:
+    """Pass each fact to every observer. One that raises stops neither the others nor the caller: a
+    fact is observed in the middle of ingest, claims and settlements (F56)."""
+
     def observe(fact: Fact) -> None:
         for observer in observers:
-            observer(fact)
+            try:
+                observer(fact)
+            except Exception as error:  # noqa: BLE001 - around an observer: counted and logged
+                on_error(observer, error)
 
     return observe
 

@@ -12,6 +12,7 @@ from ackbox.worker import Rules, Worker
 from support.backends import Backend
 from support.events import envelope
 from support.runs import executor, registration, registry
+from support.supervisor import supervisor
 
 ATTEMPTS = 3
 
@@ -49,7 +50,7 @@ async def working(backend: Backend, *handlers: Registration) -> AsyncIterator[Se
         clock=backend.clock,
         observe=settlements,
     )
-    worker.start()
+    worker.start(supervisor())
     try:
         yield settlements
     finally:

@@ -16,7 +16,7 @@ from ackbox.exporters.prometheus import PrometheusMetrics
 from ackbox.model import OutcomeName, Receipt, ReceiptKind, Stats, Status
 from ackbox.runtime import Phase
 from ackbox.stores.sqlite import migrations
-from ackbox.telemetry import Answered, Fact, Measured, Recorded, Refused, Started
+from ackbox.telemetry import Answered, Fact, Measured, Recorded, Refused, ServiceStarted, Started
 from docs.damage import NOW, envelope
 from docs.pages import PAGES, REFERENCE, ROOT, codes, first_codes, rows, sections
 
@@ -106,6 +106,7 @@ def telling_facts() -> Iterator[Fact]:
     yield Recorded([sent], [Receipt(ReceiptKind.NEW, sent.id, Status.PENDING, NOW)], [0.1])
     yield Refused("queue")
     yield Answered("/webhooks", 202)
+    yield ServiceStarted("claims")
 
 
 def exposed_name(family: Metric) -> str:

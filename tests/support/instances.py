@@ -12,6 +12,7 @@ from ackbox.model import Caps, Claim, Settlement, WorkerId
 from ackbox.stores.postgres.database import Address
 from ackbox.stores.postgres.store import PostgresStore, open_store
 from support.facts import Facts
+from support.supervisor import supervisor
 from support.work import LEASE, Hands, done
 
 SECOND = timedelta(seconds=1)
@@ -60,7 +61,7 @@ async def joined(
     facts = Facts()
     store = await open_store(Address(database), clock=utc_now, observe=facts, notify=notify)
     if queue_url is not None:
-        put_queue_before(queue_url, store, facts)
+        put_queue_before(queue_url, store, facts, supervisor(facts))
     try:
         yield Instance(store, facts, name)
     finally:

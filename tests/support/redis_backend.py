@@ -16,6 +16,7 @@ from ackbox.queues.stream import Stream
 from ackbox.telemetry import to_nobody
 from support.postgres import Install, PostgresServer, find_installs
 from support.postgres_backend import PostgresBackend
+from support.supervisor import supervisor
 from support.valkey import ValkeyServer
 
 MAJOR = 16
@@ -36,6 +37,7 @@ class RedisBackend(PostgresBackend):
             store.queue,
             Stream(self.valkey.url(), to_nobody),
             otherwise=store.news,
+            services=supervisor(),
             clock=lambda: self.clock().timestamp(),
         )
         store.hand_over(queue)

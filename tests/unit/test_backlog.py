@@ -9,6 +9,7 @@ from ackbox.ingest import Ingest, Limits
 from ackbox.model import Envelope, Receipt, ReceiptKind, Status
 from ackbox.telemetry import to_nobody
 from support.events import envelope
+from support.supervisor import supervisor
 
 
 class Ledger:
@@ -32,6 +33,7 @@ async def ingest() -> AsyncIterator[Ingest]:
         observe=to_nobody,
         uniform=lambda low, high: low,
     )
+    made.start(supervisor())
     yield made
     await made.close()
 

@@ -8,7 +8,10 @@ from typing import Any, cast
 
 import pytest
 
+from ackbox.telemetry import ServiceFailed, ServiceRecovered, ServiceStarted
 from ackbox.worker.deadlines import Deadlines
+from support.facts import Facts
+from support.supervisor import supervisor
 
 SECOND = timedelta(seconds=1)
 
@@ -167,3 +170,29 @@ async def test_a_timer_does_not_ring_in_the_context_of_the_run_that_set_it() -> 
 
     await asyncio.create_task(run())
     assert await asyncio.wait_for(heard, 5) == "nobody's"
+
+
+async def test_one_that_cannot_be_told_of_does_not_keep_the_others_from_their_end() -> None:  # S26
+    facts = Facts()
+    stage = Stage()
+    told: list[str] = []
+
+    def tell(task: asyncio.Task[Any]) -> None:
+        told.append(task.get_name())
+        if told == ["a"]:
+            raise ValueError("a bug")
+
+    guard = supervisor(facts).add("run-timeouts").guard
+    stage.deadlines = Deadlines(
+        tell, guard=guard, monotonic=lambda: stage.now, call_later=stage._call_later
+    )
+    for name in ("a", "b", "c"):
+        stage.start(name)
+    stage.move_to(1.0)
+    assert told == ["a", "b", "c"]
+    stage.move_to(2.0)
+    assert told == ["a", "b", "c", "a"]
+    assert [type(fact) for fact in facts] == [ServiceStarted, ServiceFailed, ServiceRecovered]
+    for task in stage.tasks.values():
+        task.cancel()
+    await asyncio.wait(stage.tasks.values())

@@ -1,9 +1,6 @@
 """Held events go back when a handler exists, whatever the store says first."""
 
-import asyncio
 from typing import cast
-
-import pytest
 
 from ackbox.errors import Unavailable
 from ackbox.ports import Reader, Upkeep
@@ -53,27 +50,6 @@ async def test_all_events_of_handled_types_go_back_and_no_others() -> None:
     held = Held({("shop", "a"): 5, ("shop", "b"): 1, ("webhooks", "a"): 1})
     assert await put_back(held, Facts(), "a") == []
     assert held.events == {("shop", "a"): 0, ("shop", "b"): 1, ("webhooks", "a"): 0}
-
-
-async def test_what_another_instance_holds_later_goes_back_too() -> None:
-    held = Held({("shop", "a"): 1})
-
-    async def a_minute_passes(seconds: float) -> None:
-        assert seconds == 60
-        if sum(held.events.values()):
-            raise asyncio.CancelledError
-        held.events["shop", "a"], held.events["shop", "z"] = 3, 1
-
-    with pytest.raises(asyncio.CancelledError):
-        await put_back_held(
-            cast("Upkeep", held),
-            cast("Reader", held),
-            lambda source, event_type: event_type == "a",
-            observe=Facts(),
-            every=60,
-            sleep=a_minute_passes,
-        )
-    assert held.events == {("shop", "a"): 0, ("shop", "z"): 1}
 
 
 async def test_a_store_in_trouble_is_asked_again() -> None:

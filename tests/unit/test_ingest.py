@@ -27,6 +27,7 @@ from ackbox.model import Checkpoint, Envelope, Receipt, ReceiptKind, Status
 from ackbox.telemetry import Recorded, RecordFailed, Refused
 from support.events import envelope, envelopes
 from support.facts import Facts
+from support.supervisor import supervisor
 
 NEW, DUPLICATE = ReceiptKind.NEW, ReceiptKind.DUPLICATE
 DOWN = Unavailable("The database is down.")
@@ -105,6 +106,7 @@ async def ingesting(
         sleep=time.sleep,
         monotonic=time.monotonic,
     )
+    ingest.start(supervisor(facts))
     yield ingest, facts
     await ingest.close()
     assert ingest.buffered == (0, 0)
@@ -212,11 +214,11 @@ async def test_a_hanging_ledger_keeps_nobody_longer_than_the_time_out() -> None:
         await ledger.called.wait()
         calls += await handed_over(ingest, [envelope("queued behind")])
         time.now += 4.9
-        ingest._expire()
+        ingest._answer_late()
         await asyncio.sleep(0)
         assert not any(call.done() for call in calls)
         time.now += 0.2
-        ingest._expire()
+        ingest._answer_late()
         answers = await asyncio.gather(*calls, return_exceptions=True)
         assert [type(answer) for answer in answers] == [Unavailable] * 4
     assert [fact.reason for fact in facts.of(Refused)] == ["timeout"] * 4
@@ -229,6 +231,7 @@ async def test_the_time_out_comes_by_itself() -> None:
     ingest = Ingest(
         ledger, limits(timeout=0.01), backlog=0, observe=Facts(), uniform=lambda low, high: high
     )
+    ingest.start(supervisor())
     with pytest.raises(Unavailable, match="in time"):
         await asyncio.wait_for(ingest.accept(envelope()), 5)
     await ingest.close()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import structlog
 
+from ackbox.exporters.failures import count_and_log
 from ackbox.exporters.loggers import set_up_logging
 from ackbox.exporters.logs import LogObserver
 from ackbox.model import (
@@ -31,17 +32,25 @@ from ackbox.telemetry import (
     ClockSkewed,
     ClockStepped,
     Committed,
+    Fact,
     HandlerAbandoned,
+    LeaseLost,
     Measured,
+    ObserverFailed,
     Recorded,
     RecordFailed,
     Refused,
+    ServiceFailed,
+    ServiceRecovered,
     Settled,
     Started,
     StoreRecovered,
     StoreTrouble,
+    WorkerTrouble,
+    to_all,
 )
 from support.events import NOON, envelope
+from support.facts import Facts
 from support.runs import claim
 
 COUNTS = dict.fromkeys(Status, 0)
@@ -169,6 +178,89 @@ def test_a_failure_after_a_recovery_is_said_at_once() -> None:
         "store recovered",
         "events not stored",
     ]
+
+
+def test_an_outage_is_said_at_its_start_once_a_minute_and_at_its_end() -> None:  # N21
+    log = Log()
+    log.observe(StoreTrouble("away"))
+    for half in range(4 * 60):  # two minutes, in which every part of the process fails
+        log.now = half / 2
+        log.observe(WorkerTrouble("claim", "away"))
+        log.observe(WorkerTrouble("settle", "away"))
+        log.observe(WorkerTrouble("renew", "away"))
+        log.observe(FAILED)
+        log.observe(ServiceFailed("monitor", half + 1, "away"))
+    log.observe(StoreRecovered())
+
+    events = [event for _, event in log.said()]
+    assert events == ["store in trouble", "worker cannot reach the store", "store recovered"]
+
+
+def test_a_failure_of_the_worker_without_an_outage_is_said_once_a_minute_for_each_kind() -> None:
+    log = Log()  # N21
+    for second in range(61):
+        log.now = float(second)
+        log.observe(WorkerTrouble("claim", "busy"))
+        log.observe(WorkerTrouble("settle", "busy"))
+
+    said = [(line["doing"], line["level"]) for line in log.lines()]
+    assert said == [("claim", "warning"), ("settle", "warning")] * 2
+
+
+def test_a_lost_lease_is_a_line_for_each_event() -> None:  # S27
+    log = Log()
+    log.observe(LeaseLost([claim("a"), claim("b", run=3)], "the store was away"))
+
+    assert log.said() == [("warning", "event lease lost")] * 2
+    assert [(line["event_id"], line["run"]) for line in log.lines()] == [("a", 1), ("b", 3)]
+    assert log.lines()[0]["reason"] == "the store was away"
+
+
+def test_a_service_that_fails_is_said_once_a_minute_and_its_recovery_once() -> None:  # S26, F56
+    log = Log()
+    for second in range(61):
+        log.now = float(second)
+        log.observe(ServiceFailed("claims", second + 1, "ValueError"))
+    log.observe(ServiceRecovered("claims", 61))
+    for number in range(10):  # it fails every other time
+        log.observe(ServiceFailed("claims", 1, "ValueError"))
+        log.observe(ServiceRecovered("claims", 1))
+        log.now += number
+
+    assert log.said() == [
+        *(("error", "service failed"), ("error", "service failed")),
+        *(("warning", "service recovered"),),
+    ]
+    assert log.lines()[0]["service"] == "claims"
+    assert log.lines()[1]["failures"] == 61
+
+
+def test_an_observer_that_fails_is_logged_once_and_counted_each_time() -> None:  # S26, F56
+    log, counted = Log(), Facts()
+
+    def broken(fact: Fact) -> None:
+        raise ValueError("secret")
+
+    on_error = count_and_log(counted, log.logger)
+    observe = to_all(broken, log.observe, on_error=on_error)
+    for _ in range(3):
+        observe(StoreRecovered())
+
+    lines = [line for line in log.lines() if line["event"] == "observer failed"]
+    assert [line["observer"].rpartition(".")[2] for line in lines] == ["broken"]
+    assert lines[0]["error"].startswith("ValueError in broken")
+    assert len(counted.of(ObserverFailed)) == 3
+    assert [event for _, event in log.said()].count("store recovered") == 3
+
+
+def test_metrics_that_fail_on_everything_are_logged_all_the_same() -> None:  # S26, F56
+    log = Log()
+
+    def broken(fact: Fact) -> None:
+        raise ValueError("x")
+
+    to_all(broken, on_error=count_and_log(broken, log.logger))(StoreRecovered())
+    assert log.said() == [("error", "observer failed")]
 
 
 @pytest.mark.parametrize(

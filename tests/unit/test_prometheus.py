@@ -20,18 +20,25 @@ from ackbox.model import (
     Status,
 )
 from ackbox.telemetry import (
+    REFUSAL_REASONS,
     Answered,
     Checkpointed,
     Claimed,
     ClockSkewed,
     Committed,
     Fact,
+    LeaseLost,
     Measured,
+    ObserverFailed,
     QueueRecovered,
     QueueTrouble,
     Recorded,
     RecordFailed,
     Refused,
+    RoutesServed,
+    ServiceFailed,
+    ServiceRecovered,
+    ServiceStarted,
     Settled,
     Started,
     StoreRecovered,
@@ -69,7 +76,7 @@ def recorded(*sources: str, seconds: float = 0.004) -> Recorded:
 def test_a_source_that_nobody_configured_is_other() -> None:  # F43
     found = samples(recorded("webhooks", "webhooks", "x", "y", "z"))
 
-    received = {name: value for name, value in found.items() if "received" in name}
+    received = {name: value for name, value in found.items() if "received" in name and value}
     assert received == {
         "ackbox_events_received_total receipt=new source=webhooks": 2,
         "ackbox_events_received_total receipt=new source=other": 3,
@@ -197,3 +204,51 @@ def test_nothing_pending_is_no_age() -> None:
 def test_the_skew_of_the_clocks_is_shown_until_they_agree() -> None:  # F25
     assert samples(ClockSkewed(-90.5))["ackbox_clock_skew_seconds"] == -90.5
     assert samples(ClockSkewed(-90.5), ClockSkewed(0.0))["ackbox_clock_skew_seconds"] == 0
+
+
+def test_every_combination_of_labels_exists_before_anything_happened() -> None:  # C3, F60
+    started = (
+        *(RoutesServed({"/webhooks", "other"}, {202, 500}), ServiceStarted("claims")),
+        *(Started(STATS, 0.0, "", ""), Measured(STATS, 0, 0)),
+    )
+
+    found = samples(*started)
+
+    labelled = {name for name in found if " " in name and "_bucket " not in name}
+    assert labelled == {
+        *(
+            f"ackbox_events_received_total receipt={kind} source={source}"
+            for kind in ReceiptKind
+            for source in ("webhooks", "other")
+        ),
+        *(f"ackbox_events_refused_total reason={reason}" for reason in REFUSAL_REASONS),
+        *(
+            f"ackbox_http_answers_total route={route} status={status}"
+            for route in ("/webhooks", "other")
+            for status in (202, 500)
+        ),
+        *(f"ackbox_events status={status}" for status in Status),
+        "ackbox_service_failures_total service=claims",
+        "ackbox_service_failing service=claims",
+    }
+    assert all(found[name] == 0 for name in labelled if "_total" in name)
+
+
+def test_no_count_adds_a_series_that_was_not_there_from_the_start() -> None:  # C3
+    started = RoutesServed({"/webhooks", "other"}, {202, 404}), ServiceStarted("claims")
+    before = samples(*started)
+    after = samples(
+        *started,
+        recorded("webhooks", "x"),
+        *map(Refused, REFUSAL_REASONS),
+        *(Answered("/webhooks", 202), Answered("other", 404)),
+        *(ServiceFailed("claims", 1, "x"), ServiceRecovered("claims", 1)),
+        *(ServiceFailed("claims", 1, "x"), ObserverFailed("log", "x")),
+        LeaseLost([claim("a"), claim("b")], "gone"),
+    )
+
+    assert after.keys() == before.keys()
+    assert after["ackbox_service_failures_total service=claims"] == 2
+    assert after["ackbox_service_failing service=claims"] == 1
+    assert after["ackbox_observer_failures_total"] == 1
+    assert after["ackbox_leases_lost_total"] == 2  # S27

@@ -13,11 +13,12 @@ import pytest
 from ackbox.errors import StoreError, Unavailable
 from ackbox.handlers import Event, Registration
 from ackbox.model import Again, Buried, Done, Release, WorkerId
-from ackbox.telemetry import Claimed, Settled, WorkerTrouble
+from ackbox.telemetry import Claimed, Fact, LeaseLost, ServiceFailed, Settled, WorkerTrouble
 from ackbox.worker import Rules, Worker, scheduling, settling
 from support.events import noon
 from support.facts import Facts
 from support.runs import ScriptedQueue, claim, executor, registration, registry
+from support.supervisor import supervisor
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +75,7 @@ class Stage:
 @asynccontextmanager
 async def working(*registrations: Registration, **more: Any) -> AsyncIterator[Stage]:
     stage = Stage(*registrations, **more)
-    stage.worker.start()
+    stage.worker.start(supervisor(stage.facts))
     yield stage
     await stage.worker.stop(0)
     assert stage.worker.held == {}
@@ -149,7 +150,7 @@ async def test_a_handler_at_its_limit_does_not_hold_up_others() -> None:
 
     stage = Stage(registration(slow, "slow", concurrency=1), registration(quick, "quick"))
     stages.append(stage)
-    stage.worker.start()
+    stage.worker.start(supervisor(stage.facts))
     stage.queue.put(*claims("s", 30, event_type="slow"), *claims("q", 3, event_type="quick"))
     await stage.until(lambda: len(stage.running) == 4)
     assert sorted(stage.running) == ["q0", "q1", "q2", "s0"]
@@ -240,7 +241,7 @@ class Busy:
         self.happened.append("ran")
 
     async def work(self, count: int) -> None:
-        self.stage.worker.start()
+        self.stage.worker.start(supervisor(self.stage.facts))
         await self.stage.settled(count)
         await self.stage.worker.stop(0)
 
@@ -269,12 +270,13 @@ async def test_a_lost_claim_stops_its_run_and_settles_nothing() -> None:  # F17
         lost = claim("a")
         stage.queue.put(lost)
         await stage.until(lambda: stage.running)
-        stage.worker.lose([lost])
+        stage.worker.lose([lost], "gone")
         await stage.until(lambda: not stage.running)
         stage.queue.put(claim("b"))
         await stage.until(lambda: stage.running)
         stage.finish()
         assert await stage.settled(1) == {"b": Done("handled")}
+        assert stage.facts.of(LeaseLost) == [LeaseLost([lost], "gone")]  # S27
 
 
 @pytest.mark.parametrize("by", ["itself", "another"])
@@ -304,7 +306,7 @@ async def test_a_lost_claim_that_waits_is_never_run() -> None:
         first, second = claim("a"), claim("b")
         stage.queue.put(first, second)
         await stage.until(lambda: len(stage.worker.held) == 2)
-        stage.worker.lose([second])
+        stage.worker.lose([second], "gone")
         stage.finish()
         await stage.settled(1)
         assert stage.ran == ["a"]
@@ -319,10 +321,11 @@ async def test_losing_an_old_run_leaves_a_new_one_of_the_same_event_alone() -> N
         await stage.until(lambda: not stage.worker.held)
         stage.queue.put(new)
         await stage.until(lambda: stage.running)
-        stage.worker.lose([old])  # the heartbeat had it in hand while it was settled
+        stage.worker.lose([old], "gone")  # the heartbeat had it in hand while it was settled
         for _ in range(5):
             await asyncio.sleep(0)
         assert stage.worker.held == {"a": new}
+        assert stage.facts.of(LeaseLost) == []
         stage.finish()
         await stage.settled(2)
         assert [s.claim.run for s in stage.queue.settled] == [1, 2]
@@ -334,12 +337,30 @@ async def test_a_run_lost_before_its_first_step_frees_its_slot() -> None:
         stage.worker._slots.hold([doomed])
         stage.worker._take(doomed)
         stage.worker._slots.fill()
-        stage.worker.lose([doomed])
+        stage.worker.lose([doomed], "gone")
         stage.queue.put(claim("b"))
         await stage.until(lambda: list(stage.running) == ["b"])
 
 
 # --- trouble
+
+
+async def test_a_claim_that_cannot_be_taken_is_not_held() -> None:  # S26
+    """It would be renewed for ever, and run by nobody."""
+    async with working() as stage:
+        find, failures = stage.worker._registry.find, iter([ValueError("a bug")])
+
+        def fail_once(source: str, event_type: str) -> Registration | None:
+            if (error := next(failures, None)) is not None:
+                raise error
+            return find(source, event_type)
+
+        stage.worker._registry.find = fail_once  # type: ignore[method-assign]
+        stage.queue.put(claim("a"), claim("b"))
+        await stage.until(lambda: stage.facts.of(ServiceFailed))
+        assert stage.worker.held == {}
+        stage.queue.put(claim("c"))
+        await stage.until(lambda: list(stage.running) == ["c"])
 
 
 async def test_a_settle_that_fails_for_a_while_is_tried_again_and_nothing_is_lost() -> None:
@@ -365,14 +386,16 @@ async def test_a_settlement_that_can_never_be_written_fails_alone() -> None:
         assert (trouble.doing, trouble.error) == ("settle", "first alone")
 
 
-@pytest.mark.parametrize("error", [Unavailable("busy"), ValueError("a bug")])
-async def test_a_claim_that_fails_is_tried_again(error: Exception) -> None:
+@pytest.mark.parametrize(
+    ("error", "kind"), [(Unavailable("busy"), WorkerTrouble), (ValueError("a bug"), ServiceFailed)]
+)
+async def test_a_claim_that_fails_is_tried_again(error: Exception, kind: type[Fact]) -> None:
     async with working() as stage:
         await stage.until(lambda: stage.queue.asked)
         stage.queue.claim_failures.extend([error, error])
         stage.queue.put(claim("a"))
         await stage.until(lambda: stage.running)
-        assert [fact.doing for fact in stage.facts.of(WorkerTrouble)] == ["claim", "claim"]
+        assert len(stage.facts.of(kind)) == 2
 
 
 async def test_ends_gather_while_a_commit_is_under_way() -> None:
@@ -454,7 +477,7 @@ async def test_a_handler_that_will_not_be_cancelled_is_handed_back_all_the_same(
                 continue
 
     stage = Stage(registration(stubborn))
-    stage.worker.start()
+    stage.worker.start(supervisor(stage.facts))
     stage.queue.put(claim("a"))
     await asyncio.wait_for(started.wait(), 5)
     await asyncio.wait_for(stage.worker.stop(0), 5)
@@ -465,7 +488,7 @@ async def test_a_handler_that_will_not_be_cancelled_is_handed_back_all_the_same(
 
 async def test_a_store_that_is_gone_does_not_keep_us_from_stopping() -> None:
     stage = Stage()
-    stage.worker.start()
+    stage.worker.start(supervisor(stage.facts))
     stage.queue.put(claim("a"))
     await stage.until(lambda: stage.running)
     stage.queue.failures.extend([Unavailable("gone")] * 10_000)

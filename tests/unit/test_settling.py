@@ -11,6 +11,7 @@ from ackbox.worker import settling
 from ackbox.worker.settling import Settler
 from support.facts import Facts
 from support.runs import ScriptedQueue, claim
+from support.supervisor import supervisor
 
 TURNS = 20
 
@@ -36,7 +37,7 @@ class Stage:
 @pytest.fixture
 async def stage() -> AsyncIterator[Stage]:
     made = Stage()
-    running = asyncio.create_task(made.settler.run())
+    running = supervisor().run("settlements", made.settler.settle_next)
     await asyncio.sleep(0)
     yield made
     running.cancel()

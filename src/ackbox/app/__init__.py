@@ -1,7 +1,7 @@
 """The composition root: the only package that sees concrete stores and exporters."""
 
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,11 +9,13 @@ from ackbox.app.homes import Holder, Home
 from ackbox.clock import ClockSteps, SteadyClock, uptime
 from ackbox.config import Settings, choose_log_format
 from ackbox.errors import AckboxError, SettingError
+from ackbox.exporters.failures import count_and_log
 from ackbox.exporters.loggers import Logger, guest_logger, set_up_logging
 from ackbox.exporters.logs import LogObserver
 from ackbox.exporters.prometheus import CONTENT_TYPE, PrometheusMetrics
 from ackbox.model import BackupProgress, Clock, Finding
 from ackbox.ports import Reader, Store
+from ackbox.services import Services
 from ackbox.telemetry import Observer, to_all, to_nobody
 
 __all__ = [
@@ -46,12 +48,18 @@ def utc_now() -> datetime:
 
 class App:
     """The parts of one process, chosen by its settings; nothing is opened yet. A `guest` lives in
-    the process of another app, and leaves that app's logging alone."""
+    the process of another app, and leaves that app's logging alone. `observers` see every fact, as
+    the log and the metrics do."""
 
     metrics_content_type = CONTENT_TYPE
 
     def __init__(
-        self, settings: Settings, *, clock: Clock | None = None, guest: bool = False
+        self,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        guest: bool = False,
+        observers: Sequence[Observer] = (),
     ) -> None:
         self.settings = settings
         self.clock = clock or SteadyClock(utc_now, uptime)
@@ -60,12 +68,20 @@ class App:
         self.home = find_home(settings)
         self.logger = guest_logger(settings.log_level) if guest else _own_logger(settings)
         self.metrics = PrometheusMetrics(self.clock, SOURCES)
-        self.observe = to_all(self.metrics.observe, LogObserver(self.logger).observe)
+        self.on_observer_error = count_and_log(self.metrics.observe, self.logger)
+        self.observe = to_all(
+            self.metrics.observe,
+            LogObserver(self.logger).observe,
+            *observers,
+            on_error=self.on_observer_error,
+        )
+        self.services = Services(self.observe, clock=self.clock)
 
     async def open_store(
         self, on_fatal: Callable[[AckboxError], None], notice: Observer = to_nobody
     ) -> Store:
-        return await self.home.open_store(self.clock, to_all(self.observe, notice), on_fatal)
+        observe = to_all(self.observe, notice, on_error=self.on_observer_error)
+        return await self.home.open_store(self.clock, observe, on_fatal, self.services)
 
     def open_reader(self) -> Reader:
         return self.home.open_reader()
@@ -116,7 +132,7 @@ async def open_ledger_to_write(settings: Settings, *, clock: Clock = utc_now) ->
     def ignore(error: AckboxError) -> None:
         """It reaches whoever waits for the operation that met it."""
 
-    return await home.open_store(clock, to_nobody, ignore)
+    return await home.open_store(clock, to_nobody, ignore, Services(to_nobody, clock=clock))
 
 
 def running_server(settings: Settings) -> Holder | None:

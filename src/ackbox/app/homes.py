@@ -7,6 +7,7 @@ from typing import Protocol
 from ackbox.errors import AckboxError
 from ackbox.model import BackupProgress, Clock, Finding
 from ackbox.ports import Reader, Store
+from ackbox.services import Services
 from ackbox.stores.migrations import Migration
 from ackbox.telemetry import Observer
 
@@ -38,7 +39,11 @@ class Home(Protocol):
     def shared(self) -> bool: ...
 
     async def open_store(
-        self, clock: Clock, observe: Observer, on_fatal: Callable[[AckboxError], None]
+        self,
+        clock: Clock,
+        observe: Observer,
+        on_fatal: Callable[[AckboxError], None],
+        services: Services,
     ) -> Store: ...
 
     def open_reader(self) -> Reader: ...

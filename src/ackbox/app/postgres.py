@@ -10,6 +10,7 @@ from ackbox.app.homes import names
 from ackbox.config import Settings, show_address
 from ackbox.errors import AckboxError, CommandFailed, SettingError
 from ackbox.model import BackupProgress, Clock, Finding
+from ackbox.services import Services
 from ackbox.telemetry import Observer
 
 try:
@@ -45,13 +46,21 @@ class PostgresHome:
         )
 
     async def open_store(
-        self, clock: Clock, observe: Observer, on_fatal: Callable[[AckboxError], None]
+        self,
+        clock: Clock,
+        observe: Observer,
+        on_fatal: Callable[[AckboxError], None],
+        services: Services,
     ) -> PostgresStore:
         store = await open_store(
-            self._address, clock=clock, observe=observe, notify=self._settings.notify
+            self._address,
+            clock=clock,
+            observe=observe,
+            notify=self._settings.notify,
+            services=services,
         )
         if self._put_queue_before is not None:
-            self._put_queue_before(store, observe)
+            self._put_queue_before(store, observe, services)
         return store
 
     def open_reader(self) -> PostgresReader:
@@ -97,7 +106,10 @@ class PostgresHome:
             await database.close()
 
 
-def _find_queue(settings: Settings) -> Callable[[PostgresStore, Observer], None] | None:
+PutQueueBefore = Callable[[PostgresStore, Observer, Services], None]
+
+
+def _find_queue(settings: Settings) -> PutQueueBefore | None:
     if settings.queue_url is None:
         return None
     from ackbox.app.redis import put_queue_before

@@ -5,6 +5,7 @@ from typing import Protocol
 from ackbox.errors import SettingError
 from ackbox.model import Finding
 from ackbox.ports import EventQueue, Relay
+from ackbox.services import Services
 from ackbox.telemetry import Observer
 
 try:
@@ -30,9 +31,9 @@ class Shared(Protocol):
     def hand_over(self, relay: Relay) -> None: ...
 
 
-def put_queue_before(url: str, store: Shared, observe: Observer) -> None:
+def put_queue_before(url: str, store: Shared, observe: Observer, services: Services) -> None:
     stream = Stream(url, observe)
-    store.hand_over(RedisQueue(store.queue, stream, otherwise=store.news))
+    store.hand_over(RedisQueue(store.queue, stream, otherwise=store.news, services=services))
 
 
 def examine_queue(url: str) -> Finding:

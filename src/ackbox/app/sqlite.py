@@ -9,6 +9,7 @@ from ackbox.app.homes import names
 from ackbox.config import Settings
 from ackbox.errors import AckboxError
 from ackbox.model import BackupProgress, Clock, Finding
+from ackbox.services import Services
 from ackbox.stores.sqlite import doctor, offline
 from ackbox.stores.sqlite.lock import Holder, find_holder
 from ackbox.stores.sqlite.reader import SqliteReader
@@ -27,8 +28,14 @@ class SqliteHome:
         self._durability = settings.durability
 
     async def open_store(
-        self, clock: Clock, observe: Observer, on_fatal: Callable[[AckboxError], None]
+        self,
+        clock: Clock,
+        observe: Observer,
+        on_fatal: Callable[[AckboxError], None],
+        services: Services,
     ) -> SqliteStore:
+        """Its one thread is not restarted: what ends it may have left the file damaged, so it ends
+        the process."""
         return await open_store(
             self._path,
             durability=self._durability,

@@ -32,6 +32,7 @@ from ackbox.telemetry import (
     Discarded,
     Fact,
     HandlerAbandoned,
+    LeaseLost,
     LoopBlocked,
     Pruned,
     PruneFailed,
@@ -40,6 +41,8 @@ from ackbox.telemetry import (
     Recorded,
     RecordFailed,
     Replayed,
+    ServiceFailed,
+    ServiceRecovered,
     Settled,
     Started,
     StoreRecovered,
@@ -49,6 +52,7 @@ from ackbox.telemetry import (
 from ackbox.text import one_line
 
 _SECONDS_BETWEEN_FAILURES = 60.0
+_OUTAGE = "outage"
 _ALARMING_WAL_PAGES = 16_384
 _ERROR_CHARACTERS = 500
 _NAMES = {
@@ -58,14 +62,37 @@ _NAMES = {
 }
 
 
+class _Throttle:
+    """Lets one line through for each subject, and then one a minute until it is forgotten."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._quiet_until: dict[str, float] = {}
+
+    def lets_through(self, subject: str) -> bool:
+        now = self._clock()
+        if now < self._quiet_until.get(subject, now):
+            return False
+        self.hush(subject)
+        return True
+
+    def hush(self, subject: str) -> None:
+        self._quiet_until[subject] = self._clock() + _SECONDS_BETWEEN_FAILURES
+
+    def forget(self, subject: str) -> None:
+        self._quiet_until.pop(subject, None)
+
+
 class LogObserver:
-    """Says what happened; a failure that lasts is said once a minute, not once a batch (F9)."""
+    """Log what happened. While a failure lasts, log it once a minute, not once a batch (F9, N21):
+    all that follows from one outage of the store shares one line a minute."""
 
     def __init__(self, logger: Logger, clock: Callable[[], float] = monotonic) -> None:
         self._logger = logger
-        self._clock = clock
         self._events_wanted = logger.is_enabled_for(logging.INFO)
-        self._quiet_until = 0.0
+        self._throttle = _Throttle(clock)
+        self._store_away = False
+        self._services_failed: set[str] = set()
         self._lines: dict[type, Callable[[Any], None]] = {
             Recorded: self._say_recorded,
             RecordFailed: self._say_failed,
@@ -80,6 +107,9 @@ class LogObserver:
             WorkerTrouble: self._say_worker_trouble,
             QueueTrouble: self._say_queue_trouble,
             QueueRecovered: self._say_queue_recovered,
+            LeaseLost: self._say_lease_lost,
+            ServiceFailed: self._say_service_failed,
+            ServiceRecovered: self._say_service_recovered,
             LoopBlocked: self._say_blocked,
             ClockSkewed: self._say_skewed,
             Pruned: self._say_pruned,
@@ -128,11 +158,19 @@ class LogObserver:
             case Release():
                 self._logger.info("event handed back", **about)
 
+    def _may_say(self, subject: str) -> bool:
+        """Whether a failure may be logged now: during an outage, all failures are one subject."""
+        return self._throttle.lets_through(_OUTAGE if self._store_away else subject)
+
     def _say_trouble(self, fact: StoreTrouble) -> None:
+        self._store_away = True
+        self._throttle.hush(_OUTAGE)
         self._logger.error("store in trouble", reason=fact.reason)
 
     def _say_recovered(self, fact: StoreRecovered) -> None:
-        self._quiet_until = 0.0
+        self._store_away = False
+        for subject in (_OUTAGE, "record"):
+            self._throttle.forget(subject)
         self._logger.warning("store recovered")
 
     def _say_log_size(self, fact: Checkpointed) -> None:
@@ -161,7 +199,28 @@ class LogObserver:
         )
 
     def _say_worker_trouble(self, fact: WorkerTrouble) -> None:
-        self._logger.warning("worker cannot reach the store", doing=fact.doing, error=fact.error)
+        if self._may_say(fact.doing):
+            self._logger.warning(
+                "worker cannot reach the store", doing=fact.doing, error=fact.error
+            )
+
+    def _say_lease_lost(self, fact: LeaseLost) -> None:
+        for claim in fact.claims:
+            self._logger.warning("event lease lost", reason=fact.reason, **_run(claim))
+
+    def _say_service_failed(self, fact: ServiceFailed) -> None:
+        if self._may_say(f"service {fact.name}"):
+            self._services_failed.add(fact.name)
+            self._logger.error(
+                "service failed", service=fact.name, failures=fact.failures, error=fact.error
+            )
+
+    def _say_service_recovered(self, fact: ServiceRecovered) -> None:
+        """One line for each line about its failure: a loop that fails every other time is not
+        logged more often than one that always fails."""
+        if fact.name in self._services_failed:
+            self._services_failed.discard(fact.name)
+            self._logger.warning("service recovered", service=fact.name, failures=fact.failures)
 
     def _say_queue_trouble(self, fact: QueueTrouble) -> None:
         self._logger.warning("queue in trouble", reason=fact.reason)
@@ -214,9 +273,7 @@ class LogObserver:
         )
 
     def _say_failed(self, fact: RecordFailed) -> None:
-        now = self._clock()
-        if now >= self._quiet_until:
-            self._quiet_until = now + _SECONDS_BETWEEN_FAILURES
+        if self._may_say("record"):
             self._logger.error(
                 "events not stored", events=fact.events, error=fact.error, retrying=fact.retrying
             )

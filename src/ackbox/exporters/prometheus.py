@@ -2,15 +2,17 @@
 that nothing a sender does adds a series (F43)."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from types import NoneType
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from ackbox.exporters.histograms import Histogram
-from ackbox.model import Again, Buried, Clock, Done, Release, Stats, Status
+from ackbox.model import Again, Buried, Clock, Done, ReceiptKind, Release, Stats, Status
 from ackbox.telemetry import (
+    REFUSAL_REASONS,
     Answered,
     Checkpointed,
     Claimed,
@@ -18,7 +20,9 @@ from ackbox.telemetry import (
     Committed,
     Discarded,
     Fact,
+    LeaseLost,
     Measured,
+    ObserverFailed,
     Pruned,
     PruneFailed,
     QueueRecovered,
@@ -27,6 +31,10 @@ from ackbox.telemetry import (
     RecordFailed,
     Refused,
     Replayed,
+    RoutesServed,
+    ServiceFailed,
+    ServiceRecovered,
+    ServiceStarted,
     Settled,
     Started,
     StoreRecovered,
@@ -53,6 +61,8 @@ _COUNTERS = {
     "ackbox_events_dead_letter": "Runs that ended as a dead letter.",
     "ackbox_events_released": "Runs that were handed back.",
     "ackbox_events_fenced": "Runs whose claim was lost; nothing of theirs was applied.",
+    "ackbox_leases_lost": "Claims that were lost before their runs were settled.",
+    "ackbox_observer_failures": "Facts that a log or metrics exporter failed on.",
     "ackbox_queue_troubles": "Times the queue of QUEUE_URL could not be used any more.",
     "ackbox_events_discarded": "Events that an operator gave up on purpose.",
     "ackbox_events_replayed": "Events that got a new run from an operator.",
@@ -86,9 +96,13 @@ class PrometheusMetrics:
         self._counts: Counter[str] = Counter()
         self._gauges = dict.fromkeys(_GAUGES, 0.0)
         self._histograms = {name: Histogram(bounds) for name, (bounds, _) in _HISTOGRAMS.items()}
-        self._received: Counter[tuple[object, ...]] = Counter()
-        self._refused: Counter[tuple[object, ...]] = Counter()
-        self._answered: Counter[tuple[object, ...]] = Counter()
+        # Every combination of labels exists from the start: to Prometheus, a series that appears
+        # with its first count has not increased (C3).
+        self._received = _zeros(sorted({*sources, _OTHER}), ReceiptKind)
+        self._refused = _zeros(sorted(REFUSAL_REASONS))
+        self._answered = _zeros()
+        self._service_failures = _zeros()
+        self._services_failing = _zeros()
         self._measured: Measured | None = None
         self._started: Started | None = None
         self._registry = CollectorRegistry()
@@ -162,6 +176,8 @@ class PrometheusMetrics:
                 self._gauges["ackbox_store_in_trouble"] = 1
             case StoreRecovered():
                 self._gauges["ackbox_store_in_trouble"] = 0
+            case LeaseLost(claims):
+                self._counts["ackbox_leases_lost"] += len(claims)
             case QueueTrouble():
                 self._counts["ackbox_queue_troubles"] += 1
                 self._gauges["ackbox_queue_in_trouble"] = 1
@@ -169,6 +185,23 @@ class PrometheusMetrics:
                 self._gauges["ackbox_queue_in_trouble"] = 0
             case ClockSkewed(seconds):
                 self._gauges["ackbox_clock_skew_seconds"] = seconds
+            case _:
+                self._observe_process(fact)
+
+    def _observe_process(self, fact: Fact) -> None:
+        match fact:
+            case RoutesServed(routes, statuses):
+                self._answered.update(_zeros(sorted(routes), sorted(statuses)))
+            case ServiceStarted(name):
+                self._service_failures.update(_zeros([name]))
+                self._services_failing.update(_zeros([name]))
+            case ServiceFailed(name):
+                self._service_failures[(name,)] += 1
+                self._services_failing[(name,)] = 1
+            case ServiceRecovered(name):
+                self._services_failing[(name,)] = 0
+            case ObserverFailed():
+                self._counts["ackbox_observer_failures"] += 1
             case _:
                 pass
 
@@ -207,6 +240,18 @@ class PrometheusMetrics:
             ("route", "status"),
             self._answered,
         )
+        yield _labelled(
+            "ackbox_service_failures",
+            "Times a background loop failed and was restarted.",
+            ("service",),
+            self._service_failures,
+        )
+        failing = GaugeMetricFamily(
+            "ackbox_service_failing", "1 while a background loop fails.", labels=("service",)
+        )
+        for name, value in self._services_failing.items():
+            failing.add_metric([str(one) for one in name], value)
+        yield failing
 
     def _queue_metrics(self, measured: Measured) -> Iterator[Metric]:
         yield _by_status("ackbox_events", "Events in the ledger, by status.", measured.stats)
@@ -248,6 +293,11 @@ def _start_metrics(started: Started) -> Iterator[Metric]:
         "Age of the oldest pending event at the start.",
         value=started.lag_seconds,
     )
+
+
+def _zeros(*values: Iterable[object]) -> Counter[tuple[object, ...]]:
+    """A count of 0 for every combination of these label values."""
+    return Counter(dict.fromkeys(product(*values), 0) if values else ())
 
 
 def _labelled(

@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from ackbox import __version__
 from ackbox.errors import AckboxError
 from ackbox.http.events import add_event_routes
+from ackbox.http.guard import OPERATOR
 from ackbox.http.openapi import NO_CONTROL_CHARACTERS, add_ingest_routes, problem_answers
 from ackbox.http.problems import HttpError, from_error, problem_body
 from ackbox.http.requests import local_path
@@ -50,9 +51,20 @@ class EventStatus(BaseModel):
     updated_at: str
 
 
+class ServiceHealth(BaseModel):
+    """A background loop of the process, and how often in a row it has failed."""
+
+    name: str
+    state: str
+    failures: int
+    error: str | None = None
+    since: str
+
+
 class HealthAnswer(BaseModel):
     status: str
     durability: str
+    services: list[ServiceHealth] | None = None
 
 
 class ReadyAnswer(BaseModel):
@@ -112,11 +124,13 @@ def _add_webhooks(api: FastAPI, runtime: Runtime) -> None:
 
 
 def _add_operations(api: FastAPI, runtime: Runtime) -> None:
-    @api.get("/health", tags=["operations"])
-    async def health() -> HealthAnswer:
-        """The process is alive. `critical`: events have not been storable for a minute."""
+    @api.get("/health", response_model_exclude_none=True, tags=["operations"])
+    async def health(request: Request) -> HealthAnswer:
+        """The process is alive. `critical`: events have not been storable for a minute, or a
+        background loop has kept failing for one. An operator also gets the services."""
         now = runtime.health()
-        return HealthAnswer(status=now.status, durability=now.durability)
+        services = _services(runtime) if request.scope.get(OPERATOR) else None
+        return HealthAnswer(status=now.status, durability=now.durability, services=services)
 
     @api.get("/ready", responses=problem_answers(503), tags=["operations"])
     async def ready() -> ReadyAnswer:
@@ -190,6 +204,19 @@ def _add_error_answers(
     async def on_bug(_: Request, error: Exception) -> Response:
         runtime.logger.error("request failed", error=type(error).__name__)
         return _problem(500, "The server failed on this request; its log says more.")
+
+
+def _services(runtime: Runtime) -> list[ServiceHealth]:
+    return [
+        ServiceHealth(
+            name=service.name,
+            state=service.state,
+            failures=service.failures,
+            error=service.error,
+            since=to_text(service.since),
+        )
+        for service in runtime.services.statuses
+    ]
 
 
 def _found(event: EventRecord | None) -> EventStatus:

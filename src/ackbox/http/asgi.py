@@ -6,8 +6,8 @@ from ackbox.errors import Stopped
 from ackbox.http.answers import problem, send_answer
 from ackbox.http.api import build_api, build_probe_api
 from ackbox.http.fast_path import INGEST_PATHS, FastPath
-from ackbox.http.guard import OPEN_PATHS, check_operator
-from ackbox.http.problems import HttpError, from_error
+from ackbox.http.guard import OPEN_PATHS, OPERATOR, check_operator, is_operator
+from ackbox.http.problems import STATUSES, HttpError, from_error
 from ackbox.http.requests import (
     Asgi,
     Message,
@@ -21,7 +21,7 @@ from ackbox.http.requests import (
     request_id,
 )
 from ackbox.runtime import Phase, Runtime
-from ackbox.telemetry import Answered
+from ackbox.telemetry import Answered, RoutesServed
 
 _NOT_STARTED = (
     "The inbox was not started: pass inbox.lifespan to the app it is mounted in, as in "
@@ -38,12 +38,14 @@ _ROUTES = frozenset(
 
 
 def build_asgi(runtime: Runtime, *, mounted: bool = False) -> Asgi:
+    runtime.observe(RoutesServed(_ROUTES | INGEST_PATHS | {"other"}, STATUSES))
     return FastPath(runtime, Guarded(runtime, build_api(runtime), mounted=mounted))
 
 
 def build_probes(runtime: Runtime) -> Asgi:
     """For a process that takes no events. A sender that comes here anyway is told so, and not asked
     for a token."""
+    runtime.observe(RoutesServed(OPEN_PATHS | {"/metrics", "other"}, STATUSES))
     return Guarded(runtime, build_probe_api(runtime), open_paths=OPEN_PATHS | INGEST_PATHS)
 
 
@@ -134,6 +136,9 @@ class Guarded:
         try:
             if path not in self._open_paths:
                 check_operator(scope, self._token, mounted=self._mounted)
+            elif path == "/health":
+                operator = is_operator(scope, self._token, mounted=self._mounted)
+                scope = {**scope, OPERATOR: operator}
             check_url(scope)
             check_length(headers, self._max_body)
         except HttpError as error:

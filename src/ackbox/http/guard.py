@@ -10,6 +10,8 @@ from pydantic import SecretStr
 from ackbox.http.problems import HttpError
 from ackbox.http.requests import Scope
 
+OPERATOR = "ackbox.operator"
+"""In the scope of an open route: whether an operator asks."""
 OPEN_PATHS = frozenset({"/health", "/ready"})
 _FORWARDING = re.compile(rb"forwarded|via|x-forwarded.*|x-real-ip|(x|true)-client-ip|x-original-.*")
 _AUTHORITY = re.compile(rb"(\[(?P<v6>[\da-fA-F:.]+)\]|(?P<name>[\w.-]+))(:\d*)?", re.ASCII)
@@ -46,6 +48,15 @@ def check_operator(scope: Scope, token: SecretStr | None, *, mounted: bool = Fal
             "without a proxy; set API_TOKEN and send it as `Authorization: Bearer ...`.",
             CHALLENGE,
         )
+
+
+def is_operator(scope: Scope, token: SecretStr | None, *, mounted: bool = False) -> bool:
+    """Whether this request may see what only operators may, on a route that is open to all."""
+    try:
+        check_operator(scope, token, mounted=mounted)
+    except HttpError:
+        return False
+    return True
 
 
 def _headers_once(scope: Scope) -> dict[bytes, bytes]:

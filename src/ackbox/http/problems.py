@@ -7,6 +7,10 @@ import msgspec
 from ackbox.errors import AckboxError, InvalidEvent, NotAccepted, Overloaded
 
 CONTENT_TYPE = b"application/problem+json"
+STATUSES = frozenset(
+    {200, 202, 400, 401, 403, 404, 405, 408, 409, 411, 413, 414, 415, 417, 429, 431, 500, 501, 503}
+)
+"""Every status that this server answers with: metrics count each from the start (C3)."""
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):

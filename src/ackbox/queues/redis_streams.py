@@ -29,6 +29,7 @@ from ackbox.model import (
 )
 from ackbox.ports import EventQueue
 from ackbox.queues.stream import LONGEST, Announced, Stream
+from ackbox.services import Services
 
 _ASK_SECONDS = 1.0
 # An instance that turns to other work still listens to the end of this: one event may be announced
@@ -46,6 +47,7 @@ class RedisQueue:
         stream: Stream,
         *,
         otherwise: Callable[[], None],
+        services: Services,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._database = database
@@ -59,7 +61,7 @@ class RedisQueue:
         self._unsent: deque[tuple[EventId, str]] = deque(maxlen=LONGEST)
         self._something_unsent = asyncio.Event()
         self._one_at_a_time = asyncio.Lock()
-        self._sending = asyncio.create_task(self._send_forever())
+        self._sending = services.run("redis-announcements", self._send_next)
 
     def announce(self, events: Mapping[EventId, str]) -> None:
         if events:
@@ -159,10 +161,9 @@ class RedisQueue:
             self._heard += heard
             self._rung.set()
 
-    async def _send_forever(self) -> None:
-        while True:
-            await self._something_unsent.wait()
-            await self.send()
+    async def _send_next(self) -> None:
+        await self._something_unsent.wait()
+        await self.send()
 
 
 class _Ask:

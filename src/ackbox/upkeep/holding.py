@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from ackbox.errors import AckboxError
+from ackbox.errors import Unavailable
 from ackbox.ports import Reader, Upkeep
 from ackbox.telemetry import Observer, WorkerTrouble
 
@@ -20,19 +20,7 @@ async def put_back_held(
     handles: Handles,
     *,
     observe: Observer,
-    every: float | None = None,
     sleep: Sleep = asyncio.sleep,
-) -> None:
-    """Once, or every so many seconds: another instance, without that handler, may hold more."""
-    while True:
-        await _put_back(store, reader, handles, observe, sleep)
-        if every is None:
-            return
-        await sleep(every)
-
-
-async def _put_back(
-    store: Upkeep, reader: Reader, handles: Handles, observe: Observer, sleep: Sleep
 ) -> None:
     """Type by type, a batch at a time: neither memory nor the start grows with what is held."""
     place: tuple[str, str] | None = ("", "")
@@ -42,7 +30,7 @@ async def _put_back(
             if place is not None and handles(*place):
                 while await store.put_back(*place):
                     pass
-        except AckboxError as error:
+        except Unavailable as error:
             observe(WorkerTrouble("put back", str(error)))
             place = ("", "")
             await sleep(_RETRY_SECONDS)

@@ -45,17 +45,17 @@ class Retention:
         self._hurry_at = 0.0
         self._rows_wait = True  # whoever held the ledger before may have left some
 
-    async def run(self) -> None:
-        while True:
-            try:
-                await self.look()
-            except Unavailable:
-                pass  # the store tells of its own troubles
-            except Exception as error:  # noqa: BLE001 - a supervised loop: recorded, tried again
-                self._observe(PruneFailed(str(error)))
-            seconds = min(_LOOK_SECONDS, self._interval)
-            await self._sleep(seconds)
-            self._until_pass -= seconds
+    async def look_and_wait(self) -> None:
+        try:
+            await self.look()
+        except Unavailable:
+            pass  # the store reports its own outages
+        except Exception as error:
+            self._observe(PruneFailed(str(error)))
+            raise
+        seconds = min(_LOOK_SECONDS, self._interval)
+        await self._sleep(seconds)
+        self._until_pass -= seconds
 
     async def look(self) -> None:
         """Do what is due now; politely, unless it would still be at it when the next is due."""

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Protocol
 
-from ackbox.errors import AckboxError
+from ackbox.errors import Unavailable
 from ackbox.model import Stats
 from ackbox.ports import Reader, Store
 from ackbox.telemetry import ClockStepped, Measured, Observer
@@ -52,11 +52,10 @@ class Watch:
         self._clock_steps = clock_steps
         self._sleep = sleep
 
-    async def run(self) -> None:
-        while True:
-            with suppress(AckboxError):  # the store tells of its own troubles
-                await self.look()
-            await self._sleep(_SECONDS)
+    async def look_and_wait(self) -> None:
+        with suppress(Unavailable):  # the store reports its own outages
+            await self.look()
+        await self._sleep(_SECONDS)
 
     async def look(self) -> None:
         self._look_at_clock()

@@ -5,11 +5,13 @@ execution    one run of one handler, and what its end means; `threads` has the p
 deadlines    when runs must have ended
 slots        what is held: waiting for a slot, or running
 settling     ends of runs on their way to the store
-heartbeat    renews leases from a thread of its own, and names what blocks the event loop
+heartbeat    renews leases from a thread of its own
+loop_probe   names what blocks the event loop
 """
 
 from ackbox.worker.execution import Backoff, Executor
 from ackbox.worker.heartbeat import Heartbeat
+from ackbox.worker.loop_probe import LoopProbe
 from ackbox.worker.scheduling import Rules, Worker
 
-__all__ = ["Backoff", "Executor", "Heartbeat", "Rules", "Worker"]
+__all__ = ["Backoff", "Executor", "Heartbeat", "LoopProbe", "Rules", "Worker"]

@@ -12,6 +12,14 @@ Task = asyncio.Task[Any]
 CallLater = Callable[[float, Callable[[], None]], asyncio.TimerHandle]
 
 
+Guard = Callable[[Callable[[], None]], None]
+"""Calls what it is given; a supervisor's records an error instead of raising it."""
+
+
+def _call(call: Callable[[], None]) -> None:
+    call()
+
+
 class Deadlines:
     """Tells `overdue` of each task that did not end in time, once."""
 
@@ -19,10 +27,12 @@ class Deadlines:
         self,
         overdue: Callable[[Task], None],
         *,
+        guard: Guard = _call,
         monotonic: Callable[[], float] = monotonic,
         call_later: CallLater | None = None,
     ) -> None:
         self._overdue = overdue
+        self._guard = guard
         self._monotonic = monotonic
         self._call_later = call_later or _call_later
         # Those that may take equally long are due in the order they started in, which a dict keeps
@@ -52,16 +62,32 @@ class Deadlines:
         self._timers[allowed] = self._call_later(after, lambda: self._ring(allowed))
 
     def _ring(self, allowed: timedelta) -> None:
+        """A task that cannot be told of must not keep the others from their end."""
         del self._timers[allowed]
+        try:
+            self._guard(lambda: self._end_overdue(allowed))
+        finally:
+            self._set_next_timer(allowed)
+
+    def _end_overdue(self, allowed: timedelta) -> None:
         started, seconds = self._started[allowed], allowed.total_seconds()
         now = self._monotonic()
         while started:
             task, since = next(iter(started.items()))
             if since + seconds > now:
-                self._set_timer(allowed, since + seconds - now)
                 return
             del started[task]
-            self._overdue(task)
+            try:
+                self._overdue(task)
+            except BaseException:
+                started[task] = now  # it is told again, after the others
+                raise
+
+    def _set_next_timer(self, allowed: timedelta) -> None:
+        if started := self._started[allowed]:
+            since = next(iter(started.values()))
+            after = since + allowed.total_seconds() - self._monotonic()
+            self._set_timer(allowed, max(after, 0.0))
 
 
 def _call_later(seconds: float, call: Callable[[], None]) -> asyncio.TimerHandle:

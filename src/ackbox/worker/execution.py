@@ -16,7 +16,7 @@ from ackbox.handlers import Event, Logger, Registration, Tx
 from ackbox.model import Again, Buried, Claim, Done, Failure, Outcome
 from ackbox.quantities import show_duration
 from ackbox.telemetry import AbandonedEnded, HandlerAbandoned, Observer, to_nobody
-from ackbox.worker.deadlines import Deadlines
+from ackbox.worker.deadlines import Deadlines, Guard
 from ackbox.worker.failures import Abandoned, Overdue, Raised, describe_failure
 from ackbox.worker.threads import Ended, HandlerThread
 from ackbox.worker.tracebacks import (
@@ -46,13 +46,14 @@ class Executor:
         timeout: timedelta,
         logger: Callable[[Claim], Logger],
         observe: Observer = to_nobody,
+        guard: Guard = lambda call: call(),
     ) -> None:
         self._backoff = backoff
         self._max_attempts = max_attempts
         self._timeout = timeout
         self._logger = logger
         self._observe = observe
-        self._deadlines = Deadlines(self._cancel)
+        self._deadlines = Deadlines(self._cancel, guard=guard)
         self._late: dict[asyncio.Task[Any], float] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._hung: dict[asyncio.Future[Any], str] = {}

@@ -7,10 +7,12 @@ from typing import Any
 
 from msgspec import Struct
 
+from ackbox.errors import Unavailable
 from ackbox.handlers import Registry
 from ackbox.model import Caps, Claim, Clock, Done, EventId, Outcome, Release, WorkerId
 from ackbox.ports import EventQueue
-from ackbox.telemetry import Claimed, Observer, WorkerTrouble
+from ackbox.services import Services
+from ackbox.telemetry import Claimed, LeaseLost, Observer, WorkerTrouble
 from ackbox.worker.execution import Executor
 from ackbox.worker.settling import Settler
 from ackbox.worker.slots import Run, Slots
@@ -68,11 +70,12 @@ class Worker:
         """Every claim of ours that is not settled yet; the heartbeat reads it from its thread."""
         return self._slots.held
 
-    def start(self) -> None:
+    def start(self, services: Services) -> None:
+        run = services.run
         self._loops = [
-            asyncio.create_task(self._claim_forever()),
-            asyncio.create_task(self._settler.run()),
-            asyncio.create_task(self._abandon_forever()),
+            run("claims", self._claim_or_wait, stopping=self._stopping),
+            run("settlements", self._settler.settle_next),
+            run("overdue-runs", self._abandon_stubborn),
         ]
 
     async def stop(self, grace: float) -> None:
@@ -97,29 +100,32 @@ class Worker:
         """Who waits in `stop` for running handlers waits no longer."""
         self._hurried.set()
 
-    def lose(self, claims: Sequence[Claim]) -> None:
+    def lose(self, claims: Sequence[Claim], reason: str) -> None:
         """These are no longer ours: stop their runs; their results would be fenced off."""
+        lost = [claim for claim in claims if self._slots.holds(claim)]
         self._slots.lose(claims)
         self._go_on()
+        if lost:  # else they were settled while their renewal was under way
+            self._observe(LeaseLost(lost, reason))
 
-    async def _claim_forever(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                if not await self._claim_once():
-                    await self._unless_stopping(self._queue.wait(_IDLE))
-            except Exception as error:  # noqa: BLE001 - a supervised loop: recorded, and it goes on
-                self._backlogged = False
-                self._observe(WorkerTrouble("claim", str(error) or type(error).__name__))
-                await self._unless_stopping(asyncio.sleep(_RETRY_SECONDS))
+    async def _claim_or_wait(self) -> None:
+        try:
+            if not await self._claim_once():
+                await self._unless_stopping(self._queue.wait(_IDLE))
+        except Unavailable as error:
+            self._observe(WorkerTrouble("claim", str(error)))
+            await self._unless_stopping(asyncio.sleep(_RETRY_SECONDS))
 
     async def _claim_once(self) -> bool:
         """Whether there was something."""
         limit = min(await self._find_room(), self._rules.batch)
-        claims = await self._claim(limit) if limit else []
-        self._backlogged = 0 < limit == len(claims)
+        claims: list[Claim] = []
+        try:
+            claims = await self._claim(limit) if limit else []
+        finally:
+            self._backlogged = 0 < limit == len(claims)
         self._slots.hold(claims)
-        for claim in claims:
-            self._take(claim)
+        self._take_all(claims)
         if not self._can_look_ahead():
             self._slots.fill()
         return bool(claims)
@@ -168,6 +174,16 @@ class Worker:
         alone = count - 1 if count > 1 and len(self._sources) > 1 else None
         return Caps(share=max(count // 2, 1), held=self._slots.by_source(), alone=alone)
 
+    def _take_all(self, claims: list[Claim]) -> None:
+        """A claim that cannot be taken must not stay held: its lease would be renewed for ever."""
+        taken = 0
+        try:
+            for claim in claims:
+                self._take(claim)
+                taken += 1
+        finally:
+            self._slots.let_go(claims[taken:])
+
     def _take(self, claim: Claim) -> None:
         self._sources.add(claim.source)
         registration = self._registry.find(claim.source, claim.event_type)
@@ -203,12 +219,11 @@ class Worker:
         by_the_user = asyncio.CancelledError()
         return self._executor.fail(run.claim, run.registration, by_the_user)
 
-    async def _abandon_forever(self) -> None:
+    async def _abandon_stubborn(self) -> None:
         """A handler that swallows its cancellation must not keep its slot, nor its event."""
-        while True:
-            await asyncio.sleep(_LOOK_SECONDS)
-            for task in self._executor.stubborn():
-                self._abandon(task)
+        await asyncio.sleep(_LOOK_SECONDS)
+        for task in self._executor.stubborn():
+            self._abandon(task)
 
     def _abandon(self, task: asyncio.Task[Outcome]) -> None:
         run, seconds = self._slots.abandon(task)

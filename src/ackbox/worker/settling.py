@@ -53,7 +53,7 @@ class Settler:
         self._waits = True
         patience = asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, self._wait_no_longer)
         try:
-            await asyncio.sleep(0)  # `run` comes first
+            await asyncio.sleep(0)  # `settle_next` comes first
             yield
         finally:
             patience.cancel()
@@ -67,11 +67,10 @@ class Settler:
     def has(self, claim: Claim) -> bool:
         return any(settlement.claim is claim for settlement, _ in self._outbox)
 
-    async def run(self) -> None:
-        while True:
-            await self._bell.wait()
-            await self._gather()
-            await self._settle_gathered()
+    async def settle_next(self) -> None:
+        await self._bell.wait()
+        await self._gather()
+        await self._settle_gathered()
 
     async def _gather(self) -> None:
         """While quick handlers end one after the other, a few turns of the loop cost less than a
@@ -124,5 +123,5 @@ class Settler:
             for one in batch:
                 await self._settle([one])
             return
-        self._observe(WorkerTrouble("settle", str(error)))
         self._let_go([settlement.claim for settlement, _ in batch])
+        self._observe(WorkerTrouble("settle", str(error)))

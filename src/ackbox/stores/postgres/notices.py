@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from ackbox.errors import AckboxError
+from ackbox.services import Services
 from ackbox.stores.postgres.database import Database, connect
 from ackbox.stores.postgres.failures import FOREIGN
 
@@ -22,12 +23,12 @@ _RETRY_SECONDS = 1.0
 class Notices:
     """One connection that listens, and sends."""
 
-    def __init__(self, database: Database, ring: Callable[[], None]) -> None:
+    def __init__(self, database: Database, ring: Callable[[], None], services: Services) -> None:
         self._database = database
         self._ring = ring
         self._news = asyncio.Event()
         self._own_pid = 0
-        self._task = asyncio.create_task(self._run())
+        self._task = services.run("notifications", self._listen_once)
 
     def tell(self) -> None:
         self._news.set()
@@ -37,13 +38,13 @@ class Notices:
         with suppress(asyncio.CancelledError):
             await self._task
 
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self._listen()
-            except (AckboxError, *FOREIGN):
-                self._ring()  # something may have been missed
-                await asyncio.sleep(_RETRY_SECONDS)
+    async def _listen_once(self) -> None:
+        """Listen until the connection is lost; the database reports its own outages."""
+        try:
+            await self._listen()
+        except (AckboxError, *FOREIGN):
+            self._ring()  # something may have been missed
+            await asyncio.sleep(_RETRY_SECONDS)
 
     async def _listen(self) -> None:
         connection = await connect(self._database.address)

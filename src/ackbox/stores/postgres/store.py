@@ -9,7 +9,6 @@ from pathlib import Path
 import asyncpg
 
 from ackbox.errors import (
-    AckboxError,
     CommandFailed,
     InvalidStatement,
     SettingError,
@@ -32,6 +31,7 @@ from ackbox.model import (
     Walk,
 )
 from ackbox.ports import EventQueue, Relay
+from ackbox.services import Services
 from ackbox.stores.postgres import replaying, retention
 from ackbox.stores.postgres.arriving import assert_none_arriving
 from ackbox.stores.postgres.database import Address, Database
@@ -60,6 +60,7 @@ async def open_store(
     clock: Clock,
     observe: Observer,
     notify: bool = True,
+    services: Services | None = None,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> "PostgresStore":
     """Waits for a server that is away; raises `SettingError` or `StoreError` for what waiting does
@@ -81,14 +82,26 @@ async def open_store(
     except BaseException:
         await database.close()
         raise
-    return PostgresStore(database, clock=clock, observe=observe, notify=notify)
+    return PostgresStore(
+        database,
+        clock=clock,
+        observe=observe,
+        notify=notify,
+        services=services or Services(observe, clock=clock),
+    )
 
 
 class PostgresStore:
     """Implements `Ledger` and `Upkeep`."""
 
     def __init__(
-        self, database: Database, *, clock: Clock, observe: Observer, notify: bool
+        self,
+        database: Database,
+        *,
+        clock: Clock,
+        observe: Observer,
+        notify: bool,
+        services: Services,
     ) -> None:
         self._own_queue = PostgresQueue(database)
         self.queue: EventQueue = self._own_queue
@@ -100,8 +113,9 @@ class PostgresStore:
         self._closed = False
         self._recording: set[asyncio.Task[list[Receipt]]] = set()
         listening = notify and not database.address.pooled
-        self._notices = Notices(database, self._own_queue.ring) if listening else None
-        self._pulse = asyncio.create_task(self._beat())
+        ring = self._own_queue.ring
+        self._notices = Notices(database, ring, services) if listening else None
+        self._pulse = services.run("database-checks", self._beat)
 
     @property
     def trouble(self) -> str | None:
@@ -234,13 +248,12 @@ class PostgresStore:
 
     async def _beat(self) -> None:
         """Adds up the tallies, finds out that a lost server is back, and compares the clocks."""
-        while True:
-            await asyncio.sleep(_PULSE_SECONDS)
-            with suppress(AckboxError):  # the database tells of its own troubles
-                if self.trouble is not None:
-                    await self.prove_writable()
-                await self.database.fetch("fold_tallies", tag=_FOLD_TAG)
-                await self._compare_clocks()
+        await asyncio.sleep(_PULSE_SECONDS)
+        with suppress(Unavailable):  # the database reports its own outages
+            if self.trouble is not None:
+                await self.prove_writable()
+            await self.database.fetch("fold_tallies", tag=_FOLD_TAG)
+            await self._compare_clocks()
 
     async def _compare_clocks(self) -> None:
         before = self._clock()

@@ -1,0 +1,236 @@
+"""Supervise every background loop of the process (F56).
+
+A service is a background loop with a name. Its owner supplies one step; the supervisor calls the
+step again and again. If a step raises, the supervisor records the failure and calls the step again
+after a delay that grows. No service ends silently.
+"""
+
+import asyncio
+import random
+import threading
+import traceback
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from pathlib import PurePath
+from time import monotonic
+
+from msgspec import Struct
+
+from ackbox.errors import AckboxError
+from ackbox.model import Clock
+from ackbox.retry import Uniform
+from ackbox.telemetry import Observer, ServiceFailed, ServiceRecovered, ServiceStarted, to_all
+
+Step = Callable[[], Awaitable[object]]
+Sleep = Callable[[float], Awaitable[None]]
+
+LONGEST_DELAY = 5.0
+_FIRST_DELAY = 0.1
+_STEADY_SECONDS = 10.0
+"""A restarted step that has run for so long without failing counts as recovered: it may have
+nothing to do for hours."""
+_CRITICAL_SECONDS = 60.0
+
+
+class ServiceStatus(Struct, frozen=True):
+    """One service, for the operator; `since` is when it started, or first failed in a row."""
+
+    name: str
+    state: str
+    failures: int
+    error: str | None
+    since: datetime
+
+
+class Service:
+    """What is known of one background loop. Any thread may report to it."""
+
+    def __init__(
+        self,
+        name: str,
+        observe: Observer,
+        *,
+        clock: Clock,
+        monotonic: Callable[[], float],
+        steady_after: float,
+    ) -> None:
+        self.name = name
+        self.failures = 0
+        self._observe = observe
+        self._clock = clock
+        self._monotonic = monotonic
+        self._steady_after = steady_after
+        self._lock = threading.Lock()
+        self._error: str | None = None
+        self._since = clock()
+        self._first_failed = self._last_failed = 0.0
+        self._steady: asyncio.TimerHandle | None = None
+        observe(ServiceStarted(name))
+
+    @property
+    def status(self) -> ServiceStatus:
+        state = "failing" if self.failures else "running"
+        return ServiceStatus(self.name, state, self.failures, self._error, self._since)
+
+    @property
+    def is_critical(self) -> bool:
+        """Whether the loop has kept failing for a minute."""
+        return bool(self.failures) and self._last_failed - self._first_failed >= _CRITICAL_SECONDS
+
+    def failed(self, error: BaseException) -> int:
+        """Record a failure; returns how many there were in a row."""
+        with self._lock:
+            self._last_failed = self._monotonic()
+            if not self.failures:
+                self._first_failed, self._since = self._last_failed, self._clock()
+            self.failures += 1
+            self._error = summarize(error)
+            fact = ServiceFailed(self.name, self.failures, self._error)
+            if self._steady is not None:
+                self._steady.cancel()
+        self._observe(fact)
+        return fact.failures
+
+    def guard(self, call: Callable[[], object]) -> None:
+        """Call it, for a timer: an error is recorded, and the timer goes on."""
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - the supervisor of background loops
+            self.failed(error)
+        else:
+            self.worked()
+
+    def expect_steady(self) -> None:
+        """The loop was restarted: unless it fails again soon, it works. Call on the event loop."""
+        loop = asyncio.get_running_loop()
+        self._steady = loop.call_later(self._steady_after, self.worked)
+
+    def worked(self) -> None:
+        """Record that the loop works: free of cost unless it had failed."""
+        if not self.failures:
+            return
+        with self._lock:
+            failures, self.failures = self.failures, 0
+            self._since = self._clock()
+        if failures:
+            self._observe(ServiceRecovered(self.name, failures))
+
+
+class Services:
+    """The supervisor. The last error of a service stays visible after its recovery."""
+
+    def __init__(
+        self,
+        observe: Observer,
+        *,
+        clock: Clock,
+        uniform: Uniform = random.uniform,
+        sleep: Sleep = asyncio.sleep,
+        monotonic: Callable[[], float] = monotonic,
+        steady_after: float = _STEADY_SECONDS,
+    ) -> None:
+        self._observe = to_all(observe)  # a supervisor must not end by what it reports
+        self._clock = clock
+        self._uniform = uniform
+        self._sleep = sleep
+        self._monotonic = monotonic
+        self._steady_after = steady_after
+        self._services: dict[str, Service] = {}
+
+    def add(self, name: str) -> Service:
+        """A service that its owner supervises: a timer, or a thread."""
+        service = Service(
+            name,
+            self._observe,
+            clock=self._clock,
+            monotonic=self._monotonic,
+            steady_after=self._steady_after,
+        )
+        self._services[name] = service
+        return service
+
+    def run(
+        self,
+        name: str,
+        step: Step,
+        *,
+        stopping: asyncio.Event | None = None,
+        longest_delay: float = LONGEST_DELAY,
+    ) -> asyncio.Task[None]:
+        """Repeat the step until the task is cancelled, or until `stopping` is set."""
+        repeated = self._repeat(self.add(name), step, stopping, longest_delay)
+        return asyncio.create_task(repeated, name=f"ackbox {name}")
+
+    def run_once(self, name: str, step: Step) -> asyncio.Task[None]:
+        """Repeat the step until it succeeds once; from then on it is not listed."""
+
+        async def until_done() -> None:
+            done = asyncio.Event()
+
+            async def once() -> None:
+                await step()
+                done.set()
+
+            await self._repeat(service, once, done, LONGEST_DELAY)
+            self._services.pop(name, None)
+
+        service = self.add(name)
+        return asyncio.create_task(until_done(), name=f"ackbox {name}")
+
+    @property
+    def statuses(self) -> list[ServiceStatus]:
+        return [service.status for service in list(self._services.values())]
+
+    @property
+    def is_critical(self) -> bool:
+        return any(service.is_critical for service in list(self._services.values()))
+
+    async def _repeat(
+        self, service: Service, step: Step, stopping: asyncio.Event | None, longest: float
+    ) -> None:
+        while stopping is None or not stopping.is_set():
+            try:
+                await step()
+            except (Exception, asyncio.CancelledError) as error:
+                if _is_cancelled():
+                    raise
+                delay = self._delay(service.failed(error), longest)
+                await _unless(stopping, self._sleep(delay))
+                service.expect_steady()
+            else:
+                service.worked()
+
+    def _delay(self, failures: int, longest: float) -> float:
+        full = min(_FIRST_DELAY * 2.0 ** min(failures - 1, 32), longest)
+        return self._uniform(full / 2, full)
+
+
+def summarize(error: BaseException) -> str:
+    """Name an error without the values in its text: those of a driver quote what senders sent."""
+    if isinstance(error, AckboxError):
+        return str(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    name = type(error).__name__
+    if not frames:
+        return name
+    place = frames[-1]
+    return f"{name} in {place.name} ({PurePath(place.filename).name}:{place.lineno})"
+
+
+def _is_cancelled() -> bool:
+    """Whether this task itself is cancelled; something that it awaits may be cancelled too."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+async def _unless(stopping: asyncio.Event | None, sleeping: Awaitable[None]) -> None:
+    """Sleep, or return early when `stopping` is set."""
+    if stopping is None:
+        await sleeping
+        return
+    tasks = [asyncio.ensure_future(sleeping), asyncio.ensure_future(stopping.wait())]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()

@@ -1,0 +1,200 @@
+"""Exporters and background loops that raise: events are taken, run, settled and timed out all the
+same, and the operator is told (S26, F56)."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+from starlette.testclient import TestClient
+
+from ackbox import Event, Inbox
+from ackbox.app import App
+from ackbox.config import Settings
+from ackbox.model import EventId, EventRecord, Status
+from ackbox.runtime import Runtime
+from ackbox.services import Services
+from ackbox.stores.sqlite.queue import SqliteQueue
+from ackbox.stores.sqlite.reader import SqliteReader
+from ackbox.stores.sqlite.store import SqliteStore
+from ackbox.telemetry import Fact
+from ackbox.upkeep import Watch, retention
+from ackbox.upkeep import watch as watch_module
+from ackbox.worker import Executor, LoopProbe, scheduling
+from ackbox.worker.heartbeat import Heartbeat
+from ackbox.worker.settling import Settler
+from support.events import envelope
+from support.posting import new_key
+
+TOKEN = "twelve-boxers-hunt-victor"
+OPERATOR = {"authorization": f"Bearer {TOKEN}"}
+LOOPS = {
+    "claims": (SqliteQueue, "claim"),
+    "settlements": (Settler, "_gather"),
+    "overdue-runs": (Executor, "stubborn"),
+    "heartbeat": (Heartbeat, "_beat"),
+    "loop-probe": (LoopProbe, "_probe"),
+    "monitor": (Watch, "look"),
+    "retention": (SqliteStore, "bury"),
+    "parked-events": (SqliteReader, "held_type"),
+    "run-timeouts": (Executor, "_cancel"),
+}
+"""Each service of an inbox on SQLite, and something that it calls. `ingest` and its time-outs have
+a sender who waits: see below."""
+
+
+def settings(folder: Path) -> Settings:
+    return Settings(
+        db_path=folder / "inbox.db",
+        api_token=SecretStr(TOKEN),
+        claim_timeout=timedelta(seconds=1),
+        ingest_timeout=timedelta(milliseconds=500),
+        retry_base_delay=timedelta(milliseconds=1),
+    )
+
+
+class Running:
+    def __init__(self, inbox: Inbox, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.client = TestClient(inbox.asgi())
+
+    async def send(self, event_type: str = "quick") -> EventId:
+        return (await self.runtime.ingest.accept(envelope(new_key(), event_type=event_type))).id
+
+    async def until(self, check: Callable[[], object]) -> None:
+        async with asyncio.timeout(10):
+            while not check():  # noqa: ASYNC110 - what it looks at has no event
+                await asyncio.sleep(0.01)
+
+    async def ended(self, event_id: EventId) -> EventRecord:
+        async with asyncio.timeout(10):
+            while True:
+                event = await self.runtime.reader.event(event_id)
+                if event is not None and event.status in (Status.COMPLETED, Status.FAILED):
+                    return event
+                await asyncio.sleep(0.01)
+
+    async def health(self, headers: dict[str, str] | None = None) -> dict[str, Any]:
+        got = await asyncio.to_thread(self.client.get, "/health", headers=headers)
+        found: dict[str, Any] = got.json()
+        return found
+
+    def failures(self, name: str) -> int:
+        """How often it failed in all, from the metrics."""
+        text = self.runtime.metrics()[0].decode()
+        line = f'ackbox_service_failures_total{{service="{name}"}} '
+        return int(float(text.partition(line)[2].partition("\n")[0]))
+
+
+@asynccontextmanager
+async def running(folder: Path, *observers: Callable[[Fact], None]) -> AsyncIterator[Running]:
+    inbox = Inbox(settings(folder))
+
+    @inbox.on("quick")
+    async def quick(event: Event) -> None:
+        pass
+
+    @inbox.on("slow", timeout="50ms", max_attempts=1)
+    async def slow(event: Event) -> None:
+        await asyncio.Event().wait()
+
+    app = App(inbox.settings, guest=True, observers=observers)
+    async with inbox.running(app) as runtime:
+        yield Running(inbox, runtime)
+
+
+async def assert_all_goes_on(inbox: Running) -> None:
+    """Ingest, claims, settlements, time-outs."""
+    quick, slow = await inbox.send(), await inbox.send("slow")
+    assert (await inbox.ended(quick)).status is Status.COMPLETED
+    assert (await inbox.ended(slow)).error_code == "timeout"
+
+
+async def test_an_observer_that_always_raises_breaks_nothing(tmp_path: Path) -> None:  # S26, F56
+    def broken(fact: Fact) -> None:
+        raise RuntimeError("an exporter with a bug")
+
+    async with running(tmp_path, broken) as inbox:
+        await assert_all_goes_on(inbox)
+        health = await inbox.health(OPERATOR)
+        assert health["status"] == "ok"
+        assert {service["state"] for service in health["services"]} == {"running"}
+        metrics = inbox.runtime.metrics()[0].decode()
+        counted = metrics.partition("\nackbox_observer_failures_total ")[2].partition("\n")[0]
+        assert float(counted) > 5
+        assert "ackbox_events_processed_total 1.0" in metrics  # the other observers saw it all
+
+
+@pytest.mark.parametrize("name", sorted(LOOPS))
+async def test_a_loop_that_raises_is_restarted_and_shown_to_the_operator(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # S26, F56
+    for module, constant in ((watch_module, "_SECONDS"), (scheduling, "_LOOK_SECONDS")):
+        monkeypatch.setattr(module, constant, 0.05)
+    monkeypatch.setattr(retention, "_LOOK_SECONDS", 0.05)
+    where, method = LOOPS[name]
+    breaks = break_for_a_while(monkeypatch, where, method)
+    async with running(tmp_path) as inbox:
+        if name in ("run-timeouts", "settlements"):  # nothing else makes them work
+            await inbox.send("slow")
+        await inbox.until(lambda: inbox.failures(name) >= 2)
+        shown = {service["name"]: service for service in (await inbox.health(OPERATOR))["services"]}
+        assert shown[name]["state"] == "failing"
+        assert shown[name]["error"].startswith("RuntimeError in broken")
+        assert {one["state"] for one in shown.values() if one["name"] != name} == {"running"}
+        assert "services" not in await inbox.health()
+
+        breaks.clear()
+        await assert_all_goes_on(inbox)
+        if name != "parked-events":  # which is done once
+            await inbox.until(lambda: state_of(inbox, name) == "running")
+
+
+def break_for_a_while(monkeypatch: pytest.MonkeyPatch, where: type, method: str) -> list[Exception]:
+    """Until the list is emptied, the method raises."""
+    really: Callable[..., Any] = getattr(where, method)
+    breaks: list[Exception] = [RuntimeError("a bug")]
+
+    def broken(*args: Any, **named: Any) -> Any:
+        if breaks:
+            raise breaks[0]
+        return really(*args, **named)
+
+    monkeypatch.setattr(where, method, broken)
+    return breaks
+
+
+def state_of(inbox: Running, name: str) -> str:
+    services: Services = inbox.runtime.services
+    return next(one.state for one in services.statuses if one.name == name)
+
+
+@pytest.mark.parametrize(
+    ("name", "method"), [("ingest", "_take"), ("ingest-timeouts", "_answer_late")]
+)
+async def test_ingest_that_raises_is_restarted(
+    name: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # S26, F56
+    async with running(tmp_path) as inbox:
+        await inbox.send()
+        breaks = break_for_a_while(monkeypatch, type(inbox.runtime.ingest), method)
+        sending: Awaitable[EventId] = asyncio.ensure_future(inbox.send())
+        await inbox.until(lambda: inbox.failures(name) >= 1)
+        breaks.clear()
+        await asyncio.gather(sending, return_exceptions=True)
+        await assert_all_goes_on(inbox)
+        await inbox.until(lambda: state_of(inbox, name) == "running")
+
+
+async def test_a_loop_that_keeps_failing_is_critical(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # S26
+    monkeypatch.setattr("ackbox.services._CRITICAL_SECONDS", 0.2)
+    break_for_a_while(monkeypatch, Watch, "look")
+    async with running(tmp_path) as inbox:
+        await inbox.until(lambda: inbox.failures("monitor") >= 5)
+        assert (await inbox.health())["status"] == "critical"
