@@ -397,6 +397,9 @@ def test_a_refused_address_does_not_give_its_password_away(folder: Path, address
         (f"postgresql://u@h/d?sslmode=require&password={PASSWORD}", None),
         (f"postgresql:///d?sslpassword={PASSWORD}&{PASSWORD}", None),
         ("postgresql://u@h/d?sslmode=require", "postgresql://u@h/d?sslmode=require"),
+        # S19
+        (f"postgresql://u:1/{PASSWORD}@h/d", "postgresql://***"),
+        (f"postgresql://u:1?db={PASSWORD}@h/d", "postgresql://u:1?db=***"),
     ],
 )
 def test_an_address_is_shown_without_its_passwords(
@@ -407,6 +410,23 @@ def test_an_address_is_shown_without_its_passwords(
     assert PASSWORD not in row.value
     assert row.value == (shown or row.value)
     assert "***" in row.value or shown == address
+
+
+# S19
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        (f"redis://{PASSWORD}@h:6379/0", "redis://***@h:6379/0"),
+        (f"rediss://{PASSWORD}@h", "rediss://***@h"),
+        (f"redis://u:{PASSWORD}@h", "redis://u:***@h"),
+        (f"redis://:{PASSWORD}@h", "redis://:***@h"),
+        (f"redis://1/{PASSWORD}@h", "redis://***"),
+        ("redis://h:6379/0", "redis://h:6379/0"),
+    ],
+)
+def test_a_redis_address_is_shown_without_its_token(folder: Path, address: str, shown: str) -> None:
+    rows = config.explain({"QUEUE_URL": address}, directory=folder)
+    assert next(row.value for row in rows if row.name == "QUEUE_URL") == shown
 
 
 def test_secrets_do_not_leak_from_settings_or_from_errors(folder: Path) -> None:

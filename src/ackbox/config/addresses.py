@@ -32,10 +32,18 @@ def show_address(text: str) -> str:
     if found is None:
         scheme, separator, _ = text.partition("://")
         return f"{scheme}://***" if separator and scheme.isalpha() else "***"
-    user = found["user"] or ""
-    login = "" if found["user"] is None else f"{user}:***@" if found["password"] else f"{user}@"
+    if "@" in (found["path"] or ""):  # a password with a `/` in it reads as host and path
+        return f"{found['scheme']}://***"
+    login = "" if found["user"] is None else _show_login(found)
     query = "" if found["query"] is None else "?" + _show_query(found["query"])
     return f"{found['scheme']}://{login}{found['hosts']}{found['path'] or ''}{query}"
+
+
+def _show_login(found: re.Match[str]) -> str:
+    """A Redis server may take what stands for the user as its password."""
+    if found["password"]:
+        return f"{found['user']}:***@"
+    return "***@" if found["scheme"].startswith("redis") else f"{found['user']}@"
 
 
 def _show_query(query: str) -> str:
@@ -45,4 +53,5 @@ def _show_query(query: str) -> str:
 def _show_parameter(name: str, equals: str, value: str) -> str:
     if not equals:
         return "***"
-    return f"{name}={value if name in _SHOWN_PARAMETERS else '***'}"
+    is_shown = name in _SHOWN_PARAMETERS and "@" not in value
+    return f"{name}={value if is_shown else '***'}"
