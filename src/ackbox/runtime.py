@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any
@@ -240,7 +240,9 @@ class Runtime:
             stuck = HandlersStuck(f"{count} handlers hang and cannot be ended: {named}{more}.")
             self._fail(stuck, stack=fact.stack)
 
-    def make_executor(self) -> Executor:
+    def make_executor(
+        self, note_error: Callable[[BaseException], None] = lambda error: None
+    ) -> Executor:
         return Executor(
             backoff=policies.backoff(self.settings),
             max_attempts=self.settings.max_attempts,
@@ -248,6 +250,7 @@ class Runtime:
             logger=lambda claim: self.logger.bind(event_id=claim.id, request_id=claim.request_id),
             observe=to_all(self.observe, self._end_if_stuck, on_error=self._app.on_observer_error),
             guard=self.services.add("run-timeouts").guard,
+            note_error=note_error,
         )
 
     def _start_worker(self, queue: EventQueue) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from ackbox import Dead, Event, Inbox, Retry, Tx
 from ackbox.config import Settings
-from ackbox.errors import InvalidEvent, SettingError, Stopped
+from ackbox.errors import InvalidEvent, InvalidStatement, SettingError, Stopped
 from ackbox.testing import Delivery, InboxHarness, MovableClock
 
 ORDERS = "CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY, status TEXT, version INTEGER)"
@@ -101,12 +101,95 @@ async def test_delays_are_the_same_each_time(inbox: Inbox) -> None:
     for _ in range(2):
         async with InboxHarness(inbox) as box:
             posted = await box.post("order.paid")
-            assert await box.run_until_settled() == 3
+            assert await box.run_until_settled(raise_errors=False) == 3
             event = await box.event(posted)
             assert (event.status, event.error_code) == ("failed", "ValueError")
             moments.append((posted.id, box.clock()))
     assert moments[0] == moments[1]
     assert moments[0][1] == datetime(2026, 1, 31, 12, 0, 30, tzinfo=UTC)
+
+
+class Odd(Exception):
+    pass
+
+
+@pytest.mark.parametrize("call", ["run_one", "run_until_idle", "run_until_settled"])
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_what_a_handler_raises_is_raised(inbox: Inbox, call: str, is_async: bool) -> None:
+    async def waits(event: Event) -> None:  # N2
+        raise Odd("no such customer")
+
+    def plain(event: Event) -> None:
+        raise Odd("no such customer")
+
+    inbox.on("*", max_attempts=2)(waits if is_async else plain)
+    async with InboxHarness(inbox) as box:
+        posted = await box.post("order.paid")
+        with pytest.raises(Odd, match="no such customer") as raised:
+            await getattr(box, call)()
+        assert raised.traceback[-1].name == ("waits" if is_async else "plain")
+        assert (await box.event(posted)).status == "pending"  # settled, as in real life
+        await box.run_until_settled(raise_errors=False)
+        assert (await box.event(posted)).status == "failed"
+
+
+async def test_a_shuffled_run_raises_the_first_error_and_settles_all(inbox: Inbox) -> None:  # N2
+    @inbox.on("*", max_attempts=1)
+    async def fail(event: Event) -> None:
+        raise Odd(event.idempotency_key)
+
+    async with InboxHarness(inbox) as box:
+        await box.deliver([paid(n) for n in range(5)])
+        with pytest.raises(Odd):
+            await box.run_until_idle(shuffle=1)
+        assert len(await box.events("failed")) == 5
+
+
+async def test_what_would_end_the_test_run_is_an_error_of_the_test(inbox: Inbox) -> None:  # N2
+    @inbox.on("*")
+    def leave(event: Event) -> None:
+        raise SystemExit(3)
+
+    async with InboxHarness(inbox) as box:
+        await box.post("order.paid")
+        with pytest.raises(Exception, match="the handler raised SystemExit"):
+            await box.run_one()
+
+
+async def test_a_statement_that_fails_is_raised(inbox: Inbox) -> None:  # N2
+    inbox.schema(ORDERS)
+
+    @inbox.on("*")
+    async def write(event: Event, tx: Tx) -> None:
+        tx.execute("INSERT INTO orders (id, colour) VALUES (:id, 'red')", id="o-1")
+
+    async with InboxHarness(inbox) as box:
+        await box.post("order.paid")
+        with pytest.raises(InvalidStatement, match="colour"):
+            await box.run_one()
+
+
+async def test_a_handler_past_its_time_is_raised(inbox: Inbox) -> None:  # N2
+    @inbox.on("*", timeout="1ms")
+    async def wait(event: Event) -> None:
+        await asyncio.Event().wait()
+
+    async with InboxHarness(inbox) as box:
+        await box.post("order.paid")
+        with pytest.raises(Exception, match="longer than 1ms"):
+            await box.run_one()
+
+
+async def test_what_a_handler_raises_before_a_crash_is_raised(inbox: Inbox) -> None:  # N2
+    @inbox.on("*")
+    async def fail(event: Event) -> None:
+        raise Odd("no")
+
+    async with InboxHarness(inbox) as box:
+        await box.post("order.paid")
+        with pytest.raises(Odd):
+            await box.crash_before_settle()
+        assert (await box.crash_before_settle(raise_errors=False)).attempts == 2
 
 
 async def test_a_dead_letter_is_not_run_again(inbox: Inbox) -> None:
@@ -133,7 +216,7 @@ async def test_a_replayed_dead_letter_runs_again_with_all_its_attempts(inbox: In
 
     async with InboxHarness(inbox) as box:
         posted = await box.post("order.paid")
-        await box.run_until_settled()
+        await box.run_until_settled(raise_errors=False)
         broken.clear()
         replayed = await box.replay(posted)
         assert (replayed.status, replayed.attempts, replayed.run) == ("pending", 0, 2)

@@ -25,7 +25,7 @@ from ackbox.model import (
 from ackbox.runtime import Runtime
 from ackbox.testing.clock import MovableClock
 from ackbox.testing.delivery import Delivery, seal
-from ackbox.testing.stepping import Stepper
+from ackbox.testing.stepping import Stepper, raise_for_a_test
 
 _AT_ONCE = 1000
 _PAGE = 200
@@ -36,7 +36,10 @@ _FOR_EVER = 36_500.0
 
 class InboxHarness:
     """`async with InboxHarness(inbox) as box`: your inbox with its handlers and tables, nothing in
-    the background. Handlers run when you say so, one at a time, by `box.clock`."""
+    the background. Handlers run when you say so, one at a time, by `box.clock`.
+
+    What a handler raises, the call that ran it raises too, after the run is settled. `Retry` and
+    `Dead` are what a handler decides, not errors. With `raise_errors=False` nothing is raised."""
 
     def __init__(self, inbox: Inbox, *, start: datetime | None = None) -> None:
         self.clock = MovableClock() if start is None else MovableClock(start)
@@ -105,13 +108,13 @@ class InboxHarness:
             first.setdefault(place, await self.runtime.ingest.accept(envelope))
         return [first[place] for place in range(len(deliveries))]
 
-    async def run_one(self) -> EventRecord | None:
+    async def run_one(self, *, raise_errors: bool = True) -> EventRecord | None:
         """One run of what has been due longest; None when nothing is due."""
         claims = await self._stepper.claim(1)
-        await self._stepper.finish(claims)
+        await self._finish(claims, raise_errors)
         return await self.event(claims[0].id) if claims else None
 
-    async def run_until_idle(self, *, shuffle: int | None = None) -> int:
+    async def run_until_idle(self, *, shuffle: int | None = None, raise_errors: bool = True) -> int:
         """Run what is due until nothing is, and return how many runs that took; a retry that is due
         later waits for the clock. With `shuffle`, what could run at the same time runs in an order
         drawn from that seed; the order inside a lane stays."""
@@ -120,19 +123,21 @@ class InboxHarness:
         while claims := await self._stepper.claim(1 if chance is None else _AT_ONCE):
             if chance is not None:
                 chance.shuffle(claims)
-            await self._stepper.finish(claims)
+            await self._finish(claims, raise_errors)
             runs += len(claims)
             if runs > _MOST_RUNS:
                 raise RuntimeError(f"After {_MOST_RUNS} runs there is still something due.")
         return runs
 
-    async def run_until_settled(self, *, shuffle: int | None = None) -> int:
+    async def run_until_settled(
+        self, *, shuffle: int | None = None, raise_errors: bool = True
+    ) -> int:
         """As `run_until_idle`, and move the clock on to each retry, until every event is completed,
         a dead letter, or held."""
-        runs = await self.run_until_idle(shuffle=shuffle)
+        runs = await self.run_until_idle(shuffle=shuffle, raise_errors=raise_errors)
         while (due := await self._next_retry()) is not None:
             self.clock.move_to(due)
-            runs += await self.run_until_idle(shuffle=shuffle)
+            runs += await self.run_until_idle(shuffle=shuffle, raise_errors=raise_errors)
         return runs
 
     async def restart(self) -> None:
@@ -146,12 +151,15 @@ class InboxHarness:
         claim = await self._claim_for_a_crash()
         return await self._lose_the_process(claim)
 
-    async def crash_before_settle(self) -> EventRecord:
+    async def crash_before_settle(self, *, raise_errors: bool = True) -> EventRecord:
         """The process is lost after the handler ran, before anything of that is stored: what went
         through `tx` is gone, what went elsewhere has happened. Then it starts again."""
         claim = await self._claim_for_a_crash()
-        await self._stepper.run(claim)
-        return await self._lose_the_process(claim)
+        stepper = self._stepper
+        await stepper.run(claim)
+        event = await self._lose_the_process(claim)
+        raise_for_a_test(stepper.error if raise_errors else None)
+        return event
 
     async def replay(self, event: str | Receipt) -> EventRecord:
         """As an operator would: a finished event starts anew, one that waits is due now."""
@@ -198,6 +206,10 @@ class InboxHarness:
     async def _stop(self) -> None:
         self._runtime = None
         await self._process.aclose()
+
+    async def _finish(self, claims: Sequence[Claim], raise_errors: bool) -> None:
+        error = await self._stepper.finish(claims)
+        raise_for_a_test(error if raise_errors else None)
 
     async def _claim_for_a_crash(self) -> Claim:
         for claim in await self._stepper.claim(1):

@@ -7,7 +7,19 @@ from collections.abc import Sequence
 from datetime import timedelta
 from time import monotonic
 
-from ackbox.model import Caps, Claim, Done, Outcome, Release, Settlement, WorkerId
+from ackbox.errors import InvalidStatement
+from ackbox.handlers import Dead, Retry
+from ackbox.model import (
+    Again,
+    Buried,
+    Caps,
+    Claim,
+    Done,
+    Outcome,
+    Release,
+    Settlement,
+    WorkerId,
+)
 from ackbox.runtime import Runtime
 from ackbox.telemetry import Claimed, Settled
 
@@ -15,10 +27,17 @@ _WORKER = WorkerId("test")
 _LEASE = timedelta(days=1000)  # a clock that is moved far ahead must not end the claim of a step
 
 
+class HandlerFailed(Exception):
+    """A handler raised something that would end the test run itself, as SystemExit does."""
+
+
 class Stepper:
+    """`error` is what the last run raised, unless the handler asked for it by `Retry` or `Dead`."""
+
     def __init__(self, runtime: Runtime) -> None:
+        self.error: BaseException | None = None
         self._runtime = runtime
-        self._executor = runtime.make_executor()
+        self._executor = runtime.make_executor(self._note_error)
 
     async def claim(self, limit: int) -> list[Claim]:
         """What is due now, oldest first."""
@@ -29,6 +48,7 @@ class Stepper:
 
     async def run(self, claim: Claim) -> Outcome:
         """One run of its handler; what it came to is not stored yet."""
+        self.error = None
         registration = self._runtime.registry.find(claim.source, claim.event_type)
         if registration is not None:
             return await self._executor.run(claim, registration)
@@ -36,11 +56,29 @@ class Stepper:
             return Release(held=True)
         return Done("ignored")
 
-    async def finish(self, claims: Sequence[Claim]) -> None:
-        """Run and settle each, in this order."""
-        for claim in claims:
-            started = monotonic()
-            settlement = Settlement(claim, await self.run(claim))
-            seconds = monotonic() - started
-            written = await self._runtime.queue.settle([settlement])
-            self._runtime.observe(Settled([claim], [seconds], written))
+    async def finish(self, claims: Sequence[Claim]) -> BaseException | None:
+        """Run and settle each, in this order; return the first error."""
+        errors = [await self._finish(claim) for claim in claims]
+        return next((error for error in errors if error is not None), None)
+
+    async def _finish(self, claim: Claim) -> BaseException | None:
+        started = monotonic()
+        outcome = await self.run(claim)
+        seconds = monotonic() - started
+        written = await self._runtime.queue.settle([Settlement(claim, outcome)])
+        self._runtime.observe(Settled([claim], [seconds], written))
+        match outcome, written.get(claim.id):
+            case Done(), Again(failure) | Buried(failure):  # what it wrote through `tx` failed
+                return InvalidStatement(failure.error)
+            case _:
+                return self.error
+
+    def _note_error(self, error: BaseException) -> None:
+        self.error = None if isinstance(error, Dead | Retry) else error
+
+
+def raise_for_a_test(error: BaseException | None) -> None:
+    if isinstance(error, Exception):
+        raise error
+    if error is not None:
+        raise HandlerFailed(f"the handler raised {error!r}") from error

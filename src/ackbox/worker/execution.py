@@ -47,12 +47,14 @@ class Executor:
         logger: Callable[[Claim], Logger],
         observe: Observer = to_nobody,
         guard: Guard = lambda call: call(),
+        note_error: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
         self._backoff = backoff
         self._max_attempts = max_attempts
         self._timeout = timeout
         self._logger = logger
         self._observe = observe
+        self._note_error = note_error
         self._deadlines = Deadlines(self._cancel, guard=guard)
         self._late: dict[asyncio.Task[Any], float] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -147,6 +149,7 @@ class Executor:
         return Done("handled", tuple(tx.statements), otherwise)
 
     def _failed(self, claim: Claim, limit: int, error: BaseException) -> Outcome:
+        self._note_error(error)
         match error:
             case handlers.Dead():
                 return Buried(describe_failure(error))
