@@ -7,6 +7,7 @@ from bench.server import Program
 
 NO_LIMIT = "1000000000"
 INBOX = "bench.inbox:inbox"
+API_TOKEN = "token-of-the-benchmarks"
 
 
 def noop(database: Path) -> Program:
@@ -49,6 +50,7 @@ def _serve(argument: str) -> list[str]:
 def _settings(database: Path, log_level: str) -> dict[str, str]:
     return {
         "DB_PATH": str(database),
+        "API_TOKEN": API_TOKEN,
         "DURABILITY": "full",
         "LOG_LEVEL": log_level,
         "QUEUE_MAXSIZE": NO_LIMIT,

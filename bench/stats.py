@@ -5,11 +5,13 @@ import json
 import time
 
 from bench.failure import BenchFailed
+from bench.programs import API_TOKEN
 from bench.server import Server
 
 INTERVAL = 0.2
 """An answer costs the server a millisecond of CPU, which is measured: so it is asked seldom."""
 LIMIT = 120.0
+_OPERATOR = {"Authorization": f"Bearer {API_TOKEN}"}
 
 
 def completed(server: Server) -> int:
@@ -32,7 +34,7 @@ def _waiting(counts: dict[str, int]) -> int:
 def _counts(server: Server) -> dict[str, int]:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
     try:
-        connection.request("GET", "/api/stats")
+        connection.request("GET", "/api/stats", headers=_OPERATOR)
         counts: dict[str, int] = json.load(connection.getresponse())["events"]
         return counts
     finally:

@@ -61,6 +61,7 @@ class Runtime:
         self.phase = Phase.STARTING
         self.failure: AckboxError | None = None
         self.failed = asyncio.Event()
+        self.operator_token = app.settings.api_token
         self._app = app
         self._waits_for: str | None = None
         self._store: Store | None = None
@@ -80,6 +81,7 @@ class Runtime:
         for caution in cautions(self.settings):
             self.logger.warning("caution", reason=caution)
         self._store = store = await self._app.open_store(self._fail, self._note_waiting)
+        self.operator_token = self._app.ensure_operator_token()
         self._reader = reader = self._app.open_reader()
         stats, backlog = await self._look_around(store, reader)
         self._ingest = Ingest(

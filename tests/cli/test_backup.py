@@ -160,7 +160,7 @@ def test_the_server_wants_the_token_of_operators(cli: Cli, tmp_path: Path) -> No
     with running(tmp_path / "server", {"API_TOKEN": TOKEN}) as server:
         db = str(server.ledger)
         refusal = cli("backup", "copy.db", DB_PATH=db).line
-        assert "401 Unauthorized: Send API_TOKEN" in refusal
+        assert "401 Unauthorized: Send the operator token" in refusal
         assert not (tmp_path / "copy.db").exists()
         assert cli("backup", "copy.db", DB_PATH=db, API_TOKEN=TOKEN).code == 0
 

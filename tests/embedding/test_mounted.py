@@ -24,7 +24,7 @@ from support.processes import HOLDS_THE_LEDGER, process
 TOKEN = "twelve-boxers-hunt-victor"
 OPERATOR = {"Authorization": f"Bearer {TOKEN}"}
 EVENT = {"idempotency_key": "order-1", "event_type": "order.paid", "payload": {"total": 42}}
-OPERATING = ["/metrics", f"/webhooks/{NOBODYS_ID}", "/webhooks?idempotency_key=k", "/openapi.json"]
+OPERATING = ["/metrics", f"/api/events/{NOBODYS_ID}", "/api/stats", "/openapi.json", "/nothing"]
 Host = Callable[[Inbox, str], Any]
 
 
@@ -109,7 +109,11 @@ def test_mounted_operating_always_needs_the_token(
             assert refused.headers["www-authenticate"] == "Bearer"
             assert "API_TOKEN" in refused.json()["detail"]
         assert client.post("/webhooks", json=EVENT).status_code == 202
+        assert client.get("/webhooks?idempotency_key=order-1").status_code == 200
         assert client.get("/health").status_code == client.get("/ready").status_code == 200
+        known = token or given.db_path.with_name("inbox.db.token").read_text().strip()
+        allowed = client.get("/api/stats", headers={"Authorization": f"Bearer {known}"})
+        assert allowed.status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/webhooks", "/webhooks/batch", "/health", "/ready", "/nothing"])

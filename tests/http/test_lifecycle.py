@@ -17,13 +17,14 @@ from support.disk import on_a_faulty_disk
 from support.polling import eventually
 from support.posting import new_key, posted
 from support.problems import assert_problem
-from support.server import WATCHFUL, Server, read_ledger, running
+from support.server import API_TOKEN, WATCHFUL, Server, read_ledger, running
 from support.wire import Cut, Wire, exchange, request
 
 
 def test_before_the_ledger_is_open_senders_are_told_to_wait(tmp_path: Path) -> None:  # W13
     go = tmp_path / "go"
-    server = Server(tmp_path / "server", {"PORT": str(free_port())}, {"starts_with": str(go)})
+    settings = {"PORT": str(free_port()), "API_TOKEN": API_TOKEN}
+    server = Server(tmp_path / "server", settings, {"starts_with": str(go)})
     server.port = int(server.environment["PORT"])
     try:
         assert eventually(lambda: try_get(server, "/health")) == 200
@@ -113,7 +114,8 @@ def test_peers_that_dawdle_do_not_delay_the_end(tmp_path: Path) -> None:  # F26,
         peers[1].send(request()).read()
         peers[2].send(b"POST /webhooks HTTP/1.1\r\nHost: ")
         peers[3].send(request("POST", "/webhooks", b"{", {"Content-Length": "100"}))
-        peers[4].send(request("POST", "/api/backup", b"{", {"Content-Length": "100"}))
+        headers = {"Content-Length": "100", **server.operator}
+        peers[4].send(request("POST", "/api/backup", b"{", headers))
         peers[5].send(request() + b"POST /web")
         assert peers[5].read().status == 200
         started = time.monotonic()

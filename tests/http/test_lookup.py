@@ -78,7 +78,7 @@ def test_what_is_not_there_is_404(server: Server, path: str) -> None:
 def test_what_cannot_be_asked_is_400_and_told_why(  # F42
     server: Server, path: str, reason: str
 ) -> None:
-    assert reason in assert_problem(server.get(path), 400)
+    assert reason in assert_problem(server.get(path, server.operator), 400)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,8 @@ def test_what_cannot_be_asked_is_400_and_told_why(  # F42
 def test_a_method_that_a_path_does_not_take_is_405(
     server: Server, method: str, path: str, allowed: str
 ) -> None:
-    assert_problem(exchange(server.port, request(method, path, b"")), 405, allow=allowed)
+    sent = request(method, path, b"", server.operator)
+    assert_problem(exchange(server.port, sent), 405, allow=allowed)
 
 
 def test_head_is_405_and_without_a_body(server: Server) -> None:

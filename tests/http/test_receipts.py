@@ -153,7 +153,9 @@ def test_another_sources_view_of_a_key_is_empty(server: Server) -> None:  # F48
     server.post(posted(key))
 
     assert server.get(f"/webhooks?idempotency_key={key}").status == 200
-    assert server.get(f"/webhooks?idempotency_key={key}&source=stripe").status == 404
+    assert (
+        server.get(f"/webhooks?idempotency_key={key}&source=stripe", server.operator).status == 404
+    )
 
 
 def rows_of(server: Server, key: str) -> list[tuple[object, ...]]:

@@ -16,7 +16,7 @@ from support.disk import on_a_faulty_disk
 from support.polling import eventually
 from support.posting import posted
 from support.problems import assert_problem
-from support.server import WATCHFUL, Server, running
+from support.server import API_TOKEN, WATCHFUL, Server, running
 from support.wire import Answer, Cut, Wire, exchange, request
 
 IMPATIENT = {
@@ -26,6 +26,7 @@ IMPATIENT = {
     "ackbox.http.connection:KEEP_ALIVE_SECONDS": 1.0,
     "ackbox.http.connection:LINGER_SECONDS": 0.5,
 }
+OPERATOR = {"Authorization": f"Bearer {API_TOKEN}"}
 HALF_SENT = {
     "nothing": b"",
     "half a request line": b"POST /web",
@@ -34,7 +35,9 @@ HALF_SENT = {
     "half a batch": request("POST", "/webhooks/batch", b"{}\n", {"Content-Length": "100"}),
     "half a chunk": request("POST", "/webhooks", headers={"Transfer-Encoding": "chunked"})
     + b"64\r\n{",
-    "half a body for FastAPI": request("POST", "/api/backup", b"{", {"Content-Length": "100"}),
+    "half a body for FastAPI": request(
+        "POST", "/api/backup", b"{", {"Content-Length": "100", **OPERATOR}
+    ),
     "half a body that nobody reads": request("GET", "/health", b"{", {"Content-Length": "100"}),
     "half a body that was refused": request(
         "POST", "/webhooks", b"{", {"Content-Length": "9999999"}
@@ -46,7 +49,7 @@ TOLD = ["half a request line", "half the headers", "half a body", "half a batch"
 
 @pytest.fixture(scope="module")
 def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    settings = {"MAX_BATCH_LINES": "100000"}
+    settings = {"MAX_BATCH_LINES": "100000", "API_TOKEN": API_TOKEN}
     with running(tmp_path_factory.mktemp("impatient"), settings, {"set": IMPATIENT}) as server:
         yield server
 

@@ -21,6 +21,9 @@ WATCHFUL = {"ackbox.upkeep.watch:_SECONDS": 0.05}
 """Gauges are read, and a store in trouble is looked at, more often than once a second."""
 _OF_HANDLERS = ('"error_code":', '"handler":', "cannot be ended: ")
 _QUIET = {"PORT": "0", "LOG_FORMAT": "json", "WORKER_COUNT": "0"}
+_WITHOUT_TOKEN = ("/webhooks", "/health", "/ready")
+API_TOKEN = "twelve-boxers-hunt-victor"
+"""Of a server on PostgreSQL, which has no file for one; on SQLite the server creates its own."""
 
 
 class Server:
@@ -64,8 +67,21 @@ class Server:
     def is_ready(self) -> bool:
         return self.get("/ready").status == 200
 
+    @property
+    def token(self) -> str:
+        """The operator token: as the settings have it, or as the server created it."""
+        given = self.environment.get("API_TOKEN")
+        return given or (self.folder / "events.db.token").read_text().strip()
+
+    @property
+    def operator(self) -> dict[str, str]:
+        """The header by which an operator is known."""
+        return {"Authorization": f"Bearer {self.token}"}
+
     def get(self, path: str, headers: dict[str, str] | None = None) -> Answer:
-        return exchange(self.port, request("GET", path, headers=headers))
+        """As whom the route is for: a sender, anybody, or an operator with the token."""
+        known = {} if path.startswith(_WITHOUT_TOKEN) else self.operator
+        return exchange(self.port, request("GET", path, headers={**known, **(headers or {})}))
 
     def post(self, body: bytes | dict[str, Any], headers: dict[str, str] | None = None) -> Answer:
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -174,7 +190,9 @@ def read_ledger(ledger: Path, sql: str, *values: Any) -> list[tuple[Any, ...]]:
 
 def _environment(ledger: Path, settings: Mapping[str, str]) -> dict[str, str]:
     passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    return {**passed, "PYTHONPATH": str(TESTS), "DB_PATH": str(ledger), **_QUIET, **settings}
+    token = {"API_TOKEN": API_TOKEN} if "DATABASE_URL" in settings else {}
+    ours = {"PYTHONPATH": str(TESTS), "DB_PATH": str(ledger), **_QUIET, **token}
+    return {**passed, **ours, **settings}
 
 
 def _arguments(changes: Mapping[str, Any] | None, command: Sequence[str]) -> list[str]:

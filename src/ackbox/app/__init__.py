@@ -5,6 +5,8 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from pydantic import SecretStr
+
 from ackbox.app.homes import Holder, Home
 from ackbox.clock import ClockSteps, SteadyClock, uptime
 from ackbox.config import Settings, choose_log_format
@@ -24,6 +26,7 @@ __all__ = [
     "copy_ledger",
     "examine_ledger",
     "examine_ledger_deep",
+    "find_operator_token",
     "is_shared",
     "ledger_name",
     "migrate_ledger",
@@ -86,6 +89,17 @@ class App:
     def open_reader(self) -> Reader:
         return self.home.open_reader()
 
+    def ensure_operator_token(self) -> SecretStr | None:
+        """Return `API_TOKEN`, else the token kept with the ledger, which this process holds."""
+        if self.settings.api_token is not None:
+            return self.settings.api_token
+        if (kept := self.home.ensure_token()) is None:
+            return None
+        token, is_new = kept
+        if is_new:
+            self.logger.info("operator token created", ledger=self.home.name)
+        return SecretStr(token)
+
 
 def find_home(settings: Settings) -> Home:
     """Where the ledger lives. What only one of the stores needs is imported with it."""
@@ -138,6 +152,14 @@ async def open_ledger_to_write(settings: Settings, *, clock: Clock = utc_now) ->
 def running_server(settings: Settings) -> Holder | None:
     """The process that holds the ledger now, where one holds it for itself."""
     return find_home(settings).holder()
+
+
+def find_operator_token(settings: Settings) -> SecretStr | None:
+    """Return `API_TOKEN`, else the token that the server of this ledger has created."""
+    if settings.api_token is not None:
+        return settings.api_token
+    token = find_home(settings).find_token()
+    return None if token is None else SecretStr(token)
 
 
 def copy_ledger(settings: Settings, target: Path) -> AsyncGenerator[BackupProgress, None]:

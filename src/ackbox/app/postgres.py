@@ -76,6 +76,12 @@ class PostgresHome:
     def holder(self) -> None:
         """Nobody holds it for itself: a command goes to the database."""
 
+    def ensure_token(self) -> None:
+        """Instances on many machines share the database: only a setting reaches them all."""
+
+    def find_token(self) -> None:
+        """There is none: see `ensure_token`."""
+
     def copy(self, target: Path) -> AsyncGenerator[BackupProgress, None]:
         raise CommandFailed(_NO_COPY)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable, Iterator
 from pathlib import Path
+from secrets import token_urlsafe
 
 import apsw
 
@@ -10,11 +11,13 @@ from ackbox.config import Settings
 from ackbox.errors import AckboxError
 from ackbox.model import BackupProgress, Clock, Finding
 from ackbox.services import Services
-from ackbox.stores.sqlite import doctor, offline
+from ackbox.stores.sqlite import doctor, offline, token
 from ackbox.stores.sqlite.lock import Holder, find_holder
 from ackbox.stores.sqlite.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore, open_store
 from ackbox.telemetry import Observer
+
+_TOKEN_BYTES = 32
 
 
 class SqliteHome:
@@ -26,6 +29,7 @@ class SqliteHome:
         self.engine = f"SQLite {apsw.sqlite_lib_version()}"
         self._path = settings.db_path
         self._durability = settings.durability
+        self._has_token = settings.api_token is not None
 
     async def open_store(
         self,
@@ -56,6 +60,12 @@ class SqliteHome:
     def holder(self) -> Holder | None:
         return find_holder(self._file)
 
+    def ensure_token(self) -> tuple[str, bool]:
+        return token.ensure_token(self._file, lambda: token_urlsafe(_TOKEN_BYTES))
+
+    def find_token(self) -> str | None:
+        return token.read_token(self._file)
+
     def copy(self, target: Path) -> AsyncGenerator[BackupProgress, None]:
         return offline.copy_ledger(self._file, target, durability=self._durability)
 
@@ -69,7 +79,9 @@ class SqliteHome:
         return offline.schema_sql()
 
     def examine(self, clock: Clock, mounts: str) -> Iterator[Finding]:
-        return doctor.examine(self._file, now=clock(), mounts=mounts)
+        yield from doctor.examine(self._file, now=clock(), mounts=mounts)
+        if not self._has_token:
+            yield doctor.examine_token(self._file)
 
     def examine_deep(self, tick: Callable[[float], None]) -> Iterator[Finding]:
         return doctor.examine_deep(self._file, tick) if self._file.exists() else iter(())

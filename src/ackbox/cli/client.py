@@ -36,17 +36,18 @@ def server_url(settings: "Settings", given: str | None = None) -> str:
 def ask_holder(
     settings: "Settings", in_use: LedgerInUse, ask: "Callable[[httpx2.Client, str], T]"
 ) -> T:
-    """What the server that has the ledger answers; raises `in_use` if the holder is none."""
+    """What the server that has the ledger answers; raises `in_use` if the holder is none. The
+    operator token goes to the address in the lock file, which only the holder writes."""
     import httpx2
 
-    from ackbox.app import running_server
+    from ackbox.app import find_operator_token, running_server
 
     holder = running_server(settings)
     if holder is None or holder.url is None:
         raise in_use
     url = reachable(holder.url)
     try:
-        with open_client(settings.api_token, timeout=_STEP_SECONDS) as client:
+        with open_client(find_operator_token(settings), timeout=_STEP_SECONDS) as client:
             client.headers["ackbox-actor"] = actor()
             return ask(client, url)
     except httpx2.RequestError as error:
@@ -64,8 +65,7 @@ def actor() -> str:
 
 
 def reachable(url: str) -> str:
-    """A server that listens on every address is asked by the loopback one: without a token it
-    answers operators by no other name."""
+    """A server that listens on every address is asked by the loopback one."""
     parts = urlsplit(url)
     host = _WILDCARDS.get(parts.hostname or "")
     if host is None:

@@ -42,7 +42,7 @@ def promote(file: File, url: Url = None) -> None:
 
     with progress_bar("rows") as report:
         done = asyncio.run(promote_ledger(settings, file, target, report))
-    _tell(done, file)
+    _tell(done, file, has_token=settings.api_token is not None)
 
 
 def _target(settings: "Settings", given: str | None) -> str:
@@ -58,10 +58,15 @@ def _target(settings: "Settings", given: str | None) -> str:
     return given
 
 
-def _tell(done: "Promoted", file: Path) -> None:
+def _tell(done: "Promoted", file: Path, *, has_token: bool) -> None:
     counts = ", ".join(f"{count} {name}" for name, count in done.counts.items())
     typer.echo(printable(f"{file} is in {done.target}, verified: {counts}"))
     if done.left_behind:
         tables = ", ".join(done.left_behind)
         warn(f"Your own tables were not carried: {tables}. See docs/how-to/move-to-postgres.md.")
+    if not has_token:
+        warn(
+            "Set API_TOKEN before you start the server: a token file belongs to a SQLite ledger, "
+            "so on PostgreSQL /api and /metrics stay closed without this setting."
+        )
     warn(f"{file} is as it was. Move it away, so that no server is started on it again.")

@@ -15,7 +15,12 @@ an `errors.SettingError` of one line that names the variable, the value and what
 from ackbox.config.addresses import show_address
 from ackbox.config.loading import load, load_from_process
 from ackbox.config.origins import SettingOrigin, explain, explain_process
-from ackbox.config.settings import Settings, cautions, choose_log_format
+from ackbox.config.settings import (
+    Settings,
+    cautions,
+    choose_log_format,
+    warn_of_open_ingest,
+)
 from ackbox.quantities import parse_duration, parse_size, show_duration, show_size
 
 __all__ = [
@@ -32,4 +37,5 @@ __all__ = [
     "show_address",
     "show_duration",
     "show_size",
+    "warn_of_open_ingest",
 ]

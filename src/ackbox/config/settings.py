@@ -1,6 +1,7 @@
 """Every setting: its default and what it may be. The reference page says what each one does."""
 
 from datetime import timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -25,6 +26,7 @@ Durability = Literal["full", "normal"]
 LogFormat = Literal["auto", "pretty", "json"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 Pooling = Literal["session", "transaction"]
+MetricsAccess = Literal["token", "open"]
 RetryJitter = Literal["full", "none"]
 RetryStrategy = Literal["exponential", "linear", "constant"]
 Unhandled = Literal["complete", "hold"]
@@ -36,6 +38,11 @@ _ORDERED = (
     ("retry_max_delay", "retry_base_delay"),
 )
 _ADVISED_TOKEN_LENGTH = 16
+_APART = (
+    ("INGEST_TOKEN", "API_TOKEN", "whoever may send may also read and operate"),
+    ("INGEST_TOKEN", "READ_TOKEN", "whoever may send may also read"),
+    ("READ_TOKEN", "API_TOKEN", "whoever may read may also operate"),
+)
 
 
 class Settings(BaseSettings):
@@ -52,7 +59,9 @@ class Settings(BaseSettings):
     max_batch_bytes: Annotated[int, size("1B", "64GiB")] = 16 << 20
     max_batch_lines: Annotated[int, whole_number(1, 1_000_000)] = 10_000
     api_token: Annotated[SecretStr | None, token()] = None
+    read_token: Annotated[SecretStr | None, token()] = None
     ingest_token: Annotated[SecretStr | None, token()] = None
+    metrics_access: Annotated[MetricsAccess, one_of(MetricsAccess)] = "token"
     shutdown_grace: Annotated[timedelta, duration("0s", "1d")] = timedelta(seconds=20)
 
     db_path: Annotated[Path, file_path()] = Path("ackbox.db")
@@ -120,14 +129,37 @@ def choose_log_format(chosen: LogFormat, *, isatty: bool) -> Literal["pretty", "
     return chosen
 
 
+def warn_of_open_ingest(settings: Settings) -> list[str]:
+    """A line if other machines can send events without a token (S16)."""
+    if settings.ingest_token is not None or is_loopback(settings.host):
+        return []
+    return [
+        f"Other machines can send events without a token (HOST={settings.host}): set INGEST_TOKEN, "
+        "or have a proxy in front check the senders."
+    ]
+
+
 def cautions(settings: Settings) -> list[str]:
     """What is allowed and yet unwise, one line each; it names no secret."""
-    tokens = {"API_TOKEN": settings.api_token, "INGEST_TOKEN": settings.ingest_token}
+    tokens = {
+        "API_TOKEN": settings.api_token,
+        "READ_TOKEN": settings.read_token,
+        "INGEST_TOKEN": settings.ingest_token,
+    }
     lines = [
         f"{name} is short: at least {_ADVISED_TOKEN_LENGTH} random characters are advised."
         for name, secret in tokens.items()
         if secret is not None and len(secret) < _ADVISED_TOKEN_LENGTH
     ]
-    if settings.api_token is not None and settings.api_token == settings.ingest_token:
-        lines.append("API_TOKEN equals INGEST_TOKEN: whoever may send may also read and operate.")
+    for weaker, stronger, may in _APART:
+        if tokens[stronger] is not None and tokens[stronger] == tokens[weaker]:
+            lines.append(f"{stronger} equals {weaker}: {may}.")
     return lines
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches the address; of other names that is not known."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

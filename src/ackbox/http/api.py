@@ -14,8 +14,9 @@ from starlette.exceptions import HTTPException
 
 from ackbox import __version__
 from ackbox.errors import AckboxError
+from ackbox.http.envelopes import SOURCE
 from ackbox.http.events import add_event_routes
-from ackbox.http.guard import OPERATOR
+from ackbox.http.guard import check_operator, is_operator
 from ackbox.http.openapi import NO_CONTROL_CHARACTERS, add_ingest_routes, problem_answers
 from ackbox.http.problems import HttpError, from_error, problem_body
 from ackbox.http.requests import local_path
@@ -111,16 +112,21 @@ def _add_webhooks(api: FastAPI, runtime: Runtime) -> None:
     @api.get("/webhooks/{event_id}", responses=problem_answers(400, 404, 503), tags=["webhooks"])
     async def event_by_id(event_id: UUID) -> EventStatus:
         """Where an event stands, by the id that its acknowledgement gave."""
-        return _found(await runtime.reader.event(EventId(str(event_id))))
+        event = await runtime.reader.event(EventId(str(event_id)))
+        return _found(event if event and event.source == SOURCE else None)
 
     @api.get("/webhooks", responses=problem_answers(400, 404, 503), tags=["webhooks"])
     async def event_by_key(
-        idempotency_key: Annotated[str, _SHORT], source: Annotated[str, _SHORT] = "webhooks"
+        request: Request,
+        idempotency_key: Annotated[str, _SHORT],
+        source: Annotated[str | None, _SHORT] = None,
     ) -> EventStatus:
-        """Where an event stands, by its idempotency key."""
-        check_name("source", source)
+        """Where an event stands, by its idempotency key. Only operators may name its source."""
+        if source is not None:
+            check_operator(request.scope, runtime)
+            check_name("source", source)
         key = check_name("idempotency_key", idempotency_key)
-        return _found(await runtime.reader.event_by_key(source, key))
+        return _found(await runtime.reader.event_by_key(source or SOURCE, key))
 
 
 def _add_operations(api: FastAPI, runtime: Runtime) -> None:
@@ -129,7 +135,7 @@ def _add_operations(api: FastAPI, runtime: Runtime) -> None:
         """The process is alive. `critical`: events have not been storable for a minute, or a
         background loop has kept failing for one. An operator also gets the services."""
         now = runtime.health()
-        services = _services(runtime) if request.scope.get(OPERATOR) else None
+        services = _services(runtime) if is_operator(request.scope, runtime) else None
         return HealthAnswer(status=now.status, durability=now.durability, services=services)
 
     @api.get("/ready", responses=problem_answers(503), tags=["operations"])

@@ -6,7 +6,7 @@ from ackbox.errors import Stopped
 from ackbox.http.answers import problem, send_answer
 from ackbox.http.api import build_api, build_probe_api
 from ackbox.http.fast_path import INGEST_PATHS, FastPath
-from ackbox.http.guard import OPEN_PATHS, OPERATOR, check_operator, is_operator
+from ackbox.http.guard import OPEN_PATHS, check_access
 from ackbox.http.problems import STATUSES, HttpError, from_error
 from ackbox.http.requests import (
     Asgi,
@@ -37,9 +37,9 @@ _ROUTES = frozenset(
 )
 
 
-def build_asgi(runtime: Runtime, *, mounted: bool = False) -> Asgi:
+def build_asgi(runtime: Runtime) -> Asgi:
     runtime.observe(RoutesServed(_ROUTES | INGEST_PATHS | {"other"}, STATUSES))
-    return FastPath(runtime, Guarded(runtime, build_api(runtime), mounted=mounted))
+    return FastPath(runtime, Guarded(runtime, build_api(runtime)))
 
 
 def build_probes(runtime: Runtime) -> Asgi:
@@ -58,7 +58,7 @@ class Mounted:
         self._announced = False
 
     def put(self, runtime: Runtime) -> None:
-        self._runtime, self._app = runtime, build_asgi(runtime, mounted=True)
+        self._runtime, self._app = runtime, build_asgi(runtime)
         self._announced = False
 
     @property
@@ -116,12 +116,10 @@ class Guarded:
         runtime: Runtime,
         api: Asgi,
         *,
-        mounted: bool = False,
         open_paths: frozenset[str] = OPEN_PATHS,
     ) -> None:
-        self._mounted = mounted
         self._open_paths = open_paths
-        self._token = runtime.settings.api_token
+        self._runtime = runtime
         self._max_body = runtime.settings.max_body_bytes
         self._observe = runtime.observe
         self._api = api
@@ -135,10 +133,7 @@ class Guarded:
         made_id = request_id(headers.get(b"x-request-id"), random.getrandbits)
         try:
             if path not in self._open_paths:
-                check_operator(scope, self._token, mounted=self._mounted)
-            elif path == "/health":
-                operator = is_operator(scope, self._token, mounted=self._mounted)
-                scope = {**scope, OPERATOR: operator}
+                check_access(scope, path, self._runtime)
             check_url(scope)
             check_length(headers, self._max_body)
         except HttpError as error:

@@ -11,7 +11,7 @@ from ackbox.errors import AckboxError
 from ackbox.http.answers import JSON, Answer, accepted_body, http_status, problem, send_answer
 from ackbox.http.batch import BatchRoute
 from ackbox.http.envelopes import EnvelopeReader
-from ackbox.http.guard import CHALLENGE, authorized
+from ackbox.http.guard import authorized, refuse_sender
 from ackbox.http.problems import HttpError, from_error
 from ackbox.http.requests import (
     Asgi,
@@ -38,7 +38,6 @@ INGEST_PATHS = frozenset({"/webhooks", "/webhooks/batch"})
 
 _PLAIN: Headers = (JSON,)
 _CONFLICT: Headers = (JSON, (b"ackbox-conflict", b"true"))
-_UNAUTHORIZED = HttpError(401, "Send INGEST_TOKEN as `Authorization: Bearer ...`.", CHALLENGE)
 
 
 class FastPath:
@@ -68,10 +67,9 @@ class FastPath:
         headers = read_headers(scope)
         made_id = request_id(headers.get(b"x-request-id"), random.getrandbits)
         try:
-            if self._token is not None and not authorized(
-                headers.get(b"authorization"), self._token
-            ):
-                raise _UNAUTHORIZED
+            given = headers.get(b"authorization")
+            if self._token is not None and not authorized(given, self._token):
+                raise refuse_sender(given)
             answer = await route(headers, made_id, receive, send)
         except ClientGone:
             return

@@ -1,30 +1,34 @@
-"""Who may come in. Tokens travel as `Authorization: Bearer`. Without an API token, reading and
-operating is for a loopback peer alone, and only when nothing tells of a proxy in between."""
+"""Who may do what. Tokens travel as `Authorization: Bearer`.
 
-import re
+- `/health` and `/ready` are open, and say more to an operator.
+- Sender routes need `INGEST_TOKEN` if it is set. `POST` is checked by the fast path.
+- Everything else needs the operator token, wherever the request comes from: a request that looks
+  local may come through a proxy (S5). `READ_TOKEN` is enough to read `/api` and `/metrics`.
+"""
+
 from hmac import compare_digest
-from ipaddress import IPv6Address, ip_address
 
 from pydantic import SecretStr
 
-from ackbox.http.problems import HttpError
+from ackbox.errors import Stopped
+from ackbox.http.problems import HttpError, from_error
 from ackbox.http.requests import Scope
+from ackbox.runtime import Phase, Runtime
 
-OPERATOR = "ackbox.operator"
-"""In the scope of an open route: whether an operator asks."""
 OPEN_PATHS = frozenset({"/health", "/ready"})
-_FORWARDING = re.compile(rb"forwarded|via|x-forwarded.*|x-real-ip|(x|true)-client-ip|x-original-.*")
-_AUTHORITY = re.compile(rb"(\[(?P<v6>[\da-fA-F:.]+)\]|(?P<name>[\w.-]+))(:\d*)?", re.ASCII)
-_READING = frozenset({"GET", "HEAD", "OPTIONS"})
-_MOUNTED = (
-    "An inbox inside another app answers this only with a token: set API_TOKEN and send it as "
-    "`Authorization: Bearer ...`."
-)
 CHALLENGE = ((b"www-authenticate", b"Bearer"),)
+_READING = frozenset({"GET", "HEAD"})
+_BEARER = "as `Authorization: Bearer ...`"
+_OPERATOR = f"the operator token {_BEARER}: API_TOKEN, or on SQLite what the file DB_PATH.token has"
+_CLOSED = (
+    "There is no operator token, so this route is closed: set API_TOKEN, restart the server, and "
+    f"send it {_BEARER}."
+)
+_ONLY_READS = f"READ_TOKEN allows GET on /api and /metrics only: send {_OPERATOR}."
 
 
 def authorized(header: bytes | None, token: SecretStr | None) -> bool:
-    """Compares bytes in constant time; never raises, whatever the header holds."""
+    """Compare bytes in constant time; never raise, whatever the header holds."""
     if token is None:
         return True
     scheme, _, given = (header or b"").partition(b" ")
@@ -32,73 +36,70 @@ def authorized(header: bytes | None, token: SecretStr | None) -> bool:
     return compare_digest(given.strip(), expected) and scheme.lower() == b"bearer"
 
 
-def check_operator(scope: Scope, token: SecretStr | None, *, mounted: bool = False) -> None:
-    """Raises 401 unless this request may read and operate. Whatever stands before a mounted inbox
-    decides who looks local, so there is no way in without a token."""
-    headers = _headers_once(scope)
-    if token is not None:
-        if not authorized(headers.get(b"authorization"), token):
-            raise HttpError(401, "Send API_TOKEN as `Authorization: Bearer ...`.", CHALLENGE)
-    elif mounted:
-        raise HttpError(401, _MOUNTED, CHALLENGE)
-    elif not _is_local(scope, headers):
-        raise HttpError(
-            401,
-            "Without API_TOKEN this answers only on the machine itself, by a loopback address and "
-            "without a proxy; set API_TOKEN and send it as `Authorization: Bearer ...`.",
-            CHALLENGE,
-        )
+def is_operator(scope: Scope, runtime: Runtime) -> bool:
+    """Return whether the request carries the operator token."""
+    return _carries(_authorization(scope), runtime.operator_token)
 
 
-def is_operator(scope: Scope, token: SecretStr | None, *, mounted: bool = False) -> bool:
-    """Whether this request may see what only operators may, on a route that is open to all."""
-    try:
-        check_operator(scope, token, mounted=mounted)
-    except HttpError:
-        return False
-    return True
+def check_access(scope: Scope, path: str, runtime: Runtime) -> None:
+    """Raise 401 or 403 unless the request may have this path; `OPEN_PATHS` are not asked about."""
+    reads = scope["method"] in _READING
+    if path == "/webhooks" or path.startswith("/webhooks/"):
+        check_sender(scope, runtime)
+    elif not (path == "/metrics" and reads and runtime.settings.metrics_access == "open"):
+        check_operator(scope, runtime, readable=reads and _is_readable(path))
 
 
-def _headers_once(scope: Scope) -> dict[bytes, bytes]:
-    """Of one that stands twice with two values, both, which is neither a token nor a host."""
-    found: dict[bytes, bytes] = {}
-    for name, value in scope["headers"]:
-        if found.setdefault(name, value) != value:
-            found[name] += b", " + value
-    return found
+def check_sender(scope: Scope, runtime: Runtime) -> None:
+    """Raise 401 unless a sender may ask this; an operator may too."""
+    header = _authorization(scope)
+    token = runtime.settings.ingest_token
+    if not authorized(header, token) and not _carries(header, runtime.operator_token):
+        raise refuse_sender(header)
 
 
-def _is_local(scope: Scope, headers: dict[bytes, bytes]) -> bool:
-    client = scope.get("client")
-    return (
-        client is not None
-        and _is_loopback(client[0])
-        and _is_loopback(_host_name(headers.get(b"host", b"")))
-        and not any(map(_FORWARDING.fullmatch, headers))
-        and (scope["method"] in _READING or _is_own_origin(headers))
-        and not scope.get("root_path")
-    )
+def check_operator(scope: Scope, runtime: Runtime, *, readable: bool = False) -> None:
+    """Raise 401 or 403 unless the request carries the operator token, or `READ_TOKEN` where that
+    is enough."""
+    header = _authorization(scope)
+    may_read = _carries(header, runtime.settings.read_token)
+    if _carries(header, runtime.operator_token) or (readable and may_read):
+        return
+    if may_read:
+        raise HttpError(403, _ONLY_READS)
+    if runtime.operator_token is None and not (readable and runtime.settings.read_token):
+        raise _no_operator_token(runtime)
+    raise _refusal(header, _OPERATOR)
 
 
-def _host_name(authority: bytes) -> str:
-    """The host of `host`, `host:port`, `[v6]` or `[v6]:port`; of anything else nothing."""
-    found = _AUTHORITY.fullmatch(authority)
-    return (found["v6"] or found["name"]).decode() if found else ""
+def refuse_sender(header: bytes | None) -> HttpError:
+    return _refusal(header, f"INGEST_TOKEN {_BEARER}")
 
 
-def _is_own_origin(headers: dict[bytes, bytes]) -> bool:
-    """A browser names the page that asks; only a page of this very server may write."""
-    origin = headers.get(b"origin")
-    return origin is None or origin.partition(b"://")[2] == headers[b"host"]
+def _no_operator_token(runtime: Runtime) -> HttpError:
+    """While the inbox starts, the token is not known yet."""
+    if runtime.phase is Phase.STARTING:
+        return from_error(Stopped(f"The inbox is {runtime.phase}."))
+    return HttpError(403, _CLOSED)
 
 
-def _is_loopback(host: str) -> bool:
-    if host.lower() == "localhost":
-        return True
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return False
-    if isinstance(address, IPv6Address) and address.ipv4_mapped:
-        return address.ipv4_mapped.is_loopback
-    return address.is_loopback
+def _refusal(header: bytes | None, wanted: str) -> HttpError:
+    """Say whether a token is missing or wrong (N15)."""
+    scheme, _, given = (header or b"").partition(b" ")
+    is_missing = scheme.lower() != b"bearer" or not given.strip()
+    detail = f"Send {wanted}." if is_missing else f"The token is wrong. Send {wanted}."
+    return HttpError(401, detail, CHALLENGE)
+
+
+def _carries(header: bytes | None, token: SecretStr | None) -> bool:
+    return token is not None and authorized(header, token)
+
+
+def _is_readable(path: str) -> bool:
+    return path in {"/metrics", "/api"} or path.startswith("/api/")
+
+
+def _authorization(scope: Scope) -> bytes | None:
+    """Return the header; join two different values, so that together they match no token."""
+    values = {value: None for name, value in scope["headers"] if name == b"authorization"}
+    return b", ".join(values) if values else None

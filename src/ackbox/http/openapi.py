@@ -72,7 +72,12 @@ _SCHEMAS: dict[str, Any] = {
 
 _SECURITY: dict[str, Any] = {
     "IngestToken": {"type": "http", "scheme": "bearer", "description": "INGEST_TOKEN"},
-    "ApiToken": {"type": "http", "scheme": "bearer", "description": "API_TOKEN"},
+    "OperatorToken": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "API_TOKEN, or on SQLite what the file DB_PATH.token holds",
+    },
+    "ReadToken": {"type": "http", "scheme": "bearer", "description": "READ_TOKEN"},
 }
 
 _PROBLEMS = {
@@ -85,7 +90,6 @@ _PROBLEMS = {
     "503": "The disk or database is in trouble, or the server is stopping; see Retry-After.",
 }
 
-_INGEST = frozenset({"post_webhook", "post_webhook_batch"})
 _ACCEPTED = {"application/json": {"schema": {"$ref": "#/components/schemas/AcceptedEvent"}}}
 
 
@@ -100,20 +104,23 @@ def add_ingest_routes(api: FastAPI, settings: Settings) -> None:
         document.setdefault("components", {}).setdefault("schemas", {}).update(_SCHEMAS)
         document["components"]["securitySchemes"] = _SECURITY
         for path, operations in document["paths"].items():
-            for operation in operations.values():
+            for method, operation in operations.items():
                 operation["responses"].pop("422", None)  # a bad value is a 400 here
-                operation["security"] = _security(path, operation, settings)
+                names = _tokens(path, method, settings)
+                operation["security"] = [{name: []} for name in names]
         return document
 
     api.openapi = openapi  # type: ignore[method-assign]
 
 
-def _security(
-    path: str, operation: dict[str, Any], settings: Settings
-) -> list[dict[str, list[str]]]:
-    if operation["operationId"] in _INGEST:
-        return [{"IngestToken": []}] if settings.ingest_token else []
-    return [{"ApiToken": []}] if settings.api_token and path not in OPEN_PATHS else []
+def _tokens(path: str, method: str, settings: Settings) -> list[str]:
+    """Return the tokens of which any opens this route; none if it is open."""
+    if path in OPEN_PATHS or (path == "/metrics" and settings.metrics_access == "open"):
+        return []
+    if path.startswith("/webhooks"):
+        may_look = ["OperatorToken"] if method == "get" else []
+        return ["IngestToken", *may_look] if settings.ingest_token else []
+    return ["OperatorToken", *(["ReadToken"] if settings.read_token and method == "get" else [])]
 
 
 def _post() -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import apsw
 
-from ackbox.errors import AckboxError, LedgerCorrupt
+from ackbox.errors import AckboxError, LedgerCorrupt, StoreError
 from ackbox.model import Finding, Verdict, from_text
 from ackbox.stores.sql import load_blocks
 from ackbox.stores.sqlite import migrations
@@ -30,6 +30,7 @@ from ackbox.stores.sqlite.surroundings import (
     check_room,
     filesystem_of,
 )
+from ackbox.stores.sqlite.token import read_token, token_path
 
 Tick = Callable[[float], None]
 
@@ -71,6 +72,18 @@ def examine_deep(path: Path, tick: Tick) -> Iterator[Finding]:
         )
     except apsw.Error as error:
         yield _failed("pages", translate(error, str(path)))
+
+
+def examine_token(path: Path) -> Finding:
+    """The file that stands for `API_TOKEN` while that is unset."""
+    try:
+        token = read_token(path)
+    except StoreError as error:
+        return _failed("token", error)
+    where = token_path(path)
+    if token is None:
+        return Finding("token", Verdict.OK, f"{where} is not there yet: the next start makes it")
+    return Finding("token", Verdict.OK, f"{where} holds the operator token")
 
 
 def _ledger(path: Path, now: datetime) -> Iterator[Finding]:
