@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from ackbox.app import App, is_shared
-from ackbox.config import Settings, load_from_process
+from ackbox.config import Settings, load_from_process, warn_of_open_ingest
 from ackbox.errors import SettingError
 from ackbox.handlers import Handler, Registry, describe
 from ackbox.http.asgi import Mounted, build_asgi, build_probes
@@ -102,6 +102,8 @@ class Inbox:
 
     async def _serve(self) -> int:
         runtime = self._made(App(self.settings))
+        for caution in warn_of_open_ingest(self.settings):
+            runtime.logger.warning("caution", reason=caution)
         return await serve(build_asgi(runtime), runtime)
 
     async def _work(self) -> int:

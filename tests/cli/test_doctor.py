@@ -103,6 +103,15 @@ def test_unwise_settings_are_warnings(cli: Cli) -> None:
     assert "API_TOKEN is short" in words
 
 
+# S16
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "inbox.internal"])
+def test_a_public_bind_without_an_ingest_token_is_a_warning(cli: Cli, host: str) -> None:
+    verdict, words = examine(cli, "settings", HOST=host)
+    assert verdict == "warn"
+    assert f"HOST={host}" in words
+    assert "INGEST_TOKEN" in words
+
+
 def test_a_ledger_that_is_not_there_yet_is_well(cli: Cli, tmp_path: Path) -> None:
     verdict, words = examine(cli, "ledger")
     assert verdict == "ok"

@@ -49,6 +49,23 @@ def test_the_log_tells_the_url_and_what_is_unwise(tmp_path: Path) -> None:
     assert "API_TOKEN is short" in caution["reason"]
 
 
+# S16
+@pytest.mark.parametrize(
+    ("settings", "warned"),
+    [
+        ({"HOST": "0.0.0.0"}, True),
+        ({"HOST": "0.0.0.0", "INGEST_TOKEN": "correct-horse-battery"}, False),
+        ({"HOST": "localhost"}, False),
+    ],
+)
+def test_a_public_bind_without_an_ingest_token_starts_with_a_warning(
+    tmp_path: Path, settings: dict[str, str], warned: bool
+) -> None:
+    with running(tmp_path, {**settings, "PORT": "0"}) as server:
+        reasons = [r["reason"] for r in server.records() if r["event"] == "caution"]
+    assert ["INGEST_TOKEN" in reason for reason in reasons] == [True] * warned
+
+
 def test_an_inbox_of_the_current_folder_is_served(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
     log = tmp_path / "log"

@@ -48,7 +48,7 @@ def doctor(
 
 def _examine(deep: bool, tick: Callable[[float], None]) -> "Iterator[Finding]":
     from ackbox.app import examine_ledger, examine_ledger_deep, is_shared
-    from ackbox.config import cautions, load_from_process
+    from ackbox.config import cautions, load_from_process, warn_of_open_ingest
     from ackbox.model import Finding, Verdict
 
     yield Finding("python", Verdict.OK, f"Python {platform.python_version()}")
@@ -60,7 +60,7 @@ def _examine(deep: bool, tick: Callable[[float], None]) -> "Iterator[Finding]":
         remedy = "Correct it; docs/reference/settings.md tells what each setting does."
         yield Finding("settings", Verdict.FAIL, str(error), remedy)
         return
-    for caution in cautions(settings):
+    for caution in (*cautions(settings), *warn_of_open_ingest(settings)):
         yield Finding("settings", Verdict.WARN, *caution.split(": ", 1))
     yield from ledger
     if not is_shared(settings):
