@@ -85,7 +85,24 @@ def test_who_only_works_answers_probes_and_nothing_else(url: str, tmp_path: Path
 def test_a_sender_who_meets_a_worker_is_told_so_and_not_to_log_in(url: str, tmp_path: Path) -> None:
     with working(tmp_path / "work", url, API_TOKEN="a-token-of-twenty-characters") as worker:
         assert_problem(worker.post(posted()), 404)
-        assert_problem(worker.get("/metrics"), 401)
+        assert_problem(exchange(worker.port, request("GET", "/metrics")), 401)
+
+
+# S5
+def test_without_a_token_the_routes_of_operators_are_closed_on_postgresql(
+    url: str, tmp_path: Path
+) -> None:
+    settings = {"DATABASE_URL": url, "API_TOKEN": "", "READ_TOKEN": "only-looking-around"}
+    with running(tmp_path / "in", settings) as server:
+        for path in ("/openapi.json", "/nothing"):
+            for headers in ({}, {"Authorization": "Bearer any"}):
+                refused = exchange(server.port, request("GET", path, headers=headers))
+                assert "set API_TOKEN" in assert_problem(refused, 403)
+        assert_problem(exchange(server.port, request("GET", "/metrics")), 401)
+        reader = {"Authorization": "Bearer only-looking-around"}
+        assert exchange(server.port, request("GET", "/metrics", headers=reader)).status == 200
+        assert server.post(posted(payload=0)).status == 202
+        assert not list((tmp_path / "in").glob("*.token"))
 
 
 # W5, F26

@@ -192,7 +192,10 @@ def _environment(ledger: Path, settings: Mapping[str, str]) -> dict[str, str]:
     passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     token = {"API_TOKEN": API_TOKEN} if "DATABASE_URL" in settings else {}
     ours = {"PYTHONPATH": str(TESTS), "DB_PATH": str(ledger), **_QUIET, **token}
-    return {**passed, **ours, **settings}
+    chosen = {**ours, **settings}
+    if not chosen.get("API_TOKEN"):  # given as empty: unset
+        chosen.pop("API_TOKEN", None)
+    return {**passed, **chosen}
 
 
 def _arguments(changes: Mapping[str, Any] | None, command: Sequence[str]) -> list[str]:
