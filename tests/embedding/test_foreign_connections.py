@@ -4,8 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.embedded import embedded
+from support.embedded import WITHOUT_HOOK, WITHOUT_LOCKS, embedded
 from support.foreign_rounds import kill_after_foreign_closes
+from support.polling import eventually
 
 _READ_ELSEWHERE = """
 import sqlite3, sys
@@ -30,6 +31,24 @@ def test_other_sqlite_libraries_are_refused_with_what_to_do_instead(tmp_path: Pa
 # N1, F53
 def test_a_foreign_close_cannot_delete_the_log(tmp_path: Path) -> None:
     kill_after_foreign_closes(tmp_path, rounds=3)
+
+
+# N1, F54
+def test_with_the_check_alone_a_deleted_log_is_never_acknowledged_into(tmp_path: Path) -> None:
+    with embedded(tmp_path, without=(WITHOUT_HOOK, WITHOUT_LOCKS)) as app:
+        acked = set()
+        for number in range(3):
+            assert app.post(f"before-{number}") == 202
+            log = app.wal.stat().st_ino
+            assert app.open_read_and_close("sqlite3").isdigit()
+            assert not app.wal.exists() or app.wal.stat().st_ino != log
+            assert app.post(f"unknown-{number}") == 503
+            eventually(lambda: app.get("/inbox/ready").status == 200)
+            assert app.post(f"after-{number}") == 202
+            acked |= {f"before-{number}", f"after-{number}"}
+            app.kill()
+            assert app.keys() >= acked
+            app.start()
 
 
 # N1, F53

@@ -13,7 +13,7 @@ import pytest
 
 from ackbox.model import EventFilter, EventId, Order, RetentionPolicy, Status
 from ackbox.stores.sql import load_blocks
-from ackbox.stores.sqlite import reader as reader_module
+from ackbox.stores.sqlite import reader_connections
 from ackbox.stores.sqlite.connections import open_reader
 from ackbox.stores.sqlite.migrations import all_migrations, apply
 from ackbox.stores.sqlite.reader import SqliteReader
@@ -123,7 +123,9 @@ async def ledger_of(
     store = await open_sqlite(path, durability="normal")
     await store._writer.submit(lambda c: _grow(c, rows))
     steps = Steps()
-    monkeypatch.setattr(reader_module, "open_reader", lambda p, vfs: steps.watch(open_reader(p)))
+    monkeypatch.setattr(
+        reader_connections, "open_reader", lambda p, vfs: steps.watch(open_reader(p))
+    )
     reader = SqliteReader(path)
     await store._writer.submit(steps.watch, alone=True)
     yield store, reader, steps

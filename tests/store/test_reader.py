@@ -89,9 +89,9 @@ async def test_a_read_holds_no_snapshot_open(
 ) -> None:  # L13
     await store.record(envelopes(100))
     await asyncio.gather(*[reader.stats() for _ in range(10)])
-    assert [connection.in_transaction for connection in reader._opened] == [False] * len(
-        reader._opened
-    )
+    opened = [connection for connection in reader.connections._idle.queue if connection]
+    assert opened
+    assert not any(connection.in_transaction for connection in opened)
     busy, _ = await store._writer.submit(
         lambda c: c.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][:2], alone=True
     )

@@ -30,6 +30,7 @@ class SqliteHome:
         self._path = settings.db_path
         self._durability = settings.durability
         self._has_token = settings.api_token is not None
+        self._store: SqliteStore | None = None
 
     async def open_store(
         self,
@@ -40,16 +41,17 @@ class SqliteHome:
     ) -> SqliteStore:
         """Its one thread is not restarted: what ends it may have left the file damaged, so it ends
         the process."""
-        return await open_store(
+        self._store = await open_store(
             self._path,
             durability=self._durability,
             clock=clock,
             observe=observe,
             on_fatal=on_fatal,
         )
+        return self._store
 
     def open_reader(self) -> SqliteReader:
-        return SqliteReader(self._path)
+        return SqliteReader(self._path) if self._store is None else self._store.open_reader()
 
     async def assert_readable(self) -> None:
         offline.assert_readable(self._file)

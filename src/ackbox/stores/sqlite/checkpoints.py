@@ -9,6 +9,7 @@ from time import monotonic
 
 import apsw
 
+from ackbox.errors import Unavailable
 from ackbox.model import to_text
 from ackbox.stores.sql import load_blocks
 from ackbox.telemetry import Checkpointed, Observer
@@ -29,10 +30,11 @@ class Checkpoints:
         self._in_log = 0
         self._heartbeat = load_blocks("ackbox.stores.sqlite")["heartbeat"]
 
-    def run_if_due(self, connection: apsw.Connection) -> None:
+    def run_if_due(self, connection: apsw.Connection) -> bool:
+        """Returns whether the ledger file may have been written to."""
         written = _pages_written(connection)
         if 0 <= written - self._written < DUE_PAGES:  # below 0: SQLite's count began anew
-            return
+            return False
         started = monotonic()
         self._written = written
         try:
@@ -42,6 +44,7 @@ class Checkpoints:
         except apsw.Error:  # no room to copy into, say: the log grows on until the next time
             copied = 0
         self._observe(Checkpointed(monotonic() - started, self._in_log, copied))
+        return True
 
     def prove_writable(self, connection: apsw.Connection) -> None:
         """A real write, committed and synced, then the whole log copied and cut to nothing. Of one
@@ -59,6 +62,17 @@ class Checkpoints:
             return connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         finally:
             connection.set_busy_timeout(_BUSY_MILLISECONDS)
+
+
+def fold_log(connection: apsw.Connection, *, is_deleted: bool) -> None:
+    """Copy the log into the ledger. Of a log that was deleted, nothing may be left out: nobody will
+    read it again."""
+    in_log, copied = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+    if is_deleted and copied < in_log:
+        raise Unavailable(
+            f"The log was deleted by another program, and {in_log - copied} of its {in_log} pages "
+            "could not be copied into the ledger."
+        )
 
 
 def _pages_written(connection: apsw.Connection) -> int:

@@ -13,9 +13,9 @@ import apsw
 
 from ackbox.errors import InvalidStatement
 from ackbox.model import Done, Settlement, Statement
+from ackbox.stores.sqlite.jobs import Operation
 from ackbox.stores.sqlite.settling import Run, Settling
 from ackbox.stores.sqlite.statements import Statements
-from ackbox.stores.sqlite.writer import Operation
 
 OWN_TABLES = frozenset(
     (

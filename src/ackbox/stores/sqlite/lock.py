@@ -4,6 +4,7 @@ import fcntl
 import os
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from time import sleep
 
 import msgspec
@@ -27,19 +28,44 @@ class LedgerLock:
 
     def __init__(self, ledger: Path) -> None:
         self.ledger = ledger.resolve()
-        path = lock_path(ledger)
-        try:
-            self._fd: int | None = _open_and_take(path)
-        except BlockingIOError:
-            raise LedgerInUse(_in_use(ledger, read_holder(ledger))) from None
-        except OSError as error:
-            raise StoreError(_cannot_lock(path, error)) from error
+        self.path = lock_path(ledger)
+        self._url: str | None = None
+        self._changing = Lock()  # the loop describes, the writer takes again
+        self._fd: int | None = self._take()
         self.describe(None)
+
+    @property
+    def identity(self) -> tuple[int, ...]:
+        """Device and inode of the file that is locked."""
+        if self._fd is None:
+            return ()
+        found = os.fstat(self._fd)
+        return found.st_dev, found.st_ino
 
     def describe(self, url: str | None) -> None:
         """Tell others who holds it, and where it answers."""
-        if self._fd is not None:
-            _note(self._fd, msgspec.json.encode(Holder(os.getpid(), url)))
+        with self._changing:
+            self._url = url
+            if self._fd is not None:
+                _note(self._fd, msgspec.json.encode(Holder(os.getpid(), url)))
+
+    def take_again(self) -> None:
+        """If the lock file was removed or replaced, lock the one that has its name now; raise
+        `LedgerInUse` if another process was faster."""
+        with self._changing:
+            if self._fd is None or _is_at(self._fd, self.path):
+                return
+            before, self._fd = self._fd, self._take()
+            os.close(before)
+        self.describe(self._url)
+
+    def _take(self) -> int:
+        try:
+            return _open_and_take(self.path)
+        except BlockingIOError:
+            raise LedgerInUse(_in_use(self.ledger, read_holder(self.ledger))) from None
+        except OSError as error:
+            raise StoreError(_cannot_lock(self.path, error)) from error
 
     def release(self) -> None:
         """The file stays: removing it could take away a lock that another has just taken."""
@@ -79,13 +105,24 @@ def read_holder(ledger: Path) -> Holder | None:
 
 
 def _open_and_take(path: Path) -> int:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        _take(fd)
-    except OSError:
+    """A file that lost its name before it was locked guards nothing: another has the name."""
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            _take(fd)
+        except OSError:
+            os.close(fd)
+            raise
+        if _is_at(fd, path):
+            return fd
         os.close(fd)
-        raise
-    return fd
+
+
+def _is_at(fd: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), path.stat())
+    except OSError:
+        return False
 
 
 def _take(fd: int) -> None:

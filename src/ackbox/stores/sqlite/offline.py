@@ -20,9 +20,9 @@ from ackbox.stores.sqlite.connections import (
     translate,
 )
 from ackbox.stores.sqlite.files import open_ledger
+from ackbox.stores.sqlite.ledger_files import LedgerFiles, open_files
 from ackbox.stores.sqlite.lock import LedgerLock, find_holder
 from ackbox.stores.sqlite.migrations import Migration
-from ackbox.stores.sqlite.shared_locks import SharedLocks, open_locked
 from ackbox.stores.sqlite.writer import Writer
 from ackbox.telemetry import to_nobody
 
@@ -74,7 +74,7 @@ async def copy_ledger(
     """Copy a ledger that no server holds. It is not migrated: a copy is what one wants before."""
     lock = LedgerLock(path)
     try:
-        writer = _start_writer(path, durability)
+        writer = _start_writer(path, lock, durability)
         steps = aiter(Backup(writer, path, target))
         try:
             async for progress in steps:
@@ -101,7 +101,7 @@ def looking_at(path: Path) -> Iterator[apsw.Connection]:
         raise translate(error, str(path)) from error
 
 
-def _start_writer(path: Path, durability: str) -> Writer:
+def _start_writer(path: Path, lock: LedgerLock, durability: str) -> Writer:
     with looking_at(path):
         pass
 
@@ -111,9 +111,9 @@ def _start_writer(path: Path, durability: str) -> Writer:
     def ignore(error: AckboxError) -> None:
         """It reaches whoever waits for the step that met it."""
 
-    locks = SharedLocks(path)
-    connection = open_locked(connect, locks)
-    return Writer(connection, connect, locks, observe=to_nobody, on_fatal=ignore)
+    files = LedgerFiles(lock)
+    connection = open_files(connect, files)
+    return Writer(connection, connect, files, observe=to_nobody, on_fatal=ignore)
 
 
 def _assert_there(path: Path) -> None:

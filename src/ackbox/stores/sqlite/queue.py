@@ -17,10 +17,11 @@ from ackbox.errors import AckboxError, Unavailable
 from ackbox.model import Caps, Claim, Clock, EventId, Outcome, Settlement, WorkerId, to_text
 from ackbox.stores.outcomes import has_effects, otherwise
 from ackbox.stores.sqlite.effects import Effects
+from ackbox.stores.sqlite.jobs import Operation
 from ackbox.stores.sqlite.picks import Picks, read_claims
 from ackbox.stores.sqlite.settling import Settling, run_of
 from ackbox.stores.sqlite.statements import Statements
-from ackbox.stores.sqlite.writer import Operation, Writer
+from ackbox.stores.sqlite.writer import Writer
 
 Written = dict[EventId, Outcome]
 

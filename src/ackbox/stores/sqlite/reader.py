@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
-from threading import local
 from typing import Any, TypeVar
 
 import apsw
@@ -28,9 +27,10 @@ from ackbox.model import (
     to_text,
 )
 from ackbox.stores.sql import load_blocks
-from ackbox.stores.sqlite.connections import open_reader, translate, with_deadline
+from ackbox.stores.sqlite.connections import translate, with_deadline
 from ackbox.stores.sqlite.pages import Run, read_page, read_source_page, records
 from ackbox.stores.sqlite.questions import ask
+from ackbox.stores.sqlite.reader_connections import ReaderConnections
 from ackbox.stores.sqlite.stories import read_audit, read_story
 
 T = TypeVar("T")
@@ -41,11 +41,9 @@ _SECONDS = 5.0
 
 class SqliteReader:
     def __init__(self, path: Path, *, vfs: str | None = None) -> None:
+        self.connections = ReaderConnections(path, _THREADS, vfs=vfs)
         self._path = path
-        self._vfs = vfs
         self._sql = load_blocks("ackbox.stores.sqlite")
-        self._own = local()
-        self._opened: list[apsw.Connection] = []
         self._closed = False
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="ackbox-reader")
 
@@ -122,8 +120,7 @@ class SqliteReader:
         """What runs is finished, what is queued is told so."""
         self._closed = True
         await asyncio.to_thread(self._threads.shutdown)
-        for connection in self._opened:
-            connection.close(True)
+        await asyncio.to_thread(self.connections.close)
 
     async def _read(self, work: Callable[[Run], T]) -> T:
         def with_blocks(connection: apsw.Connection) -> T:
@@ -138,9 +135,9 @@ class SqliteReader:
     def _work(self, work: Callable[[apsw.Connection], T]) -> T:
         self._assert_open()
         try:
-            connection = self._connection()
-            with_deadline(connection, _SECONDS)
-            return work(connection)
+            with self.connections.use() as connection:
+                with_deadline(connection, _SECONDS)
+                return work(connection)
         except apsw.Error as error:
             raise translate(error, str(self._path)) from error
         except (OverflowError, UnicodeError) as error:
@@ -149,13 +146,6 @@ class SqliteReader:
     def _assert_open(self) -> None:
         if self._closed:
             raise Stopped("The ledger is closed.")
-
-    def _connection(self) -> apsw.Connection:
-        if not hasattr(self._own, "connection"):
-            self._own.connection = open_reader(self._path, vfs=self._vfs)
-            self._opened.append(self._own.connection)
-        connection: apsw.Connection = self._own.connection
-        return connection
 
 
 def _first(events: list[EventRecord]) -> EventRecord | None:

@@ -27,7 +27,7 @@ from ackbox.model import (
     from_text,
     to_text,
 )
-from ackbox.stores.sqlite.writer import Operation
+from ackbox.stores.sqlite.jobs import Operation
 
 _ROWS_A_STATEMENT = 128
 _ONE_ROW = re.compile(r"VALUES (\([?, ]+\))")

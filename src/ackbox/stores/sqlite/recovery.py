@@ -9,8 +9,8 @@ from datetime import datetime
 import apsw
 
 from ackbox.model import to_text
+from ackbox.stores.sqlite.jobs import Operation
 from ackbox.stores.sqlite.statements import Statements
-from ackbox.stores.sqlite.writer import Operation
 
 _ROWS = 10_000
 

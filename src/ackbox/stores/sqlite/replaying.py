@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from ackbox.model import Caller, DiscardKind, EventId, ReplayKind, Status, from_text, to_text
 from ackbox.stores.outcomes import discard_kind
+from ackbox.stores.sqlite.jobs import Operation
 from ackbox.stores.sqlite.statements import Statements
-from ackbox.stores.sqlite.writer import Operation
 
 Kind = TypeVar("Kind", ReplayKind, DiscardKind)
 

@@ -13,8 +13,8 @@ from typing import Any
 import apsw
 
 from ackbox.model import Removed, RetentionPolicy, Walk, to_text
+from ackbox.stores.sqlite.jobs import Operation
 from ackbox.stores.sqlite.statements import Statements
-from ackbox.stores.sqlite.writer import Operation
 
 _ROWS = 1000
 _WALK = 250

@@ -10,8 +10,8 @@ import apsw
 
 from ackbox.errors import SettingError
 from ackbox.stores.sqlite.effects import OWN_TABLES
+from ackbox.stores.sqlite.jobs import Operation
 from ackbox.stores.sqlite.statements import Statements
-from ackbox.stores.sqlite.writer import Operation
 
 _BOOKS = frozenset({"sqlite_master", "sqlite_schema", "sqlite_sequence"})  # DDL writes there
 _OWN = OWN_TABLES - _BOOKS

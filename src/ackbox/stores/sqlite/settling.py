@@ -18,8 +18,8 @@ from ackbox.model import (
     to_text,
 )
 from ackbox.stores.outcomes import bounded
+from ackbox.stores.sqlite.jobs import Operation
 from ackbox.stores.sqlite.statements import Statements
-from ackbox.stores.sqlite.writer import Operation
 
 Row = tuple[Any, ...]
 

@@ -14,10 +14,7 @@ import struct
 import sys
 from pathlib import Path
 
-import apsw
-
 from ackbox.errors import StoreError, Unavailable
-from ackbox.stores.sqlite.connections import Connect
 from ackbox.stores.sqlite.names import beside
 
 _SET_LOCK = getattr(fcntl, "F_OFD_SETLK", 37 if sys.platform == "linux" else None)
@@ -63,17 +60,6 @@ class SharedLocks:
             os.close(self._descriptors.pop(path))
         self._descriptors[path] = fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         return fd
-
-
-def open_locked(connect: Connect, locks: SharedLocks) -> apsw.Connection:
-    connection = connect()
-    try:
-        locks.take()
-    except BaseException:
-        connection.close()
-        locks.close()
-        raise
-    return connection
 
 
 def _set_lock(fd: int, kind: int, where: tuple[int, int]) -> None:

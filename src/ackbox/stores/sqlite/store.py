@@ -7,7 +7,7 @@ from pathlib import Path
 
 import apsw
 
-from ackbox.errors import AckboxError, StorageFull, Unavailable
+from ackbox.errors import AckboxError, StorageFull
 from ackbox.model import (
     Caller,
     Checkpoint,
@@ -29,19 +29,16 @@ from ackbox.stores.sqlite.connections import Connect, open_writer
 from ackbox.stores.sqlite.effects import Effects
 from ackbox.stores.sqlite.files import open_ledger
 from ackbox.stores.sqlite.foreign_connections import refuse_in_process
+from ackbox.stores.sqlite.ledger_files import LedgerFiles, open_files
 from ackbox.stores.sqlite.lock import LedgerLock
 from ackbox.stores.sqlite.queue import SqliteQueue
+from ackbox.stores.sqlite.reader import SqliteReader
 from ackbox.stores.sqlite.record import RecordOperations
 from ackbox.stores.sqlite.reserve import LOW_BYTES, Reserve, free_bytes
 from ackbox.stores.sqlite.schema import apply_schema
-from ackbox.stores.sqlite.shared_locks import SharedLocks, open_locked
 from ackbox.stores.sqlite.writer import Writer
 from ackbox.telemetry import Observer, StoreRecovered, StoreTrouble
 
-_GONE = (
-    "The ledger was moved or removed while this server runs, so nothing new is taken. Save what it "
-    "still holds with `ackbox backup`, or put the file back."
-)
 _DISK_FULL = (
     f"The disk is nearly full (less than {LOW_BYTES >> 20} MiB are free): new events are refused "
     "until there is room."
@@ -62,33 +59,33 @@ async def open_store(
     lock = LedgerLock(path)
     path = lock.ledger
     reserve = Reserve(path, free_bytes)
-    locks = SharedLocks(path)
+    files = LedgerFiles(lock)
     try:
         reserve.give_up_if_needed()  # opening may need the room
-        connection = await _open_in_thread(partial(open_ledger, path, durability, vfs), locks)
+        connection = await _open_in_thread(partial(open_ledger, path, durability, vfs), files)
     except BaseException:
         lock.release()
         raise
 
     reconnect = partial(open_writer, path, durability=durability, vfs=vfs)
-    writer = Writer(connection, reconnect, locks, observe=observe, on_fatal=on_fatal)
+    writer = Writer(connection, reconnect, files, observe=observe, on_fatal=on_fatal)
     queue = SqliteQueue(writer, Effects(), clock)
     store = SqliteStore(lock, writer, reserve, queue, clock=clock, observe=observe)
     store.check_room()
     return store
 
 
-async def _open_in_thread(connect: Connect, locks: SharedLocks) -> apsw.Connection:
+async def _open_in_thread(connect: Connect, files: LedgerFiles) -> apsw.Connection:
     """A cancelled start waits for its thread: until then the lock must be held."""
-    opening = asyncio.ensure_future(asyncio.to_thread(open_locked, connect, locks))
+    opening = asyncio.ensure_future(asyncio.to_thread(open_files, connect, files))
     try:
         return await asyncio.shield(opening)
     except asyncio.CancelledError:
         (opened,) = await asyncio.gather(opening, return_exceptions=True)
         if isinstance(opened, apsw.Connection):
-            locks.release()
+            files.shared_locks.release()
             opened.close()
-            locks.close()
+            files.shared_locks.close()
         raise
 
 
@@ -115,22 +112,16 @@ class SqliteStore:
         self._operations = RecordOperations(self._sql)
         self._told_full = False
         self._allow_foreign = refuse_in_process(lock.ledger)
-        self._file = _identity(lock.ledger)
-        self._gone = False
         # SQLite said full where we measure room (a quota, say): only a record proves it wrong.
         self._unexplained = False
 
     @property
     def trouble(self) -> str | None:
-        if self._gone:
-            return _GONE
         return self._writer.trouble or (_DISK_FULL if self._reserve.full else None)
 
     async def record(
         self, envelopes: Sequence[Envelope], *, checkpoint: Checkpoint | None = None
     ) -> list[Receipt]:
-        if self._gone:
-            raise Unavailable(_GONE, retry_after=5)
         if self._reserve.full:
             raise StorageFull(_DISK_FULL, retry_after=5)
         operation = self._operations.record(envelopes, checkpoint, self._clock)
@@ -209,8 +200,8 @@ class SqliteStore:
 
     def check_room(self) -> None:
         """Called every second or so: notices a full disk before SQLite does, and its end; and a
-        ledger taken away from under us, into which SQLite would go on writing for nobody."""
-        self._look_for_file()
+        ledger taken away from under us, also while nobody writes."""
+        self._writer.inspect()
         if self._reserve.check():
             self._unexplained = False
             self._tell(full=True)
@@ -221,6 +212,12 @@ class SqliteStore:
         """Tell other processes where this one answers."""
         self._lock.describe(url)
 
+    def open_reader(self) -> SqliteReader:
+        """A reader whose connections are closed when the writer has to open the ledger anew."""
+        reader = SqliteReader(self._lock.ledger)
+        self._writer.readers.append(reader.connections)
+        return reader
+
     def backup(self, target: Path) -> Backup:
         return Backup(self._writer, self._lock.ledger, target)
 
@@ -228,12 +225,6 @@ class SqliteStore:
         await self._writer.stop()
         self._allow_foreign()
         self._lock.release()
-
-    def _look_for_file(self) -> None:
-        gone = _identity(self._lock.ledger) != self._file
-        if gone != self._gone:
-            self._gone = gone
-            self._observe(StoreTrouble(_GONE) if gone else StoreRecovered())
 
     def _refuse_new(self) -> None:
         if not self._reserve.full:
@@ -246,11 +237,3 @@ class SqliteStore:
         if full != self._told_full:
             self._told_full = full
             self._observe(StoreTrouble(_DISK_FULL) if full else StoreRecovered())
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino

@@ -2,16 +2,18 @@
 
 Operations queue up while a commit syncs; the thread then takes all of them into the next
 transaction: group commit without a timer. One that runs users' statements has a savepoint of its
-own; should any other fail, each is redone alone (ADR 20). All are answered only after COMMIT.
+own; should any other fail, each is redone alone (ADR 20). All are answered only after COMMIT, and
+only if the files of the ledger are still those that were opened (ADR 26).
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from enum import Enum
 from queue import Empty, SimpleQueue
 from threading import Thread
 from time import monotonic
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import apsw
 
@@ -23,64 +25,67 @@ from ackbox.errors import (
     StoreError,
     Unavailable,
 )
-from ackbox.stores.sqlite.checkpoints import Checkpoints
-from ackbox.stores.sqlite.connections import Connect, translate
-from ackbox.stores.sqlite.shared_locks import SharedLocks, open_locked
+from ackbox.stores.sqlite.checkpoints import Checkpoints, fold_log
+from ackbox.stores.sqlite.connections import (
+    Connect,
+    assert_ledger_file,
+    assert_whole,
+    damaged,
+    translate,
+)
+from ackbox.stores.sqlite.jobs import (
+    Job,
+    Operation,
+    T,
+    TransactionLost,
+    died,
+    mark,
+    resolve,
+    run_each,
+    translated,
+)
+from ackbox.stores.sqlite.ledger_files import Difference, LedgerFiles, open_files
+from ackbox.stores.sqlite.reader_connections import ReaderConnections
 from ackbox.telemetry import Committed, Observer, StoreRecovered, StoreTrouble
-
-T = TypeVar("T")
-Operation = Callable[[apsw.Connection], T]
 
 _RETRY_SECONDS = 1.0
 _SECOND_FAILURE_SECONDS = 60.0
 
 
-class Job(Generic[T]):
-    """An operation and who waits for it. `alone` runs between transactions, outside any."""
+class Signal(Enum):
+    """What else stands in the queue of the writer."""
 
-    __slots__ = ("alone", "answered", "error", "guarded", "operation", "result", "waiter")
-
-    def __init__(
-        self, operation: Operation[T], waiter: asyncio.Future[T], *, alone: bool, guarded: bool
-    ) -> None:
-        self.operation = operation
-        self.waiter = waiter
-        self.alone = alone
-        self.guarded = guarded
-        self.answered = False
-        self.result: T | None = None
-        self.error: BaseException | None = None
-
-
-class TransactionLost(Exception):
-    """SQLite rolled the whole transaction back under us."""
-
-    def __init__(self, error: AckboxError) -> None:
-        super().__init__(str(error))
-        self.error = error
+    INSPECT = "compare the files, also when nobody writes"
+    STOP = "finish what is queued, then close the file"
 
 
 class Writer:
-    """Owns the writing connection from `start` to `stop`, and every checkpoint."""
+    """Owns the writing connection from `start` to `stop`, and every checkpoint.
+
+    `readers` are the other connections of this process; they too are closed before a reopen.
+    """
 
     def __init__(
         self,
         connection: apsw.Connection,
         reconnect: Connect,
-        locks: SharedLocks,
+        files: LedgerFiles,
         *,
         observe: Observer,
         on_fatal: Callable[[AckboxError], None],
     ) -> None:
         self.trouble: str | None = None
+        self.readers: list[ReaderConnections] = []
         self._connection: apsw.Connection | None = connection
         self._path = connection.filename
         self._reconnect = reconnect
-        self._locks = locks
+        self._files = files
+        self._is_moved = False
+        self._is_suspect = False
         self._observe = observe
         self._on_fatal = on_fatal
         self._checkpoints = Checkpoints(connection, observe)
-        self._jobs: SimpleQueue[Job[Any] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[Job[Any] | Signal] = SimpleQueue()
         self._in_hand: list[Job[Any]] = []
         self._last_failure: float | None = None
         self._mend_at = 0.0
@@ -99,38 +104,45 @@ class Writer:
         self._jobs.put(Job(operation, waiter, alone=alone, guarded=guarded))
         return waiter
 
+    def inspect(self) -> None:
+        """Compare the files soon. May be called from any thread."""
+        self._jobs.put(Signal.INSPECT)
+
     async def stop(self) -> None:
         """Finish what is queued, then close the file."""
         if self._dead is None:
             self._dead = Stopped("The ledger is closed.")
-            self._jobs.put(None)
+            self._jobs.put(Signal.STOP)
         await asyncio.to_thread(self._thread.join)
 
     def _main(self) -> None:
+        keep_log = False
         try:
             while (jobs := self._take()) is not None:
                 self._serve(jobs)
                 jobs = self._in_hand = []  # while it waits for more, a batch is not kept in memory
         except BaseException as error:  # noqa: BLE001 - whatever ends the thread must reach the waiters
-            self._die(error if isinstance(error, AckboxError) else _died(error))
+            keep_log = True
+            self._die(error if isinstance(error, AckboxError) else died(error))
         finally:
-            self._disconnect()
-            self._locks.close()
+            self._disconnect(keep_log=keep_log)
+            self._files.shared_locks.close()
 
     def _take(self) -> list[Job[Any]] | None:
         """Everything that waits now; blocks for the first, and wakes up to mend a broken store."""
         try:
-            job = self._jobs.get(timeout=_RETRY_SECONDS if self._connection is None else None)
+            item = self._jobs.get(timeout=_RETRY_SECONDS if self._connection is None else None)
         except Empty:
             return []
         jobs = []
-        while job is not None:
-            jobs.append(job)
+        while item is not Signal.STOP:
+            if item is not Signal.INSPECT:
+                jobs.append(item)
             if self._jobs.empty():
                 return jobs
-            job = self._jobs.get()
+            item = self._jobs.get()
         if jobs:
-            self._jobs.put(None)
+            self._jobs.put(Signal.STOP)
             return jobs
         return None
 
@@ -138,6 +150,8 @@ class Writer:
         self._in_hand = jobs
         if self._connection is None and monotonic() >= self._mend_at:
             self._mend()
+        if self._connection is not None and (self._is_moved or not jobs):
+            self._inspect(self._connection)
         if self._connection is None:
             self._fail(jobs, self._out_of_reach())
             return
@@ -152,6 +166,9 @@ class Writer:
 
     def _serve_together(self, connection: apsw.Connection, jobs: list[Job[Any]]) -> None:
         """One transaction for all; if it is lost, one for each, so that a bad one fails alone."""
+        if self._is_moved:  # what it still holds can be copied, by jobs that run alone
+            self._fail(jobs, self._out_of_reach())
+            return
         started = monotonic()
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -159,14 +176,18 @@ class Writer:
             self._fail(jobs, translate(error, self._path))
             return
         try:
-            _run_each(connection, jobs)
+            run_each(connection, jobs)
             self._commit(connection, jobs)
         except TransactionLost as lost:
             self._redo(connection, jobs, lost)
             return
-        if self._connection is not None:
-            self._answer(jobs)
-            self._observe(Committed(len(jobs), monotonic() - started))
+        if self._connection is None:
+            return
+        if (difference := self._files.compare()) is not None:
+            self._distrust(connection, jobs, difference)
+            return
+        self._answer(jobs)
+        self._observe(Committed(len(jobs), monotonic() - started))
 
     def _commit(self, connection: apsw.Connection, jobs: list[Job[Any]]) -> None:
         try:
@@ -201,14 +222,15 @@ class Writer:
         try:
             job.result = job.operation(self._connection)
         except Exception as error:  # noqa: BLE001 - whatever it is goes back to the caller
-            job.error = _ours(error, self._path)
+            job.error = translated(error, self._path)
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
         self._answer([job])
 
     def _checkpoint(self, connection: apsw.Connection) -> None:
         try:
-            self._checkpoints.run_if_due(connection)
+            if self._checkpoints.run_if_due(connection):
+                self._files.learn_size()
         except apsw.IOError as error:
             self._break(Unavailable(f"The checkpoint failed: {error}."))
         except apsw.Error as error:
@@ -225,30 +247,91 @@ class Writer:
         self._observe(StoreTrouble(self.trouble))
         self._disconnect()
 
+    def _inspect(self, connection: apsw.Connection) -> None:
+        difference = self._files.compare()
+        if difference is not None:
+            self._react(connection, difference)
+        elif self._is_moved:
+            self._is_moved = False
+            self.trouble = None
+            self._observe(StoreRecovered())
+
+    def _distrust(
+        self, connection: apsw.Connection, jobs: Sequence[Job[Any]], difference: Difference
+    ) -> None:
+        """COMMIT returned, but what it wrote may be lost with a file that lost its name."""
+        self.trouble = difference.value  # before anybody is told
+        self._fail(jobs, OutcomeUnknown(difference.value, retry_after=5))
+        self._react(connection, difference)
+
+    def _react(self, connection: apsw.Connection, difference: Difference) -> None:
+        if difference is Difference.TRUNCATED:
+            raise LedgerCorrupt(damaged(self._path, "another program truncated it"))
+        if difference is not Difference.MOVED:
+            self._reopen(connection, difference)
+        elif not self._is_moved:
+            self._is_moved = True
+            self.trouble = difference.value
+            self._observe(StoreTrouble(difference.value))
+
+    def _reopen(self, connection: apsw.Connection, difference: Difference) -> None:
+        """Copy the log into the ledger from the connection that still has it, then open all anew.
+        SQLite shares one index of the log among the connections of a process: a reader that stayed
+        open would hand the index of the old log to the new writer. Whatever cannot be made whole
+        ends the process; the log of that moment is left for whoever recovers it."""
+        self.trouble = difference.value
+        self._is_moved, self._is_suspect = False, True
+        self._observe(StoreTrouble(difference.value))
+        try:
+            with ExitStack() as closed:
+                for readers in self.readers:
+                    closed.enter_context(readers.closed())
+                fold_log(connection, is_deleted=difference is Difference.LOG)
+                self._disconnect(keep_log=True)
+                self._files.lock.take_again()
+                self._mend()
+        except apsw.Error as error:
+            raise translate(error, self._path) from error
+
     def _mend(self) -> None:
         """Reopen and prove that writing works. After a failed sync the kernel may hold pages as
         clean that never reached the disk, so what the log holds is copied into the file, and the
         log cut to nothing, before a new commit may rely on it."""
         self._mend_at = monotonic() + _RETRY_SECONDS
         try:
-            self._connection = open_locked(self._reconnect, self._locks)
-            self._checkpoints = Checkpoints(self._connection, self._observe)
-            self._checkpoints.prove_writable(self._connection)
+            self._connection = self._open_again()
         except apsw.IOError as error:
             self._break(Unavailable(f"The test write failed: {error}."))
         except (apsw.CorruptError, apsw.NotADBError) as error:
             raise translate(error, self._path) from error
-        except (apsw.Error, AckboxError) as error:
+        except (apsw.Error, AckboxError, OSError) as error:
+            if isinstance(error, LedgerCorrupt) or (self._is_suspect and _is_final(error)):
+                raise
             self.trouble = f"The database cannot be reopened: {error}."
             self._disconnect()
         else:
+            self._is_suspect = False
             self.trouble = None
             self._observe(StoreRecovered())
 
-    def _disconnect(self) -> None:
+    def _open_again(self) -> apsw.Connection:
+        self._files.assert_in_place()
+        if self._is_suspect:
+            assert_ledger_file(self._files.path)
+        self._connection = connection = open_files(self._reconnect, self._files)
+        if self._is_suspect:
+            assert_whole(connection)
+        self._checkpoints = Checkpoints(connection, self._observe)
+        self._checkpoints.prove_writable(connection)
+        self._files.learn_size()
+        return connection
+
+    def _disconnect(self, *, keep_log: bool = False) -> None:
+        """The shared locks keep SQLite from deleting the log, ours as well as that of others."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            self._locks.release()
+            if not keep_log:
+                self._files.shared_locks.release()
             with suppress(apsw.Error):  # of the checkpoint at close, on a file known to be broken
                 connection.close(True)
 
@@ -256,7 +339,7 @@ class Writer:
         return Unavailable(self.trouble or "The database is out of reach.")
 
     def _fail(self, jobs: Sequence[Job[Any]], error: AckboxError) -> None:
-        _mark(jobs, error)
+        mark(jobs, error)
         self._answer(jobs)
 
     def _answer(self, jobs: Sequence[Job[Any]]) -> None:
@@ -272,11 +355,11 @@ class Writer:
         """Nearly all wait on the loop of the process; the heartbeat has one of its own."""
         others = [job for job in jobs if job.waiter.get_loop() is not self._loop]
         if not others:
-            self._loop.call_soon_threadsafe(_resolve, jobs)
+            self._loop.call_soon_threadsafe(resolve, jobs)
             return
         for job in jobs:
             with suppress(RuntimeError):  # that loop is closed: nobody waits there
-                job.waiter.get_loop().call_soon_threadsafe(_resolve, [job])
+                job.waiter.get_loop().call_soon_threadsafe(resolve, [job])
 
     def _die(self, error: AckboxError) -> None:
         """Nobody may wait for a thread that is gone (F29). The loop sees to that: here `submit`
@@ -288,62 +371,13 @@ class Writer:
     def _bury(self, reason: AckboxError, error: AckboxError) -> None:
         waiting = [job for job in self._in_hand if not job.answered]
         while not self._jobs.empty():
-            if (job := self._jobs.get()) is not None:
+            if not isinstance(job := self._jobs.get(), Signal):
                 waiting.append(job)
-        _mark(waiting, reason)
+        mark(waiting, reason)
         self._tell(waiting)
         self._on_fatal(error)
 
 
-def _run_each(connection: apsw.Connection, jobs: Sequence[Job[Any]]) -> None:
-    """Our own operations do not fail, so they pay for no savepoint; should one, the transaction is
-    lost and each is redone alone. A users' statement may well fail: it gets one."""
-    try:
-        for job in jobs:
-            if job.guarded and len(jobs) > 1:
-                _run_guarded(connection, job)
-            else:
-                job.result = job.operation(connection)
-    except TransactionLost:
-        raise
-    except Exception as error:
-        raise TransactionLost(_ours(error, connection.filename)) from error
-
-
-def _run_guarded(connection: apsw.Connection, job: Job[Any]) -> None:
-    connection.execute("SAVEPOINT job")
-    try:
-        job.result = job.operation(connection)
-    except Exception as error:
-        job.error = _ours(error, connection.filename)
-        if not connection.in_transaction:
-            raise TransactionLost(job.error) from error
-        connection.execute("ROLLBACK TO job")
-    connection.execute("RELEASE job")
-
-
-def _mark(jobs: Sequence[Job[Any]], error: BaseException) -> None:
-    for job in jobs:
-        job.error = error
-
-
-def _resolve(jobs: Sequence[Job[Any]]) -> None:
-    for job in jobs:
-        if job.waiter.done():
-            continue
-        if job.error is None:
-            job.waiter.set_result(job.result)
-        else:
-            job.waiter.set_exception(job.error)
-
-
-def _ours(error: Exception, path: str) -> AckboxError:
-    if isinstance(error, AckboxError):
-        return error
-    if isinstance(error, apsw.Error):
-        return translate(error, path)
-    return StoreError(f"{type(error).__name__}: {error}")  # a bug: to try again would not mend it
-
-
-def _died(error: BaseException) -> AckboxError:
-    return Unavailable(f"{type(error).__name__}: {error}")
+def _is_final(error: Exception) -> bool:
+    """Whether the ledger itself is wrong: to try again would not mend it."""
+    return isinstance(error, StoreError)

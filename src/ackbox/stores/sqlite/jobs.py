@@ -1,0 +1,92 @@
+"""Operations of the writer: what waits, and how a batch of them runs in one transaction."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+import apsw
+
+from ackbox.errors import AckboxError, StoreError, Unavailable
+from ackbox.stores.sqlite.connections import translate
+
+T = TypeVar("T")
+Operation = Callable[[apsw.Connection], T]
+
+
+class Job(Generic[T]):
+    """An operation and who waits for it. `alone` runs between transactions, outside any."""
+
+    __slots__ = ("alone", "answered", "error", "guarded", "operation", "result", "waiter")
+
+    def __init__(
+        self, operation: Operation[T], waiter: asyncio.Future[T], *, alone: bool, guarded: bool
+    ) -> None:
+        self.operation = operation
+        self.waiter = waiter
+        self.alone = alone
+        self.guarded = guarded
+        self.answered = False
+        self.result: T | None = None
+        self.error: BaseException | None = None
+
+
+class TransactionLost(Exception):
+    """SQLite rolled the whole transaction back under us."""
+
+    def __init__(self, error: AckboxError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def run_each(connection: apsw.Connection, jobs: Sequence[Job[Any]]) -> None:
+    """Our own operations do not fail, so they pay for no savepoint; should one, the transaction is
+    lost and each is redone alone. A users' statement may well fail: it gets one."""
+    try:
+        for job in jobs:
+            if job.guarded and len(jobs) > 1:
+                _run_guarded(connection, job)
+            else:
+                job.result = job.operation(connection)
+    except TransactionLost:
+        raise
+    except Exception as error:
+        raise TransactionLost(translated(error, connection.filename)) from error
+
+
+def _run_guarded(connection: apsw.Connection, job: Job[Any]) -> None:
+    connection.execute("SAVEPOINT job")
+    try:
+        job.result = job.operation(connection)
+    except Exception as error:
+        job.error = translated(error, connection.filename)
+        if not connection.in_transaction:
+            raise TransactionLost(job.error) from error
+        connection.execute("ROLLBACK TO job")
+    connection.execute("RELEASE job")
+
+
+def mark(jobs: Sequence[Job[Any]], error: BaseException) -> None:
+    for job in jobs:
+        job.error = error
+
+
+def resolve(jobs: Sequence[Job[Any]]) -> None:
+    for job in jobs:
+        if job.waiter.done():
+            continue
+        if job.error is None:
+            job.waiter.set_result(job.result)
+        else:
+            job.waiter.set_exception(job.error)
+
+
+def translated(error: Exception, path: str) -> AckboxError:
+    if isinstance(error, AckboxError):
+        return error
+    if isinstance(error, apsw.Error):
+        return translate(error, path)
+    return StoreError(f"{type(error).__name__}: {error}")  # a bug: to try again would not mend it
+
+
+def died(error: BaseException) -> AckboxError:
+    return Unavailable(f"{type(error).__name__}: {error}")

@@ -1,0 +1,249 @@
+"""The files of the ledger are compared with those that were opened, before anybody is answered."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+import pytest
+
+from ackbox.errors import LedgerCorrupt, LedgerInUse, OutcomeUnknown
+from ackbox.model import EventFilter, Order
+from ackbox.stores.sqlite.lock import LedgerLock, lock_path, read_holder
+from ackbox.stores.sqlite.names import beside
+from ackbox.stores.sqlite.shared_locks import SharedLocks
+from ackbox.telemetry import StoreRecovered, StoreTrouble
+from support.backends import OpenStore
+from support.events import envelope, envelopes
+from support.facts import Facts, Fatal
+from support.polling import eventually
+
+_WRITE_ELSEWHERE = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("CREATE TABLE theirs (id)")
+connection.commit()
+connection.execute("PRAGMA wal_checkpoint")
+connection.close()
+"""
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """The writer thread sees to it."""
+    await asyncio.to_thread(eventually, condition)
+
+
+def keys(path: Path) -> set[str]:
+    with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
+        rows = connection.execute("SELECT idempotency_key FROM events").fetchall()
+    return {str(key) for (key,) in rows}
+
+
+def in_files(path: Path, folder: Path) -> set[str]:
+    """What a start after a power cut would find: a copy of the files as they are named now."""
+    folder.mkdir()
+    for suffix in ("", "-wal"):
+        if beside(path, suffix).exists():
+            (folder / (path.name + suffix)).write_bytes(beside(path, suffix).read_bytes())
+    return keys(folder / path.name)
+
+
+def delete_log(path: Path) -> None:
+    beside(path, "-wal").unlink()
+
+
+def replace_log(path: Path) -> None:
+    beside(path, "-wal").unlink()
+    beside(path, "-wal").touch()
+
+
+def delete_log_and_index(path: Path) -> None:
+    """What a foreign close does."""
+    beside(path, "-wal").unlink()
+    beside(path, "-shm").unlink()
+
+
+def touch(path: Path) -> None:
+    os.utime(path)
+
+
+def write_elsewhere(path: Path) -> None:
+    subprocess.run([sys.executable, "-c", _WRITE_ELSEWHERE, str(path)], check=True)
+
+
+def remove_lock(path: Path) -> None:
+    lock_path(path).unlink()
+
+
+MENDED = [delete_log, replace_log, delete_log_and_index, touch, write_elsewhere, remove_lock]
+
+
+@pytest.mark.parametrize("change", MENDED)
+async def test_a_change_is_noticed_before_the_answer_and_mended(
+    open_it: OpenStore, path: Path, tmp_path: Path, facts: Facts, change: Callable[[Path], None]
+) -> None:  # N1, F54, S12
+    store = await open_it()
+    reader = store.open_reader()
+    await store.record([envelope("before")])
+    assert (await reader.stats()).pending == 1
+    change(path)
+    with pytest.raises(OutcomeUnknown):
+        await store.record([envelope("unknown")])
+    await store.record([envelope("after")])
+    assert in_files(path, tmp_path / "copy") == {"before", "unknown", "after"}
+    assert (await reader.stats()).pending == 3
+    assert store.trouble is None
+    assert [len(facts.of(StoreTrouble)), len(facts.of(StoreRecovered))] == [1, 1]
+    await reader.close()
+
+
+@pytest.mark.parametrize("change", MENDED)
+async def test_a_change_is_mended_while_nobody_writes(
+    open_it: OpenStore, path: Path, tmp_path: Path, facts: Facts, change: Callable[[Path], None]
+) -> None:  # N1, F54, S12
+    store = await open_it()
+    await store.record([envelope("before")])
+    change(path)
+    store.check_room()
+    await until(lambda: bool(facts.of(StoreRecovered)))
+    assert in_files(path, tmp_path / "copy") == {"before"}
+    await store.record([envelope("after")])
+
+
+# N1
+async def test_a_reopen_waits_for_a_read_that_runs(
+    open_it: OpenStore, path: Path, facts: Facts
+) -> None:
+    store = await open_it()
+    reader = store.open_reader()
+    await store.record(envelopes(3))
+    await reader.stats()
+    delete_log_and_index(path)
+    with reader.connections.use() as connection:
+        read = connection.execute("SELECT idempotency_key FROM events")
+        first = next(iter(read))
+        with pytest.raises(OutcomeUnknown):  # nobody waits for the reader
+            await store.record([envelope("unknown")])
+        assert not facts.of(StoreRecovered)
+        assert len([first, *read]) == 3
+    await store.record([envelope("after")])
+    page = await reader.events(EventFilter(), order=Order.NEWEST, limit=10)
+    assert len(page.items) == 5
+    await reader.close()
+
+
+def cut_to_nothing(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def cut_in_half(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+@pytest.mark.parametrize("cut", [cut_to_nothing, cut_in_half])
+async def test_a_truncated_ledger_ends_the_writer_and_its_log_is_kept(
+    open_it: OpenStore, path: Path, fatal: Fatal, cut: Callable[[Path], None]
+) -> None:  # S1, F54
+    store = await open_it()
+    await store.record([envelope("before")])
+    cut(path)
+    size = path.stat().st_size
+    with pytest.raises(OutcomeUnknown, match="truncated"):
+        await store.record([envelope("unknown")])
+    await until(lambda: bool(fatal))
+    assert isinstance(fatal[0], LedgerCorrupt)
+    await store.close()
+    assert path.stat().st_size == size
+    assert b"before" in beside(path, "-wal").read_bytes()
+
+
+# F54
+async def test_a_ledger_written_over_in_place_ends_the_writer(
+    open_it: OpenStore, path: Path, fatal: Fatal
+) -> None:
+    store = await open_it()
+    await store.record(envelopes(50, size=3000))
+    await store._writer.submit(lambda c: c.wal_checkpoint(), alone=True)
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (path.stat().st_size - 4096))
+    with pytest.raises(OutcomeUnknown):
+        await store.record([envelope("unknown")])
+    await until(lambda: bool(fatal))
+    assert isinstance(fatal[0], LedgerCorrupt)
+
+
+# S12
+async def test_a_removed_lock_file_is_made_again_and_says_who_holds_it(
+    open_it: OpenStore, path: Path
+) -> None:
+    store = await open_it()
+    store.announce("http://127.0.0.1:8000")
+    await store.record([envelope("first")])  # the look at the start is over
+    remove_lock(path)
+    with pytest.raises(OutcomeUnknown, match="lock file"):
+        await store.record([envelope("a")])
+    await store.record([envelope("b")])
+    holder = read_holder(path)
+    assert holder is not None
+    assert (holder.pid, holder.url) == (os.getpid(), "http://127.0.0.1:8000")
+    with pytest.raises(LedgerInUse):
+        LedgerLock(path)
+
+
+# S12
+async def test_the_server_that_lost_its_lock_to_another_ends(
+    open_it: OpenStore, path: Path, fatal: Fatal
+) -> None:
+    store = await open_it()
+    await store.record([envelope("first")])  # the look at the start is over
+    remove_lock(path)
+    other = LedgerLock(path)
+    with pytest.raises(OutcomeUnknown):
+        await store.record([envelope("a")])
+    await until(lambda: bool(fatal))
+    assert isinstance(fatal[0], LedgerInUse)
+    other.release()
+
+
+# N1
+async def test_our_own_checkpoints_and_copies_are_no_change(
+    open_it: OpenStore, path: Path, tmp_path: Path, facts: Facts
+) -> None:
+    store = await open_it(durability="normal")
+    reader = store.open_reader()
+    sizes = set()
+    for number in range(30):
+        await store.record(envelopes(100, prefix=f"{number}", size=2000))
+        await reader.stats()
+        sizes.add(path.stat().st_size)
+    await store._writer.submit(lambda c: c.execute("DELETE FROM events").get)
+    while await store.give_back():
+        pass
+    async for _ in store.backup(tmp_path / "copy.db"):
+        await store.prove_writable()
+    await reader.close()
+    await store.record([envelope("after")])
+    assert len(sizes) > 3
+    assert not facts.of(StoreTrouble)
+
+
+# N1
+async def test_a_log_that_cannot_be_copied_back_ends_the_writer(
+    open_it: OpenStore, path: Path, fatal: Fatal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SharedLocks, "take", lambda self: None)
+    store = await open_it()
+    with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as reading:
+        reading.execute("BEGIN")
+        assert reading.execute("SELECT count(*) FROM events").get == 0
+        await store.record([envelope("behind the reader")])
+        delete_log(path)
+        with pytest.raises(OutcomeUnknown):
+            await store.record([envelope("unknown")])
+        await until(lambda: bool(fatal))
+    assert "could not be copied into the ledger" in str(fatal[0])
