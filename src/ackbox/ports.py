@@ -34,6 +34,7 @@ from ackbox.model import (
     SourcePage,
     SourcePlace,
     Stats,
+    Suspect,
     Walk,
     WorkerId,
 )
@@ -91,16 +92,27 @@ class EventQueue(Protocol):
     ) -> list[Claim]:
         """Take at most `limit` runs of what is due, or whose lease ran out, oldest due first.
 
-        - Each gets `run` + 1 and one attempt spent; taking over an ended lease adds one to
-          `unsettled`. No event is validly claimed by two at once.
-        - A suspect (see `SUSPECT`) is given alone, to a worker that holds nothing; while one is
-          due, a worker that holds something gets nothing.
+        - Each gets `run` + 1 and one attempt spent. Taking over an ended lease adds one to
+          `unsettled` and gives the attempt of the lost run back, unless that run was a suspect's.
+          No event is validly claimed by two at once.
+        - A suspect (`unsettled` would be `SUSPECT` or more) is not among them.
         - While several sources have something due, none gets more than `caps.share` less what it
           holds; while one is alone, no more than `caps.alone`. In a lane only the oldest unsettled
           event can be claimed: one that waits for a retry, or is parked, holds its lane.
         - With `ids`, the same of these alone, whatever their source.
         - The cost does not depend on rows that are not eligible.
         """
+        ...
+
+    async def suspect(self) -> Suspect | None:
+        """Return the suspect that has been due longest, without claiming it."""
+        ...
+
+    async def claim_suspect(
+        self, worker: WorkerId, event_id: EventId, *, lease: timedelta
+    ) -> Claim | None:
+        """Claim this suspect, as `claim` does; None if it is not due any more, or another worker
+        was faster."""
         ...
 
     async def renew(self, claims: Sequence[Claim], *, lease: timedelta) -> AbstractSet[EventId]:
@@ -110,7 +122,8 @@ class EventQueue(Protocol):
     async def settle(self, settlements: Sequence[Settlement]) -> Mapping[EventId, Outcome]:
         """Write each outcome where `(id, run)` still match; returns what was written there.
 
-        State and effects commit together. An outcome whose effects fail is settled as its
+        Every outcome but `Release` sets `unsettled` to 0; what is released stays a suspect if it
+        was one. State and effects commit together. An outcome whose effects fail is settled as its
         `otherwise`. When it raises, some may have been written: settling all of them again is
         right, changes nothing that was written, and returns that too.
         """

@@ -56,6 +56,32 @@ def test_it_names_the_event_that_a_lane_waits_for(cli: Cli, path: Path, states: 
     assert told(cli, path, "behind").count(states.head.id) == 2  # the next run, and the lane
 
 
+# S9
+@pytest.mark.parametrize(
+    ("crashes", "said"),
+    [
+        (1, "1 of its last runs in a row ended with the process\n"),
+        (3, "3 of its last runs in a row ended with the process: it runs while no other suspect"),
+    ],
+)
+def test_it_tells_of_runs_that_ended_with_the_process(
+    cli: Cli, tmp_path: Path, crashes: int, said: str
+) -> None:
+    path = tmp_path / "ackbox.db"
+
+    async def crash() -> None:
+        store = await open_sqlite(path)
+        await store.record([envelope("a")])
+        for _ in range(crashes + 1):
+            await Hands(store.queue).claim_any()
+            await store.recover()
+        await store.close()
+
+    asyncio.run(crash())
+    text = "\n".join(line.rstrip() for line in told(cli, path, "a").splitlines())
+    assert said in text + "\n"
+
+
 # L11
 def test_it_says_how_it_was_verified_and_what_was_absorbed(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "ackbox.db"

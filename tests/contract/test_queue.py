@@ -156,7 +156,7 @@ async def test_an_ended_lease_is_taken_over(
     first = await me.claim_one()
     clock.advance(seconds=30)
     second = await other.claim_one()
-    assert (second.run, second.attempts, second.unsettled) == (2, 2, 1)
+    assert (second.run, second.attempts, second.unsettled) == (2, 1, 1)  # S9: given back
     assert (await row(backend, "a"))["processor_id"] == OTHER
     assert first.id == second.id
 
@@ -173,13 +173,26 @@ async def test_a_restart_does_not_bring_a_retry_forward(
     assert await me.keys() == ["a"]
 
 
+async def test_a_crash_gives_the_attempt_back_unless_a_suspect_had_it(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:  # S9, F23
+    """So the killer of a process has `MAX_ATTEMPTS` + 2 runs."""
+    await record(backend, "a")
+    counts = []
+    for _ in range(6):
+        claim = await me.claim_any()
+        counts.append((claim.run, claim.attempts, claim.unsettled))
+        clock.advance(seconds=31)
+    assert counts == [(1, 1, 0), (2, 1, 1), (3, 1, 2), (4, 2, 3), (5, 3, 4), (6, 4, 5)]
+
+
 async def test_run_goes_up_at_every_claim_and_never_down(
     backend: Backend, me: Hands, clock: HandMoved
 ) -> None:
     await record(backend, "a")
     runs = []
     for outcome in (Release(), boom(after=SECOND), None, Release(), boom(after=SECOND), None):
-        claim = await me.claim_one()
+        claim = await me.claim_any()
         runs.append(claim.run)
         if outcome is None:
             clock.advance(seconds=31)
@@ -209,7 +222,7 @@ async def test_unsettled_counts_take_overs_in_a_row(
     await record(backend, "a")
     claims = []
     for _ in range(4):
-        claims.append(await me.claim_one())
+        claims.append(await me.claim_any())
         clock.advance(seconds=31)
     await me.settle(claims[-1], boom(after=SECOND))
     assert (await row(backend, "a"))["unsettled"] == 0
@@ -749,43 +762,100 @@ async def crash(clock: HandMoved) -> None:
     clock.advance(seconds=31)
 
 
-async def test_who_may_have_killed_us_twice_runs_alone(
-    backend: Backend, me: Hands, clock: HandMoved
-) -> None:  # F23
-    await record(backend, *"abc")
+async def make_suspects(backend: Backend, me: Hands, clock: HandMoved, *keys: str) -> None:
+    await record(backend, *keys)
     for _ in range(2):
-        assert len(await me.claim()) == 3
+        assert len(await me.claim()) == len(keys)
         await crash(clock)
-    await record(backend, "new")
-    alone = []
-    while claims := await me.claim():
-        alone.append([claim.idempotency_key for claim in claims])
-        await me.settle_all(claims, done())
-    assert alone == [["a"], ["b"], ["c"], ["new"]]
 
 
-async def test_a_suspect_waits_for_a_worker_that_holds_nothing(
+async def test_events_whose_last_two_runs_crashed_are_claimed_one_by_one(
     backend: Backend, me: Hands, clock: HandMoved
-) -> None:  # F23
+) -> None:  # S9, F23
+    await make_suspects(backend, me, clock, *"abc")
+    order = []
+    while (suspect := await me.queue.suspect()) is not None:
+        assert (suspect.source, suspect.event_type) == ("webhooks", "webhook")
+        assert (suspect.attempts, suspect.unsettled) == (1, 2)
+        claim = await me.claim_any()
+        assert (claim.id, claim.attempts, claim.unsettled) == (suspect.id, 1, 2)
+        order.append(claim.idempotency_key)
+        await me.settle(claim, done())
+    assert order == ["a", "b", "c"]
+
+
+async def test_suspects_hold_up_no_ordinary_event(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:  # S9
+    await make_suspects(backend, me, clock, *"abc")
+    b, c = await record(backend, "new", "other")
+    assert await me.keys(1) == ["new"]
+    assert await me.keys(ids=[c.id, b.id]) == ["other"]
+    assert await me.claim() == []
+
+
+async def test_a_suspect_that_runs_or_waits_is_not_due(
+    backend: Backend, me: Hands, other: Hands, clock: HandMoved
+) -> None:  # S9
+    await make_suspects(backend, me, clock, "a")
+    suspect = await me.queue.suspect()
+    assert suspect is not None
+    claim = await me.claim_any()
+    assert await other.queue.suspect() is None
+    assert await other.queue.claim_suspect(OTHER, suspect.id, lease=LEASE) is None
+    await me.settle(claim, Release(delay=10 * SECOND))
+    assert await other.queue.suspect() is None
+    clock.advance(seconds=10)
+    assert (await other.queue.suspect()) == suspect
+
+
+async def test_of_two_that_claim_one_suspect_one_gets_it(
+    backend: Backend, me: Hands, other: Hands, clock: HandMoved
+) -> None:  # S9
+    await make_suspects(backend, me, clock, "a")
+    suspect = await me.queue.suspect()
+    assert suspect is not None
+    taken = await asyncio.gather(
+        *(hands.queue.claim_suspect(hands.name, suspect.id, lease=LEASE) for hands in (me, other))
+    )
+    assert len([claim for claim in taken if claim is not None]) == 1
+
+
+async def test_an_event_that_is_no_suspect_cannot_be_claimed_as_one(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:  # S9
+    (event,) = await record(backend, "a")
+    assert await me.queue.claim_suspect(ME, event.id, lease=LEASE) is None
+    assert await me.queue.claim_suspect(ME, EventId("nobody"), lease=LEASE) is None
+
+
+@pytest.mark.parametrize("crashes", [1, 2, 3, 5])
+async def test_what_is_handed_back_without_an_end_keeps_its_suspicion(
+    backend: Backend, me: Hands, clock: HandMoved, crashes: int
+) -> None:  # S9
+    """Or a killer that is handed back now and then would never run out of attempts."""
     await record(backend, "a")
+    for _ in range(crashes):
+        await me.claim_any()
+        await crash(clock)
+    claim = await me.claim_any()
+    await me.settle(claim, Release())
+    kept = min(crashes, 2)
+    assert (await row(backend, "a"))["unsettled"] == kept
+    again = await me.claim_any()
+    assert (again.attempts, again.unsettled) == (claim.attempts, kept)
+
+
+async def test_a_suspect_holds_its_lane(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:  # S9
+    await record(backend, "a1", "a2", lane="a")
     for _ in range(2):
         await me.claim_one()
         await crash(clock)
-    await record(backend, "b")
-    assert await me.claim(caps=Caps(share=5, held={"webhooks": 1})) == []
-    assert await me.keys(caps=Caps(share=5, held={"webhooks": 0})) == ["a"]
-
-
-async def test_a_suspect_that_is_not_due_holds_nobody_up(
-    backend: Backend, me: Hands, clock: HandMoved
-) -> None:
-    await record(backend, "a")
-    for _ in range(2):
-        await me.claim_one()
-        await crash(clock)
-    await me.claim_one()  # it runs, alone, and its lease lasts
-    await record(backend, "b")
-    assert await me.keys() == ["b"]
+    assert await me.claim() == []
+    await me.settle(await me.claim_any(), done())
+    assert await me.keys() == ["a2"]
 
 
 # --- by id
@@ -809,17 +879,16 @@ async def test_a_claim_by_id_keeps_to_its_limit_and_to_lanes(backend: Backend, m
     assert await me.keys(2, ids=ids) == ["c"]
 
 
-async def test_a_suspect_elsewhere_is_no_matter_to_a_claim_by_id(
+async def test_a_claim_by_id_takes_no_suspect(
     backend: Backend, me: Hands, clock: HandMoved
-) -> None:
+) -> None:  # S9
     (suspect,) = await record(backend, "suspect")
     for _ in range(2):
         await me.claim_one()
         await crash(clock)
-    b, c = await record(backend, "b", "c")
-    assert await me.keys(ids=[b.id]) == ["b"]
-    assert await me.keys(ids=[c.id, suspect.id], caps=Caps(share=9, held={"webhooks": 1})) == []
-    assert await me.keys(ids=[c.id, suspect.id]) == ["suspect"]
+    (b,) = await record(backend, "b")
+    assert await me.keys(ids=[suspect.id, b.id]) == ["b"]
+    assert await me.keys(ids=[suspect.id]) == []
 
 
 # --- waking up

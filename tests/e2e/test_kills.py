@@ -44,7 +44,7 @@ def test_what_ran_at_a_kill_runs_again_at_once(tmp_path: Path) -> None:  # F5, W
         server.restart()
         server.wait_until_idle(within=3)
         assert server.query("SELECT DISTINCT status, attempts, run FROM events") == [
-            ("completed", 2, 2)
+            ("completed", 1, 2)  # S9: the attempt is given back
         ]
 
 
@@ -65,10 +65,13 @@ async def handle(event):
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.parametrize("attempts", [1, 3])
 def test_a_handler_that_kills_the_process_ends_as_a_dead_letter_alone(
-    tmp_path: Path,
-) -> None:  # F23
-    server = AppServer(tmp_path, KILLER, {"WORKER_COUNT": "0"})
+    tmp_path: Path, attempts: int
+) -> None:  # F23, S9
+    """Also with one attempt, which all that ran beside it would have lost with it."""
+    settings = {"WORKER_COUNT": "0", "MAX_ATTEMPTS": str(attempts)}
+    server = AppServer(tmp_path, KILLER, settings)
     try:
         server.wait_until_ready()
         for n in range(100):
@@ -79,10 +82,10 @@ def test_a_handler_that_kills_the_process_ends_as_a_dead_letter_alone(
         starts = restart_until_idle(server)
         counts = server.query("SELECT event_type, status, count(*) FROM events GROUP BY 1, 2")
         assert counts == [("innocent", "completed", 99), ("killer", "failed", 1)]
-        assert server.query(
-            "SELECT attempts, error_code FROM events WHERE event_type = 'killer'"
-        ) == [(6, "crashed")]
-        assert starts <= 6  # the restart loop ends
+        assert server.query("SELECT run, error_code FROM events WHERE event_type = 'killer'") == [
+            (attempts + 3, "crashed")
+        ]  # run `attempts` + 2 times, and then not again
+        assert starts == attempts + 3  # the restart loop ends
     finally:
         if server.process.poll() is None:
             server.kill()

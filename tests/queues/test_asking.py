@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from ackbox.errors import Unavailable
 from ackbox.model import Caps, Claim, EventId
-from ackbox.queues.redis_streams import is_more_likely, within_share
+from ackbox.queues.redis_streams import within_share
 from ackbox.queues.stream import Stream
 from support.backends import Server
 from support.events import envelope
@@ -164,21 +164,6 @@ async def fail(*_: object, **__: object) -> list[Claim]:
 def test_no_source_gets_more_than_its_share_of_what_is_announced(caps: Caps, wanted: str) -> None:
     announced = [(EventId(name), source) for name, source in zip("abcd", "xxyy", strict=True)]
     assert within_share(announced, caps) == list(wanted)
-
-
-def test_the_database_is_asked_again_before_the_stream_when_it_may_have_more() -> None:
-    one, suspect = claim(unsettled=0), claim(unsettled=2)
-    assert is_more_likely([one, one], 2, holding=False)
-    assert is_more_likely([suspect], 2, holding=False)
-    assert is_more_likely([], 2, holding=True)  # a suspect may wait until we hold nothing
-    assert not is_more_likely([], 2, holding=False)
-    assert not is_more_likely([one], 2, holding=True)
-
-
-def claim(*, unsettled: int) -> Claim:
-    sent = envelope()
-    known: dict[str, Any] = {name: getattr(sent, name, None) for name in Claim.__struct_fields__}
-    return Claim(**{**known, "run": 1, "unsettled": unsettled})
 
 
 async def test_a_client_that_raises_anything_says_nothing(valkey: ValkeyServer) -> None:

@@ -8,12 +8,13 @@ from support.postgres_backend import PostgresBackend
 from support.work import Hands, boom, dead, done
 
 AGENDA = """
-SELECT ledger_id, source, event_type, lane, run, unsettled, lease_until, failed, held,
+SELECT ledger_id, source, event_type, lane, run, unsettled, suspect, lease_until, failed, held,
        CASE WHEN lease_until IS NULL THEN due_at END, due_at IS NULL
 FROM agenda ORDER BY ledger_id
 """
 MEANT = """
-SELECT ledger_id, source, event_type, lane, run, unsettled, lease_until, status = 'failed',
+SELECT ledger_id, source, event_type, lane, run, unsettled,
+       unsettled + (status = 'processing')::int >= 2, lease_until, status = 'failed',
        status = 'pending' AND outcome IS NOT DISTINCT FROM 'held',
        CASE WHEN status <> 'processing' THEN claimable_at END, claimable_at IS NULL
 FROM events WHERE status <> 'completed' ORDER BY ledger_id
@@ -45,6 +46,22 @@ async def test_it_follows_every_step(backend: PostgresBackend) -> None:
     await assert_true(backend, 6)
     await backend.store.replay([claim.id for claim in claims], actor="tester")
     await assert_true(backend, 8)
+
+
+async def test_it_knows_suspects(backend: PostgresBackend) -> None:  # S9
+    me = Hands(backend.store.queue)
+    await backend.store.record(envelopes(1))
+    for end in (Release(), Release(held=True), boom(), dead()):
+        for _ in range(2):
+            await me.claim_any()
+            await assert_true(backend, 1)
+            backend.clock.advance(seconds=31)
+        claim = await me.claim_any()
+        await assert_true(backend, 1)
+        await me.settle(claim, end)
+        await assert_true(backend, 1)
+        await backend.store.replay([claim.id], actor="tester")
+        await assert_true(backend, 1)
 
 
 async def test_what_was_pruned_has_no_place_in_it(backend: PostgresBackend) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 
 from ackbox.handlers import Registration, Registry, describe
-from ackbox.model import Caps, Claim, EventId, Outcome, Settlement, WorkerId
+from ackbox.model import SUSPECT, Caps, Claim, EventId, Outcome, Settlement, Suspect, WorkerId
 from ackbox.worker import Executor
 from support.events import NOON
 
@@ -68,6 +68,7 @@ class ScriptedQueue:
 
     def __init__(self) -> None:
         self.due: deque[Claim] = deque()
+        self.suspects: deque[Claim] = deque()
         self.asked: list[tuple[int, Caps]] = []
         self.settled: list[Settlement] = []
         self.batches: list[int] = []
@@ -79,7 +80,8 @@ class ScriptedQueue:
         self.open.set()
 
     def put(self, *claims: Claim) -> None:
-        self.due.extend(claims)
+        for claim in claims:
+            (self.suspects if claim.unsettled >= SUSPECT else self.due).append(claim)
         self.changed.set()
 
     def outcomes(self) -> dict[str, Outcome]:
@@ -100,6 +102,18 @@ class ScriptedQueue:
         self.asked.append((limit, caps))
         return [self.due.popleft() for _ in range(min(limit, len(self.due)))]
 
+    async def suspect(self) -> Suspect | None:
+        if self.suspects:
+            first = self.suspects[0]
+            known = (first.id, first.source, first.event_type, first.attempts, first.unsettled)
+            return Suspect(*known)
+        return None
+
+    async def claim_suspect(
+        self, worker: WorkerId, event_id: EventId, *, lease: timedelta
+    ) -> Claim | None:
+        return self.suspects.popleft() if self.suspects else None
+
     async def renew(self, claims: Sequence[Claim], *, lease: timedelta) -> AbstractSet[EventId]:
         return {c.id for c in claims if (c.id, c.run) not in self.lost}
 
@@ -109,6 +123,7 @@ class ScriptedQueue:
             raise self.failures.popleft()
         self.batches.append(len(settlements))
         self.settled += settlements
+        self.changed.set()
         return {s.claim.id: s.outcome for s in settlements}
 
     async def wait(self, timeout: timedelta) -> None:

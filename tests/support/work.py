@@ -59,6 +59,14 @@ class Hands:
         (claim,) = await self.claim(**more)
         return claim
 
+    async def claim_any(self) -> Claim:
+        """The one that is due, be it a suspect."""
+        if (suspect := await self.queue.suspect()) is None:
+            return await self.claim_one()
+        claim = await self.queue.claim_suspect(self.name, suspect.id, lease=LEASE)
+        assert claim is not None
+        return claim
+
     async def keys(self, limit: int = 100, **more: Any) -> list[str]:
         return [claim.idempotency_key for claim in await self.claim(limit, **more)]
 

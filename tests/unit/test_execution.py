@@ -28,8 +28,9 @@ def gate() -> Iterator[threading.Event]:
     opened.set()
 
 
-async def run(handler: Any, *, attempts: int = 1, **rules: Any) -> Outcome:
-    return await executor().run(claim(attempts=attempts), registration(handler, **rules))
+async def run(handler: Any, *, attempts: int = 1, unsettled: int = 0, **rules: Any) -> Outcome:
+    claimed = claim(attempts=attempts, unsettled=unsettled)
+    return await executor().run(claimed, registration(handler, **rules))
 
 
 async def run_without_place(handler: Any, *, attempts: int = 1) -> Outcome:
@@ -218,12 +219,24 @@ async def test_a_handler_has_its_own_limit_of_attempts() -> None:
     assert isinstance(await run(handler, attempts=7, max_attempts=8), Again)
 
 
-async def test_a_claim_past_the_limit_is_not_run() -> None:  # F23
+async def test_an_event_whose_last_attempt_ended_with_the_process_is_not_run() -> None:  # F23
     ran: list[Event] = []
-    outcome = await run(noting(ran), attempts=6)
+    outcome = await run(noting(ran), attempts=6, unsettled=3)
     assert isinstance(outcome, Buried)
     assert outcome.failure.code == "crashed"
     assert ran == []
+
+
+@pytest.mark.parametrize("unsettled", [0, 1, 2])
+async def test_past_a_limit_that_was_lowered_there_is_one_last_run(unsettled: int) -> None:  # S25
+    ran: list[Event] = []
+    assert isinstance(await run(noting(ran), attempts=9, unsettled=unsettled), Done)
+    assert len(ran) == 1
+
+    def handler(event: Event) -> None:
+        raise ValueError("boom")
+
+    assert isinstance(await run(handler, attempts=9, unsettled=unsettled), Buried)
 
 
 async def test_an_async_handler_past_its_time_is_cancelled() -> None:

@@ -14,7 +14,7 @@ from ackbox.errors import StoreError, Unavailable
 from ackbox.handlers import Event, Registration
 from ackbox.model import Again, Buried, Done, Release, WorkerId
 from ackbox.telemetry import Claimed, Fact, LeaseLost, ServiceFailed, Settled, WorkerTrouble
-from ackbox.worker import Rules, Worker, scheduling, settling
+from ackbox.worker import Rules, Worker, scheduling, settling, suspects
 from support.events import noon
 from support.facts import Facts
 from support.runs import ScriptedQueue, claim, executor, registration, registry
@@ -25,6 +25,7 @@ from support.supervisor import supervisor
 def _no_long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (scheduling, settling):
         monkeypatch.setattr(module, "_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(suspects, "_LOOK_SECONDS", 0.0)
     monkeypatch.setattr(scheduling, "_CANCEL_SECONDS", 0.05)
     monkeypatch.setattr(scheduling, "_FLUSH_SECONDS", 0.5)
 
@@ -178,17 +179,90 @@ async def test_a_source_alone_leaves_a_slot_once_others_are_known() -> None:  # 
         assert dict(caps.held) in ({"x": 1, "y": 2}, {"x": 1, "y": 1})
 
 
-async def test_while_a_suspect_runs_nothing_else_is_claimed() -> None:  # F23
+async def test_one_suspect_runs_at_a_time_beside_ordinary_events() -> None:  # S9, F23
     async with working() as stage:
-        stage.queue.put(claim("killer", unsettled=2))
+        stage.queue.put(claim("one"), claim("killer", unsettled=2), claim("third", unsettled=3))
+        await stage.until(lambda: set(stage.running) == {"one", "killer"})
+        stage.queue.put(claim("two"))
+        await stage.until(lambda: "two" in stage.running)
+        await some_turns()
+        assert "third" not in stage.running
+        stage.finish("killer")
+        await stage.until(lambda: set(stage.running) == {"one", "two", "third"})
+
+
+async def test_a_suspect_has_the_next_free_slot() -> None:  # S9
+    async with working(count=1) as stage:
+        stage.queue.put(*claims("e", 8))
         await stage.until(lambda: stage.running)
-        asked = len(stage.queue.asked)
-        stage.queue.put(claim("innocent"))
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert len(stage.queue.asked) == asked
+        stage.queue.put(claim("killer", unsettled=2))
+        while stage.queue.suspects:
+            stage.finish()
+            await some_turns()
         stage.finish()
-        await stage.until(lambda: list(stage.running) == ["innocent"])
+        await stage.until(lambda: list(stage.running) == ["killer"])
+        assert len(stage.ran) < 8
+
+
+async def test_the_last_attempt_of_a_suspect_runs_with_nothing_beside_it() -> None:  # S9
+    async with working() as stage:
+        stage.queue.put(claim("one"))
+        await stage.until(lambda: stage.running)
+        stage.queue.put(claim("killer", unsettled=6, attempts=5))
+        await some_turns()
+        asked = len(stage.queue.asked)
+        stage.queue.put(claim("two"))
+        await some_turns()
+        assert len(stage.queue.asked) == asked  # what is held ends first
+        assert list(stage.running) == ["one"]
+        stage.finish()
+        await stage.until(lambda: list(stage.running) == ["killer"])
+        await some_turns()
+        assert list(stage.running) == ["killer"]
+        stage.finish()
+        await stage.until(lambda: list(stage.running) == ["two"])
+
+
+async def test_a_suspect_without_attempts_is_dead_lettered_beside_others() -> None:  # S9
+    async with working() as stage:
+        stage.queue.put(claim("one"), claim("killer", unsettled=7, attempts=6))
+        await stage.settled(1)
+        assert list(stage.running) == ["one"]
+        (outcome,) = stage.queue.outcomes().values()
+        assert isinstance(outcome, Buried)
+        assert outcome.failure.code == "crashed"
+
+
+async def test_a_stop_does_not_wait_for_a_suspect_to_be_alone() -> None:  # S9
+    async with working() as stage:
+        stage.queue.put(claim("one"))
+        await stage.until(lambda: stage.running)
+        stage.queue.put(claim("killer", unsettled=6, attempts=5))
+        await some_turns()
+        await stage.worker.stop(grace=0.0)
+        assert isinstance(stage.queue.outcomes()["one"], Release)
+        assert len(stage.queue.suspects) == 1  # never claimed
+
+
+async def test_a_suspect_of_a_busy_handler_is_not_handed_back() -> None:  # S9
+    """Or it would no longer be a suspect, and never run out of attempts."""
+    slow = registration(never_ending, concurrency=1)
+    async with working(slow, count=2) as stage:
+        stage.queue.put(*claims("e", 5))
+        await stage.until(lambda: not stage.queue.due)
+        stage.queue.put(claim("killer", unsettled=2))
+        await stage.until(lambda: not stage.queue.suspects)
+        await some_turns()
+        assert "killer" not in stage.queue.outcomes()
+
+
+async def never_ending(event: Event) -> None:
+    await asyncio.Event().wait()
+
+
+async def some_turns() -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
 
 
 async def test_what_a_run_sets_in_its_context_no_other_sees() -> None:
@@ -501,7 +575,7 @@ async def test_failed_runs_are_settled_as_what_they_are() -> None:
         raise ValueError("boom")
 
     async with working(registration(fail)) as stage:
-        stage.queue.put(claim("a"), claim("b", attempts=5), claim("c", attempts=6))
+        stage.queue.put(claim("a"), claim("b", attempts=5), claim("c", attempts=6, unsettled=7))
         outcomes = await stage.settled(3)
         assert isinstance(outcomes["a"], Again)
         assert isinstance(outcomes["b"], Buried)

@@ -53,6 +53,7 @@ def lines(story: "EventStory", now: datetime) -> list[Line]:
         ("now", _state(story, now)),
         *_next_run(story, now),
         ("runs", f"{event.run}; attempts spent since the last start: {event.attempts}"),
+        *_crashes(story),
         *_lane(story),
         *_errors(story, now),
         *_operators(story, now),
@@ -133,6 +134,16 @@ def _next_run(story: "EventStory", now: datetime) -> list[Line]:
     if due <= now:
         return [("next run", "now, when a worker is free")]
     return [("next run", f"{_moment(due, now)}, after {event.attempts} failed attempts")]
+
+
+def _crashes(story: "EventStory") -> list[Line]:
+    from ackbox.model import SUSPECT
+
+    if not story.unsettled:
+        return []
+    ended = f"{story.unsettled} of its last runs in a row ended with the process"
+    suspect = story.unsettled >= SUSPECT
+    return [("crashes", f"{ended}: it runs while no other suspect does" if suspect else ended)]
 
 
 def _lane(story: "EventStory") -> list[Line]:

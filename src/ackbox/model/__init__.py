@@ -31,6 +31,7 @@ from ackbox.model.claims import (
     Release,
     Settlement,
     Statement,
+    Suspect,
     WorkerId,
     make_failure,
 )
@@ -131,6 +132,7 @@ __all__ = [
     "Statement",
     "Stats",
     "Status",
+    "Suspect",
     "Verdict",
     "Walk",
     "WorkerId",

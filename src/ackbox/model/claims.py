@@ -13,7 +13,8 @@ WorkerId = NewType("WorkerId", str)
 """Random per process: a restart under the same name never inherits a claim (F21)."""
 
 SUSPECT = 2
-"""So many claims in a row without a settle, and an event runs alone: it may be what kills us."""
+"""An event whose last runs, so many or more in a row, ended with the process may be what ended it:
+suspects run one at a time (ADR 18)."""
 
 ERROR_LIMIT = 4096
 TRACEBACK_LIMIT = 4096
@@ -45,6 +46,16 @@ class Claim(Struct, frozen=True, gc=False):
     created_at: datetime
     request_id: str | None
     payload: bytes
+
+
+class Suspect(Struct, frozen=True):
+    """A suspect that is due; `attempts` and `unsettled` are what its next claim will have."""
+
+    id: EventId
+    source: str
+    event_type: str
+    attempts: int
+    unsettled: int
 
 
 class Failure(Struct, frozen=True):

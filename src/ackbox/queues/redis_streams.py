@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from ackbox.errors import AckboxError
 from ackbox.model import (
-    SUSPECT,
     Again,
     Caps,
     Claim,
@@ -25,6 +24,7 @@ from ackbox.model import (
     Outcome,
     Release,
     Settlement,
+    Suspect,
     WorkerId,
 )
 from ackbox.ports import EventQueue
@@ -84,7 +84,7 @@ class RedisQueue:
         self._rung.clear()
         if self._clock() < self._ask_at:
             claims = await self._claim_announced(ask, limit, caps)
-            if claims and (self._clock() < self._ask_at or _has_suspect(claims)):
+            if claims and self._clock() < self._ask_at:
                 return claims
             second = self._ask_database
         else:
@@ -93,6 +93,14 @@ class RedisQueue:
                 return claims
             second = self._claim_announced
         return await _and(claims, second(ask, limit - len(claims), _with(caps, claims)))
+
+    async def suspect(self) -> Suspect | None:
+        return await self._database.suspect()
+
+    async def claim_suspect(
+        self, worker: WorkerId, event_id: EventId, *, lease: timedelta
+    ) -> Claim | None:
+        return await self._database.claim_suspect(worker, event_id, lease=lease)
 
     async def renew(self, claims: Sequence[Claim], *, lease: timedelta) -> AbstractSet[EventId]:
         return await self._database.renew(claims, lease=lease)
@@ -145,8 +153,8 @@ class RedisQueue:
 
     async def _ask_database(self, ask: "_Ask", limit: int, caps: Caps) -> list[Claim]:
         found = await ask.claim(limit, caps)
-        again = is_more_likely(found, limit, holding=any(caps.held.values()))
-        self._ask_at = self._clock() + (0.0 if again else _ASK_SECONDS)
+        there_is_more = len(found) >= limit
+        self._ask_at = self._clock() + (0.0 if there_is_more else _ASK_SECONDS)
         return found
 
     def _listen(self) -> asyncio.Task[None]:
@@ -193,16 +201,6 @@ def within_share(announced: Announced, caps: Caps) -> list[EventId]:
             held[source] += 1
             wanted.append(event_id)
     return wanted
-
-
-def is_more_likely(found: Sequence[Claim], limit: int, *, holding: bool) -> bool:
-    """Whether the database should be asked again before the stream: there is a backlog, a suspect
-    that may not be the last, or perhaps one that waits until we hold nothing (F23)."""
-    return len(found) >= limit or _has_suspect(found) or (holding and not found)
-
-
-def _has_suspect(claims: Sequence[Claim]) -> bool:
-    return any(claim.unsettled >= SUSPECT for claim in claims)
 
 
 def _claimable_in(settlement: Settlement) -> float | None:

@@ -40,9 +40,12 @@ class Stepper:
         self._executor = runtime.make_executor(self._note_error)
 
     async def claim(self, limit: int) -> list[Claim]:
-        """What is due now, oldest first."""
-        caps = Caps(share=limit, held={})
-        claims = await self._runtime.queue.claim(_WORKER, limit=limit, lease=_LEASE, caps=caps)
+        """What is due now, oldest first; a suspect comes alone, when nothing else is due."""
+        queue, caps = self._runtime.queue, Caps(share=limit, held={})
+        claims = await queue.claim(_WORKER, limit=limit, lease=_LEASE, caps=caps)
+        if not claims and (suspect := await queue.suspect()) is not None:
+            claim = await queue.claim_suspect(_WORKER, suspect.id, lease=_LEASE)
+            claims = [] if claim is None else [claim]
         self._runtime.observe(Claimed(claims, [0.0] * len(claims)))
         return claims
 

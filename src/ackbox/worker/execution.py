@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from ackbox import handlers
 from ackbox.handlers import Event, Logger, Registration, Tx
-from ackbox.model import Again, Buried, Claim, Done, Failure, Outcome
+from ackbox.model import SUSPECT, Again, Buried, Claim, Done, Failure, Outcome, Suspect
 from ackbox.quantities import show_duration
 from ackbox.telemetry import AbandonedEnded, HandlerAbandoned, Observer, to_nobody
 from ackbox.worker.deadlines import Deadlines, Guard
@@ -66,8 +66,8 @@ class Executor:
 
     async def run(self, claim: Claim, registration: Registration) -> Outcome:
         """Raises only when it is cancelled: then the claim was lost, or we are shutting down."""
-        limit = registration.max_attempts or self._max_attempts
-        if claim.attempts > limit:
+        limit = self.attempts_of(registration)
+        if is_spent(claim, limit):
             return Buried(Failure("every attempt ended with the process", "crashed"))
         tx = Tx() if registration.wants_tx else None
         allowed = registration.timeout or self._timeout
@@ -87,7 +87,11 @@ class Executor:
 
     def fail(self, claim: Claim, registration: Registration, error: BaseException) -> Outcome:
         """What a run comes to that ended so."""
-        return self._failed(claim, registration.max_attempts or self._max_attempts, error)
+        return self._failed(claim, self.attempts_of(registration), error)
+
+    def attempts_of(self, registration: Registration) -> int:
+        """Return how many attempts an event of this handler has."""
+        return registration.max_attempts or self._max_attempts
 
     def stubborn(self) -> list[asyncio.Task[Any]]:
         """Runs that were cancelled a while ago because their time was over, and go on."""
@@ -206,6 +210,12 @@ class Executor:
         if claim.attempts >= limit:
             return Buried(failure)
         return Again(failure, self._backoff(claim.attempts) if after is None else after)
+
+
+def is_spent(claim: Claim | Suspect, limit: int) -> bool:
+    """Whether the run before, a suspect's, ended with the process and was the last attempt. An
+    event that is past a limit that was lowered is not: it has one last run."""
+    return claim.attempts > limit and claim.unsettled > SUSPECT
 
 
 def _is_cancelled(task: asyncio.Task[Any], error: BaseException, before: int) -> bool:

@@ -9,13 +9,24 @@ from msgspec import Struct
 
 from ackbox.errors import Unavailable
 from ackbox.handlers import Registry
-from ackbox.model import Caps, Claim, Clock, Done, EventId, Outcome, Release, WorkerId
+from ackbox.model import (
+    SUSPECT,
+    Caps,
+    Claim,
+    Clock,
+    Done,
+    EventId,
+    Outcome,
+    Release,
+    WorkerId,
+)
 from ackbox.ports import EventQueue
 from ackbox.services import Services
 from ackbox.telemetry import Claimed, LeaseLost, Observer, WorkerTrouble
 from ackbox.worker.execution import Executor
 from ackbox.worker.settling import Settler
 from ackbox.worker.slots import Run, Slots
+from ackbox.worker.suspects import Suspects
 
 _IDLE = timedelta(seconds=1)
 _BUSY_HANDLER = timedelta(seconds=1)
@@ -59,6 +70,7 @@ class Worker:
         self._slots = Slots(rules.count, rules.batch, executor.run, self._ended)
         self._settler = Settler(queue, observe=observe, let_go=self._let_go)
         self._sources = set(registry.sources)
+        self._suspects = Suspects(queue, registry, executor)
         self._backlogged = False  # the last claim was full: there is more
         self._room = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -110,7 +122,8 @@ class Worker:
 
     async def _claim_or_wait(self) -> None:
         try:
-            if not await self._claim_once():
+            found = await self._claim_once()
+            if not (await self._claim_suspect() or found):
                 await self._unless_stopping(self._queue.wait(_IDLE))
         except Unavailable as error:
             self._observe(WorkerTrouble("claim", str(error)))
@@ -129,6 +142,35 @@ class Worker:
         if not self._can_look_ahead():
             self._slots.fill()
         return bool(claims)
+
+    async def _claim_suspect(self) -> bool:
+        """Claim the next suspect, unless one is held; return whether there was one. The attempt
+        that would dead-letter it runs with nothing beside it: what is held is settled first, and
+        nothing is claimed until it has ended (ADR 18)."""
+        if self._slots.has_suspect or self._stopping.is_set():
+            return False
+        suspect = await self._suspects.find()
+        if suspect is None:
+            return False
+        alone = self._suspects.must_run_alone(suspect)
+        if alone and not await self._hold_nothing():
+            return False
+        claim = await self._queue.claim_suspect(self._id, suspect.id, lease=self._rules.lease)
+        if claim is None:
+            return False
+        self._observe(Claimed([claim], _waited([claim], self._clock())))
+        self._slots.hold([claim])
+        self._take_all([claim])
+        self._go_on()
+        return not alone or await self._hold_nothing()
+
+    async def _hold_nothing(self) -> bool:
+        """Wait until all that is held has run and is settled; False when we stop."""
+        self._go_on()
+        while self._slots.held and not self._stopping.is_set():
+            self._room.clear()
+            await self._room.wait()
+        return not self._stopping.is_set()
 
     async def _claim(self, limit: int) -> list[Claim]:
         if self._can_look_ahead():
@@ -192,7 +234,7 @@ class Worker:
         elif registration is None:
             held = self._rules.hold_unhandled
             self._settler.add(claim, Release(held=True) if held else Done("ignored"))
-        elif self._slots.takes(registration):
+        elif claim.unsettled >= SUSPECT or self._slots.takes(registration):
             self._slots.put(claim, registration)
         else:
             self._settler.add(claim, Release(delay=_BUSY_HANDLER))
@@ -238,7 +280,10 @@ class Worker:
             self._room.set()
 
     def _let_go(self, claims: Sequence[Claim]) -> None:
+        had_suspect = self._slots.has_suspect
         self._slots.let_go(claims)
+        if had_suspect and not self._slots.has_suspect:
+            self._suspects.look_at_once()
         self._room.set()
 
     def _hand_back(self, claims: Sequence[Claim]) -> None:

@@ -60,8 +60,8 @@ class Slots:
     def room(self) -> int:
         """Twice the free slots, or what these will start within a moment if that is more, so
         that little waits here that another could run, and quick handlers share few claims."""
-        if self._suspects or self._is_clogged():
-            return 0  # a suspect runs alone
+        if self._is_clogged():
+            return 0
         free = self._count - len(self.runs)
         soon = int(free * _AHEAD_SECONDS / max(self._run_seconds, _TICK))
         room = max(2 * free, min(soon, self._most)) - len(self.waiting)
@@ -72,12 +72,16 @@ class Slots:
     def ahead(self) -> int:
         """What may be claimed although no slot is free, because more than a whole claim will start
         within a moment: half of that at least, or there would be many small claims."""
-        if self._suspects or self._is_clogged() or len(self.waiting) > self._most:
+        if self._is_clogged() or len(self.waiting) > self._most:
             return 0
         soon = int(self._lively() * _AHEAD_SECONDS / max(self._run_seconds, _TICK))
         bound = min(soon, 2 * self._most)
         room = bound - len(self.waiting)
         return room if bound > self._most and 2 * room >= bound else 0
+
+    @property
+    def has_suspect(self) -> bool:
+        return bool(self._suspects)
 
     def by_source(self) -> Mapping[str, int]:
         """A copy: a store may read it in a thread."""
@@ -108,8 +112,13 @@ class Slots:
         return not self._is_full(registration) or len(self.passed) < 2 * self._count
 
     def put(self, claim: Claim, registration: Registration) -> None:
+        """Queue a claim for a slot; a suspect comes first: if the process ends while a suspect
+        waits, that counts as its own doing."""
         self._of_source.setdefault(claim.source, 0)
-        self.waiting.append((claim, registration))
+        if claim.unsettled >= SUSPECT:
+            self.waiting.appendleft((claim, registration))
+        else:
+            self.waiting.append((claim, registration))
 
     def fill(self) -> None:
         """Start what waits, oldest first, while there are slots; a handler at its limit is passed

@@ -17,7 +17,7 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-from ackbox.model import Caps, Claim, EventId, Outcome, Release, Settlement, WorkerId
+from ackbox.model import Caps, Claim, EventId, Outcome, Release, Settlement, Suspect, WorkerId
 from ackbox.stores.outcomes import has_effects
 from ackbox.stores.postgres.database import Database, fetch_alone
 from ackbox.stores.postgres.effects import settle_with_effects
@@ -58,8 +58,7 @@ class PostgresQueue:
         ids: Sequence[EventId] | None = None,
     ) -> list[Claim]:
         self._bell.clear()
-        holding = any(caps.held.values())
-        asked = {"worker": worker, "lease": lease, "limit": limit, "holding": holding}
+        asked = {"worker": worker, "lease": lease, "limit": limit}
         if ids is not None:
             wanted = [one for one in ids if is_event_id(one)]
             rows = await self._database.fetch("claim_among", ids=wanted, **asked)
@@ -73,6 +72,19 @@ class PostgresQueue:
         claims = claims or await self._look_at_all(asked, caps)
         self._was_full = len(claims) == limit > 1
         return claims
+
+    async def suspect(self) -> Suspect | None:
+        rows = await self._database.fetch("suspect")
+        return Suspect(*rows[0]) if rows else None
+
+    async def claim_suspect(
+        self, worker: WorkerId, event_id: EventId, *, lease: timedelta
+    ) -> Claim | None:
+        if not is_event_id(event_id):
+            return None
+        asked = {"worker": worker, "id": event_id, "lease": lease}
+        rows = await self._database.fetch("claim_suspect", **asked)
+        return Claim(*rows[0]) if rows else None
 
     async def _look_onward(self, asked: dict[str, Any], caps: Caps) -> list[Claim]:
         started = monotonic()

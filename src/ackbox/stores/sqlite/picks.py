@@ -1,4 +1,4 @@
-"""Which rows a claim takes: oldest due first, fair between sources, suspects alone."""
+"""Which rows a claim takes: oldest due first, fair between sources, no suspects."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -22,18 +22,17 @@ class Picks:
         self.next_due: datetime | None = None
 
     def take(self, limit: int, caps: Caps) -> list[int]:
-        sources, suspect = self._sql.fetch("claimable", now=self._now, limit=limit)
-        if suspect is not None:
-            return [] if any(caps.held.values()) else [suspect]
+        sources = self._sql.fetch("claimable", now=self._now, limit=limit)
         self._note_next(sources)
         return self._share([source for source in sources if source[2]], limit, caps)
 
-    def take_among(self, ids: Sequence[EventId], limit: int, caps: Caps) -> list[int]:
-        rows = self._sql.fetch("pick_among", ids=list(ids), now=self._now)
-        suspects = [row for row, suspect in rows if suspect]
-        if suspects:
-            return [] if any(caps.held.values()) else suspects[:1]
-        return [row for row, _ in rows[:limit]]
+    def take_among(self, ids: Sequence[EventId], limit: int) -> list[int]:
+        rows: list[int] = self._sql.fetch("pick_among", ids=list(ids), now=self._now, limit=limit)
+        return rows
+
+    def take_suspect(self, event_id: EventId) -> list[int]:
+        rows: list[int] = self._sql.fetch("pick_suspect", id=event_id, now=self._now)
+        return rows
 
     def _share(self, due: list[Source], limit: int, caps: Caps) -> list[int]:
         """Whose oldest has waited longest goes first; with others waiting, none takes all."""

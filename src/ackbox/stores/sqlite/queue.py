@@ -6,7 +6,7 @@ behind another in its lane has none, and costs a claim nothing.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -14,7 +14,17 @@ from datetime import datetime, timedelta
 import apsw
 
 from ackbox.errors import AckboxError, Unavailable
-from ackbox.model import Caps, Claim, Clock, EventId, Outcome, Settlement, WorkerId, to_text
+from ackbox.model import (
+    Caps,
+    Claim,
+    Clock,
+    EventId,
+    Outcome,
+    Settlement,
+    Suspect,
+    WorkerId,
+    to_text,
+)
 from ackbox.stores.outcomes import has_effects, otherwise
 from ackbox.stores.sqlite.effects import Effects
 from ackbox.stores.sqlite.jobs import Operation
@@ -46,11 +56,28 @@ class SqliteQueue:
         ids: Sequence[EventId] | None = None,
     ) -> list[Claim]:
         self._bell.clear()
-        operation = _claim(worker, self._clock(), lease, limit, caps, ids)
-        claims, next_due = await self._writer.submit(operation)
+
+        def pick(picks: Picks) -> list[int]:
+            return picks.take(limit, caps) if ids is None else picks.take_among(ids, limit)
+
+        claims, next_due = await self._writer.submit(_claim(worker, self._clock(), lease, pick))
         if ids is None:
             self._next_due = next_due
         return claims
+
+    async def suspect(self) -> Suspect | None:
+        now = to_text(self._clock())
+        rows = await self._writer.submit(lambda c: Statements(c).fetch("suspect", now=now))
+        return Suspect(*rows[0]) if rows else None
+
+    async def claim_suspect(
+        self, worker: WorkerId, event_id: EventId, *, lease: timedelta
+    ) -> Claim | None:
+        def pick(picks: Picks) -> list[int]:
+            return picks.take_suspect(event_id)
+
+        claims, _ = await self._writer.submit(_claim(worker, self._clock(), lease, pick))
+        return claims[0] if claims else None
 
     async def renew(self, claims: Sequence[Claim], *, lease: timedelta) -> AbstractSet[EventId]:
         until = to_text(self._clock() + lease)
@@ -118,19 +145,14 @@ class SqliteQueue:
 
 
 def _claim(
-    worker: WorkerId,
-    now: datetime,
-    lease: timedelta,
-    limit: int,
-    caps: Caps,
-    ids: Sequence[EventId] | None,
+    worker: WorkerId, now: datetime, lease: timedelta, pick: Callable[[Picks], list[int]]
 ) -> Operation[tuple[list[Claim], datetime | None]]:
     grant = {"worker": worker, "now": to_text(now), "lease_until": to_text(now + lease)}
 
     def operation(connection: apsw.Connection) -> tuple[list[Claim], datetime | None]:
         sql = Statements(connection)
         picks = Picks(sql, grant["now"])
-        picked = picks.take(limit, caps) if ids is None else picks.take_among(ids, limit, caps)
+        picked = pick(picks)
         if not picked:
             return [], picks.next_due
         sql.run("claim", picked=picked, **grant)

@@ -81,6 +81,7 @@ CREATE TABLE agenda (
     unsettled   integer NOT NULL DEFAULT 0,
     failed      boolean NOT NULL DEFAULT false,
     held        boolean NOT NULL DEFAULT false,
+    suspect     boolean NOT NULL DEFAULT false,
     source      text COLLATE "C" NOT NULL,
     event_type  text COLLATE "C" NOT NULL,
     lane        text COLLATE "C"
@@ -91,8 +92,11 @@ CREATE TABLE agenda (
 );
 
 -- What can be claimed, and when, beside what runs. Failed, held and behind in a lane: NULL.
-CREATE INDEX agenda_due ON agenda (source, due_at, ledger_id) WHERE due_at IS NOT NULL;
-CREATE INDEX agenda_suspect ON agenda (unsettled, due_at) WHERE unsettled >= 1;
+-- `suspect`: the next claim would be its third or later in a row without a settle. Suspects have an
+-- index of their own, so that an ordinary claim does not meet them.
+CREATE INDEX agenda_due ON agenda (source, due_at, ledger_id)
+WHERE due_at IS NOT NULL AND NOT suspect;
+CREATE INDEX agenda_suspect ON agenda (due_at, ledger_id) WHERE suspect;
 CREATE INDEX agenda_lane ON agenda (source, lane, ledger_id)
 WHERE lane IS NOT NULL AND NOT failed;
 CREATE INDEX agenda_lane_head ON agenda (source, lane)
@@ -146,16 +150,19 @@ $$;
 -- a run change both by themselves.
 CREATE FUNCTION ackbox_follow(rows bigint[]) RETURNS void LANGUAGE sql AS $$
     INSERT INTO agenda (
-        ledger_id, due_at, lease_until, run, unsettled, failed, held, source, event_type, lane)
+        ledger_id, due_at, lease_until, run, unsettled, suspect, failed, held, source, event_type,
+        lane)
     SELECT ledger_id, CASE WHEN status = 'processing'
                            THEN least(coalesce(retry_after, created_at), now())
                            ELSE claimable_at END,
-           lease_until, run, unsettled, status = 'failed',
+           lease_until, run, unsettled, unsettled + (status = 'processing')::int >= 2,
+           status = 'failed',
            status = 'pending' AND outcome IS NOT DISTINCT FROM 'held', source, event_type, lane
     FROM events WHERE ledger_id = ANY (rows) AND status <> 'completed'
     ON CONFLICT (ledger_id) DO UPDATE SET
         due_at = excluded.due_at, lease_until = excluded.lease_until, run = excluded.run,
-        unsettled = excluded.unsettled, failed = excluded.failed, held = excluded.held;
+        unsettled = excluded.unsettled, suspect = excluded.suspect, failed = excluded.failed,
+        held = excluded.held;
 $$;
 
 -- Who touches events of a lane locks its row first: numbers are given before commits are made, so

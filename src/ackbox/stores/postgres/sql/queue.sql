@@ -12,14 +12,16 @@ placed AS (
     UPDATE agenda SET
         run = run + 1,
         unsettled = unsettled + (lease_until IS NOT NULL)::int,
+        suspect = unsettled + (lease_until IS NOT NULL)::int >= 1,
         lease_until = now() + :lease::interval
     WHERE ctid = ANY (ARRAY(SELECT place FROM picked))
-    RETURNING ledger_id, due_at, unsettled
+    RETURNING ledger_id, due_at
 ), claimed AS (
     UPDATE events SET
         status = 'processing',
         run = run + 1,
-        attempts = attempts + 1,
+        -- Taking over an ended lease gives the attempt of that run back, unless a suspect had it.
+        attempts = attempts + (status <> 'processing' OR unsettled >= 2)::int,
         unsettled = unsettled + (status = 'processing')::int,
         processor_id = :worker,
         lease_until = now() + :lease::interval,
@@ -32,18 +34,20 @@ placed AS (
 ), counted AS (
     -- Those that were processing already did not move.
     INSERT INTO tallies SELECT * FROM ackbox_moved(
-        'pending', 'processing', (SELECT count(*) FROM placed WHERE unsettled = 0))
+        'pending', 'processing', (SELECT count(*) FROM picked WHERE pending))
 )
 
 -- name: claim
 WITH RECURSIVE found (source) AS (
     (SELECT source FROM agenda
-     WHERE :whole::bool AND due_at IS NOT NULL AND (source, due_at) > ('', '-infinity')
+     WHERE :whole::bool AND due_at IS NOT NULL AND NOT suspect
+       AND (source, due_at) > ('', '-infinity')
      ORDER BY source, due_at LIMIT 1)
     UNION ALL
     SELECT (
         SELECT source FROM agenda
-        WHERE due_at IS NOT NULL AND (source, due_at) > (found.source, 'infinity')
+        WHERE due_at IS NOT NULL AND NOT suspect
+          AND (source, due_at) > (found.source, 'infinity')
         ORDER BY source, due_at LIMIT 1
     ) FROM found WHERE found.source IS NOT NULL
 ), places (source, since, after) AS (
@@ -54,27 +58,23 @@ WITH RECURSIVE found (source) AS (
     -- What runs elsewhere stands in the index too: as much as all instances hold, and no more.
     SELECT places.*, coalesce(held, 0) AS held, (
         SELECT due_at FROM agenda
-        WHERE agenda.source = places.source AND (due_at, ledger_id) > (since, after)
+        WHERE agenda.source = places.source AND NOT suspect
+          AND (due_at, ledger_id) > (since, after)
           AND due_at <= now() AND (lease_until IS NULL OR lease_until <= now())
         ORDER BY due_at, ledger_id LIMIT 1) AS head, (
-        SELECT due_at FROM agenda WHERE agenda.source = places.source AND due_at > now()
+        SELECT due_at FROM agenda
+        WHERE agenda.source = places.source AND NOT suspect AND due_at > now()
         ORDER BY due_at, ledger_id LIMIT 1) AS next
     FROM places LEFT JOIN unnest(:holders::text[], :held::int[]) AS holds (source, held)
     USING (source)
-), suspect AS MATERIALIZED (
-    SELECT ctid AS place, ledger_id FROM agenda
-    WHERE unsettled >= 1 AND (unsettled, due_at) > (0, '-infinity')
-      AND due_at <= now() AND lease_until <= now()
-    ORDER BY unsettled, due_at LIMIT 1
-    FOR UPDATE SKIP LOCKED
 ), due AS (
-    SELECT *, count(*) OVER () AS sources FROM asked
-    WHERE head IS NOT NULL AND NOT EXISTS (SELECT 1 FROM suspect)
+    SELECT *, count(*) OVER () AS sources FROM asked WHERE head IS NOT NULL
 ), taken AS MATERIALIZED (
     SELECT due.head, free.*
     FROM due CROSS JOIN LATERAL (
-        SELECT ctid AS place, ledger_id, due_at FROM agenda
-        WHERE agenda.source = due.source AND (due_at, ledger_id) > (due.since, due.after)
+        SELECT ctid AS place, ledger_id, due_at, lease_until IS NULL AS pending FROM agenda
+        WHERE agenda.source = due.source AND NOT suspect
+          AND (due_at, ledger_id) > (due.since, due.after)
           AND due_at <= now() AND (lease_until IS NULL OR lease_until <= now())
         ORDER BY due_at, ledger_id
         LIMIT greatest(least(:limit::int, CASE WHEN due.sources > 1 THEN :share::int
@@ -82,16 +82,14 @@ WITH RECURSIVE found (source) AS (
         FOR UPDATE SKIP LOCKED
     ) AS free
 ), picked AS MATERIALIZED (
-    (SELECT place FROM taken ORDER BY head, due_at, ledger_id LIMIT :limit::int)
-    UNION ALL
-    SELECT place FROM suspect WHERE NOT :holding::bool
+    SELECT place, pending FROM taken ORDER BY head, due_at, ledger_id LIMIT :limit::int
 ),
 -- here: claiming
 SELECT claimed.*, placed.due_at, extract(epoch FROM least((SELECT min(next) FROM asked), (
     -- Where nothing is free, all that is due runs.
     SELECT min(lease_until) FROM asked CROSS JOIN LATERAL (
         SELECT lease_until FROM agenda
-        WHERE asked.head IS NULL AND agenda.source = asked.source
+        WHERE asked.head IS NULL AND agenda.source = asked.source AND NOT suspect
           AND (due_at, ledger_id) > (since, after) AND due_at <= now()) AS running
 )) - now()) AS next_due
 FROM (SELECT 1) AS always LEFT JOIN (claimed JOIN placed USING (ledger_id)) ON true
@@ -99,21 +97,35 @@ ORDER BY placed.due_at, claimed.ledger_id
 
 -- name: claim_among
 WITH due AS MATERIALIZED (
-    SELECT agenda.ctid AS place, ledger_id, due_at,
-           lease_until IS NOT NULL AND agenda.unsettled >= 1 AS suspect
-    FROM agenda
+    SELECT ctid AS place, ledger_id, due_at, lease_until IS NULL AS pending FROM agenda
     WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM events WHERE id = ANY (:ids::uuid[])))
-      AND due_at <= now() AND (lease_until IS NULL OR lease_until <= now())
+      AND NOT suspect AND due_at <= now() AND (lease_until IS NULL OR lease_until <= now())
     FOR UPDATE SKIP LOCKED
 ), picked AS MATERIALIZED (
-    SELECT place FROM due
-    WHERE CASE WHEN (SELECT bool_or(suspect) FROM due) THEN suspect AND NOT :holding::bool
-               ELSE true END
-    ORDER BY due_at, ledger_id
-    LIMIT CASE WHEN (SELECT bool_or(suspect) FROM due) THEN 1 ELSE :limit::int END
+    SELECT place, pending FROM due ORDER BY due_at, ledger_id LIMIT :limit::int
 ),
 -- here: claiming
 SELECT claimed.* FROM claimed ORDER BY ledger_id
+
+-- name: suspect
+-- The suspect that has been due longest, and what its next claim will count.
+SELECT id::text, source, event_type,
+       attempts + (status <> 'processing' OR unsettled >= 2)::int AS attempts,
+       unsettled + (status = 'processing')::int AS unsettled
+FROM events WHERE ledger_id = (
+    SELECT ledger_id FROM agenda
+    WHERE suspect AND due_at <= now() AND (lease_until IS NULL OR lease_until <= now())
+    ORDER BY due_at, ledger_id LIMIT 1)
+
+-- name: claim_suspect
+WITH picked AS MATERIALIZED (
+    SELECT ctid AS place, lease_until IS NULL AS pending FROM agenda
+    WHERE ledger_id = (SELECT ledger_id FROM events WHERE id = :id::uuid)
+      AND suspect AND due_at <= now() AND (lease_until IS NULL OR lease_until <= now())
+    FOR UPDATE SKIP LOCKED
+),
+-- here: claiming
+SELECT claimed.* FROM claimed
 
 -- name: renew
 WITH ours AS MATERIALIZED (
@@ -180,7 +192,7 @@ RETURNING ledger_id, run
 -- name: settle_retry
 WITH ours AS (
     UPDATE agenda SET
-        unsettled = 0, lease_until = NULL,
+        unsettled = 0, suspect = false, lease_until = NULL,
         due_at = CASE WHEN lane IS NULL OR NOT EXISTS (
             SELECT 1 FROM agenda AS older
             WHERE (older.source, older.lane, older.ledger_id) > (agenda.source, agenda.lane, 0)
@@ -210,7 +222,8 @@ RETURNING ledger_id, run
 
 -- name: settle_dead
 WITH ours AS (
-    UPDATE agenda SET unsettled = 0, lease_until = NULL, due_at = NULL, failed = true
+    UPDATE agenda SET
+        unsettled = 0, suspect = false, lease_until = NULL, due_at = NULL, failed = true
     WHERE ledger_id = ANY (:rows::bigint[]) AND lease_until IS NOT NULL
       AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]
     RETURNING ledger_id
@@ -228,7 +241,8 @@ RETURNING ledger_id, run
 -- name: settle_release
 WITH ours AS (
     UPDATE agenda SET
-        unsettled = 0, lease_until = NULL,
+        -- It was not tried to the end: a suspect stays one.
+        unsettled = least(unsettled, 2), suspect = unsettled >= 2, lease_until = NULL,
         held = (:held::bool[])[width_bucket(ledger_id, :rows::bigint[])],
         due_at = CASE
             WHEN (:held::bool[])[width_bucket(ledger_id, :rows::bigint[])]
@@ -252,7 +266,7 @@ WITH ours AS (
     INSERT INTO tallies SELECT * FROM ackbox_moved('processing', 'pending', (SELECT count(*) FROM ours))
 )
 UPDATE events SET
-    status = 'pending', unsettled = 0, attempts = attempts - 1,
+    status = 'pending', unsettled = least(unsettled, 2), attempts = attempts - 1,
     outcome = CASE WHEN (:held::bool[])[width_bucket(ledger_id, :rows::bigint[])] THEN 'held' END,
     claimable_at = (SELECT due FROM places)[
         width_bucket(ledger_id, (SELECT places.rows FROM places))],

@@ -46,9 +46,11 @@ CREATE UNIQUE INDEX events_key ON events (source, idempotency_key);
 CREATE UNIQUE INDEX events_id ON events (id);
 
 -- What can be claimed, and when: due, or its lease over. Finished, held and behind in a lane: NULL.
+-- Suspects, whose next claim would be their third or later in a row without a settle, have an index
+-- of their own: an ordinary claim does not meet them.
 CREATE INDEX events_claimable ON events (source, claimable_at, ledger_id)
-WHERE claimable_at IS NOT NULL;
-CREATE INDEX events_suspect ON events (claimable_at)
+WHERE claimable_at IS NOT NULL AND unsettled + (status = 'processing') < 2;
+CREATE INDEX events_suspect ON events (claimable_at, ledger_id)
 WHERE unsettled + (status = 'processing') >= 2;
 CREATE INDEX events_lane ON events (source, lane, ledger_id)
 WHERE lane IS NOT NULL AND status IN ('pending', 'processing');

@@ -1,39 +1,53 @@
 -- name: claimable
 WITH RECURSIVE found (source) AS (
-    SELECT min(source) FROM events WHERE claimable_at IS NOT NULL
+    SELECT min(source) FROM events
+    WHERE claimable_at IS NOT NULL AND unsettled + (status = 'processing') < 2
     UNION ALL
     SELECT (
         SELECT min(source) FROM events
-        WHERE claimable_at IS NOT NULL AND source > found.source
+        WHERE claimable_at IS NOT NULL AND unsettled + (status = 'processing') < 2
+          AND source > found.source
     ) FROM found WHERE found.source IS NOT NULL
 )
-SELECT json_array(
-    json((
-        SELECT json_group_array(json_array(
-            source,
-            (SELECT min(claimable_at) FROM events
-             WHERE events.source = found.source AND claimable_at IS NOT NULL),
-            json((SELECT json_group_array(ledger_id) FROM (
-                SELECT ledger_id FROM events
-                WHERE events.source = found.source AND claimable_at <= :now
-                ORDER BY claimable_at, ledger_id LIMIT :limit)))))
-        FROM found WHERE source IS NOT NULL)),
-    (SELECT ledger_id FROM events
-     WHERE unsettled + (status = 'processing') >= 2 AND claimable_at <= :now
-     ORDER BY claimable_at LIMIT 1))
+SELECT json_group_array(json_array(
+    source,
+    (SELECT min(claimable_at) FROM events
+     WHERE events.source = found.source
+       AND claimable_at IS NOT NULL AND unsettled + (status = 'processing') < 2),
+    json((SELECT json_group_array(ledger_id) FROM (
+        SELECT ledger_id FROM events
+        WHERE events.source = found.source
+          AND claimable_at <= :now AND unsettled + (status = 'processing') < 2
+        ORDER BY claimable_at, ledger_id LIMIT :limit)))))
+FROM found WHERE source IS NOT NULL
 
 -- name: pick_among
-SELECT json_group_array(json_array(ledger_id, unsettled + (status = 'processing') >= 2)) FROM (
-    SELECT ledger_id, unsettled, status FROM json_each(:ids) AS asked
+SELECT json_group_array(ledger_id) FROM (
+    SELECT ledger_id FROM json_each(:ids) AS asked
     JOIN events ON events.id = asked.value
-    WHERE claimable_at <= :now
-    ORDER BY claimable_at, ledger_id)
+    WHERE claimable_at <= :now AND unsettled + (status = 'processing') < 2
+    ORDER BY claimable_at, ledger_id LIMIT :limit)
+
+-- name: suspect
+-- The suspect that has been due longest, and what its next claim will count.
+SELECT json_group_array(json_array(id, source, event_type, attempts, unsettled)) FROM (
+    SELECT id, source, event_type,
+           attempts + (status <> 'processing' OR unsettled >= 2) AS attempts,
+           unsettled + (status = 'processing') AS unsettled
+    FROM events
+    WHERE unsettled + (status = 'processing') >= 2 AND claimable_at <= :now
+    ORDER BY claimable_at, ledger_id LIMIT 1)
+
+-- name: pick_suspect
+SELECT json_group_array(ledger_id) FROM events
+WHERE id = :id AND claimable_at <= :now AND unsettled + (status = 'processing') >= 2
 
 -- name: claim
+-- Taking over an ended lease gives the attempt of that run back, unless a suspect had it.
 UPDATE events SET
     status = 'processing',
     run = run + 1,
-    attempts = attempts + 1,
+    attempts = attempts + (status <> 'processing' OR unsettled >= 2),
     unsettled = unsettled + (status = 'processing'),
     processor_id = :worker,
     lease_until = :lease_until,
@@ -108,7 +122,8 @@ WHERE ledger_id = settled.value ->> 0 AND run = settled.value ->> 1 AND status =
 
 -- name: settle_release
 UPDATE events SET
-    status = 'pending', outcome = settled.value ->> 2, unsettled = 0, attempts = attempts - 1,
+    status = 'pending', outcome = settled.value ->> 2, attempts = attempts - 1,
+    unsettled = min(unsettled, 2),  -- it was not tried to the end: a suspect stays one
     claimable_at = CASE WHEN settled.value ->> 2 IS NOT 'held' AND (lane IS NULL OR NOT EXISTS (
         SELECT 1 FROM events AS older
         WHERE older.source = events.source AND older.lane = events.lane

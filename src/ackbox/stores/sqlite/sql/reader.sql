@@ -158,16 +158,23 @@ SELECT created_at FROM events WHERE status = 'pending' ORDER BY ledger_id LIMIT 
 
 -- name: later
 WITH RECURSIVE found (source) AS (
-    SELECT min(source) FROM events WHERE claimable_at IS NOT NULL
+    SELECT min(source) FROM events
+    WHERE claimable_at IS NOT NULL AND unsettled + (status = 'processing') < 2
     UNION ALL
     SELECT (
         SELECT min(source) FROM events
-        WHERE claimable_at IS NOT NULL AND source > found.source
+        WHERE claimable_at IS NOT NULL AND unsettled + (status = 'processing') < 2
+          AND source > found.source
     ) FROM found WHERE found.source IS NOT NULL
 )
 SELECT coalesce(sum((
-    SELECT count(*) FROM events WHERE events.source = found.source AND claimable_at > :now
-)), 0) FROM found WHERE source IS NOT NULL
+    SELECT count(*) FROM events
+    WHERE events.source = found.source
+      AND claimable_at > :now AND unsettled + (status = 'processing') < 2
+)), 0) + (
+    SELECT count(*) FROM events
+    WHERE claimable_at > :now AND unsettled + (status = 'processing') >= 2
+) FROM found WHERE source IS NOT NULL
 
 -- name: parked
 SELECT count(*) FROM events WHERE outcome = 'held' AND status = 'pending' AND source > ''

@@ -1,15 +1,22 @@
 -- name: dated_ahead
 WITH RECURSIVE found (source) AS (
-    SELECT min(source) FROM events WHERE claimable_at IS NOT NULL
+    SELECT min(source) FROM events
+    WHERE claimable_at IS NOT NULL AND unsettled + (status = 'processing') < 2
     UNION ALL
     SELECT (
         SELECT min(source) FROM events
-        WHERE claimable_at IS NOT NULL AND source > found.source
+        WHERE claimable_at IS NOT NULL AND unsettled + (status = 'processing') < 2
+          AND source > found.source
     ) FROM found WHERE found.source IS NOT NULL
 )
 SELECT EXISTS (
         SELECT 1 FROM found JOIN events ON events.source = found.source
-        WHERE claimable_at > :now AND updated_at > :now)
+        WHERE claimable_at > :now AND unsettled + (status = 'processing') < 2
+          AND updated_at > :now)
+    OR EXISTS (
+        SELECT 1 FROM events
+        WHERE claimable_at > :now AND unsettled + (status = 'processing') >= 2
+          AND updated_at > :now)
     OR EXISTS (
         SELECT 1 FROM (
             SELECT updated_at FROM events WHERE status = 'pending'

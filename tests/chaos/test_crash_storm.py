@@ -1,0 +1,34 @@
+"""The crash storm in full size: ten handlers of 4 s, three kills (F58)."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.crash_storm import Storm, storm_on_postgres, storm_on_sqlite
+from support.postgres import Install, PostgresServer, find_installs
+
+SECONDS = 4.0
+WITHIN = 2.0
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+
+
+def rage(storm: Storm) -> None:
+    storm.rage()
+    seconds = storm.wait_for_unrelated()
+    print(f"unrelated events were done within {seconds:.2f} s")
+    assert seconds < WITHIN
+    storm.check(within=120)
+
+
+def test_on_sqlite(tmp_path: Path) -> None:  # F58
+    with storm_on_sqlite(tmp_path, SECONDS) as storm:
+        rage(storm)
+
+
+def test_on_postgres(
+    postgres_of: Callable[[Install], PostgresServer], tmp_path: Path
+) -> None:  # F58
+    with storm_on_postgres(postgres_of(find_installs()[-1]), tmp_path, SECONDS) as storm:
+        rage(storm)

@@ -1,0 +1,40 @@
+"""After a crash storm, suspects hold up nobody and take nobody with them (S9, F58)."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.crash_storm import Storm, storm_on_postgres, storm_on_sqlite
+from support.postgres import Install, PostgresServer, find_installs
+
+SECONDS = 1.0
+WITHIN = 2.0  # one after the other, the ten would take 10 s
+
+pytestmark = [pytest.mark.serial, pytest.mark.timeout(120)]
+
+
+def rage(storm: Storm) -> None:
+    storm.rage()
+    assert storm.wait_for_unrelated() < WITHIN
+    storm.check(within=30)
+
+
+def test_on_sqlite(tmp_path: Path) -> None:  # S9, F58
+    with storm_on_sqlite(tmp_path, SECONDS) as storm:
+        rage(storm)
+
+
+def test_with_two_attempts_nobody_is_a_dead_letter(tmp_path: Path) -> None:  # S9, F58
+    """The suspect that was killed has its last attempt left, which it gets alone."""
+    with storm_on_sqlite(tmp_path, SECONDS, MAX_ATTEMPTS="2") as storm:
+        storm.rage()
+        storm.wait_for_unrelated()
+        storm.check(within=30)
+
+
+def test_on_postgres(
+    postgres_of: Callable[[Install], PostgresServer], tmp_path: Path
+) -> None:  # S9, F58
+    with storm_on_postgres(postgres_of(find_installs()[-1]), tmp_path, SECONDS) as storm:
+        rage(storm)

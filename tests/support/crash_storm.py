@@ -1,0 +1,84 @@
+"""A process that is killed again and again while slow handlers run (F58)."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+from typing import Any, NamedTuple
+
+from support.app_server import OPEN, AppServer, serving
+from support.cluster import clustered
+from support.polling import eventually
+from support.postgres import PostgresServer
+from support.posting import posted
+
+APP = """
+import asyncio
+from ackbox import Inbox
+
+inbox = Inbox()
+
+@inbox.on("slow")
+async def slow(event):
+    await asyncio.sleep({seconds})
+
+@inbox.on("*")
+async def quick(event):
+    pass
+"""
+KILLS = 3
+HANDLERS = 10
+SETTINGS = {"WORKER_COUNT": str(HANDLERS), "CLAIM_TIMEOUT": "1s"}
+RUNS = "SELECT coalesce(max(run), 0) FROM events WHERE status = 'processing'"
+SLOW_RUNNING = "SELECT count(*) FROM events WHERE status = 'processing' AND run = {run}"
+QUICK_OPEN = "SELECT count(*) FROM events WHERE event_type = 'quick' AND status <> 'completed'"
+
+Query = Callable[[str], list[tuple[Any, ...]]]
+
+
+class Storm(NamedTuple):
+    server: AppServer
+    query: Query
+
+    def rage(self) -> None:
+        """Kill it while all ten run, twice; then they are suspects, and one runs at each kill."""
+        for _ in range(HANDLERS):
+            assert self.server.post(posted(event_type="slow")).status == 202
+        for run in range(1, KILLS + 1):
+            running = HANDLERS if run < KILLS else 1
+            asked = SLOW_RUNNING.format(run=run)
+            eventually(lambda: self.query(asked)[0][0] >= running, within=30, every=0.05)  # noqa: B023
+            self.server.kill()
+            self.server.restart()
+
+    def wait_for_unrelated(self) -> float:
+        """Once a suspect runs, post unrelated events; return how long it takes until all are
+        done."""
+        eventually(lambda: self.query(RUNS)[0][0] > KILLS, within=30, every=0.05)
+        started = monotonic()
+        for _ in range(5):
+            assert self.server.post(posted(event_type="quick")).status == 202
+        eventually(lambda: self.query(QUICK_OPEN) == [(0,)], within=60, every=0.02)
+        return monotonic() - started
+
+    def check(self, *, within: float) -> None:
+        """Nobody is a dead letter."""
+        eventually(lambda: self.query(OPEN) == [(0,)], within=within, every=0.1)
+        assert self.query("SELECT status, count(*) FROM events GROUP BY 1") == [
+            ("completed", HANDLERS + 5)
+        ]
+
+
+@contextmanager
+def storm_on_sqlite(folder: Path, seconds: float, **settings: str) -> Iterator[Storm]:
+    with serving(folder, APP.format(seconds=seconds), {**SETTINGS, **settings}) as server:
+        yield Storm(server, server.query)
+
+
+@contextmanager
+def storm_on_postgres(
+    server: PostgresServer, folder: Path, seconds: float, **settings: str
+) -> Iterator[Storm]:
+    app = APP.format(seconds=seconds)
+    with clustered(server, folder, app, {**SETTINGS, **settings}, count=1) as cluster:
+        yield Storm(cluster.instances[0], cluster.query)
