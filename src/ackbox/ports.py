@@ -116,7 +116,12 @@ class EventQueue(Protocol):
         ...
 
     async def renew(self, claims: Sequence[Claim], *, lease: timedelta) -> AbstractSet[EventId]:
-        """Extend the leases of those claims that still hold; returns these."""
+        """Extend the leases of those claims that still hold; returns these. May be called on an
+        event loop of its own."""
+        ...
+
+    async def end_renewals(self) -> None:
+        """Close what `renew` keeps open for the running event loop, which ends."""
         ...
 
     async def settle(self, settlements: Sequence[Settlement]) -> Mapping[EventId, Outcome]:

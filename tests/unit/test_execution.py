@@ -385,7 +385,54 @@ async def test_a_cancelled_run_has_no_outcome(is_async: bool, gate: threading.Ev
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert made.abandoned == (0 if is_async else 1)
+    assert made.abandoned == 0  # S7: its claim was lost, which is no fault of the handler
+
+
+async def test_a_thread_whose_claim_was_lost_hangs_only_past_its_own_time(
+    gate: threading.Event,
+) -> None:  # S7
+    started, abandoned = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    facts: list[Fact] = []
+
+    def hangs(event: Event) -> None:
+        loop.call_soon_threadsafe(started.set)
+        gate.wait()
+
+    def observe(fact: Fact) -> None:
+        facts.append(fact)
+        abandoned.set()
+
+    made = executor(observe=observe)
+    task = asyncio.create_task(made.run(claim(), registration(hangs, timeout="300ms")))
+    await asyncio.wait_for(started.wait(), 5)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert made.abandoned == 0
+    await asyncio.wait_for(abandoned.wait(), 5)
+    assert made.abandoned == 1
+    assert "gate.wait()" in str(getattr(facts[0], "stack", None))
+
+
+async def test_a_thread_whose_claim_was_lost_and_that_ends_is_never_abandoned(
+    gate: threading.Event,
+) -> None:  # S7
+    started = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    facts: list[Fact] = []
+    made = executor(observe=facts.append)
+    ends = registration(
+        lambda event: (loop.call_soon_threadsafe(started.set), gate.wait()), timeout="30ms"
+    )
+    task = asyncio.create_task(made.run(claim(), ends))
+    await asyncio.wait_for(started.wait(), 5)
+    task.cancel()
+    gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.sleep(0.06)  # past its time
+    assert facts == []
 
 
 async def test_the_default_time_is_of_the_executor() -> None:

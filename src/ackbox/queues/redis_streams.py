@@ -105,6 +105,9 @@ class RedisQueue:
     async def renew(self, claims: Sequence[Claim], *, lease: timedelta) -> AbstractSet[EventId]:
         return await self._database.renew(claims, lease=lease)
 
+    async def end_renewals(self) -> None:
+        await self._database.end_renewals()
+
     async def settle(self, settlements: Sequence[Settlement]) -> Mapping[EventId, Outcome]:
         written = await self._database.settle(settlements)
         again_in = [_claimable_in(settlement) for settlement in settlements]

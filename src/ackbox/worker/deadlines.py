@@ -12,11 +12,11 @@ Task = asyncio.Task[Any]
 CallLater = Callable[[float, Callable[[], None]], asyncio.TimerHandle]
 
 
-Guard = Callable[[Callable[[], None]], None]
+Guard = Callable[[Callable[[], object]], None]
 """Calls what it is given; a supervisor's records an error instead of raising it."""
 
 
-def _call(call: Callable[[], None]) -> None:
+def run_at_once(call: Callable[[], object]) -> None:
     call()
 
 
@@ -27,14 +27,14 @@ class Deadlines:
         self,
         overdue: Callable[[Task], None],
         *,
-        guard: Guard = _call,
+        guard: Guard = run_at_once,
         monotonic: Callable[[], float] = monotonic,
         call_later: CallLater | None = None,
     ) -> None:
         self._overdue = overdue
         self._guard = guard
         self._monotonic = monotonic
-        self._call_later = call_later or _call_later
+        self._call_later = call_later or run_later
         # Those that may take equally long are due in the order they started in, which a dict keeps
         # while any of them leaves.
         self._started: dict[timedelta, dict[Task, float]] = {}
@@ -90,6 +90,6 @@ class Deadlines:
             self._set_timer(allowed, max(after, 0.0))
 
 
-def _call_later(seconds: float, call: Callable[[], None]) -> asyncio.TimerHandle:
+def run_later(seconds: float, call: Callable[[], None]) -> asyncio.TimerHandle:
     """Not in the context of the run that happens to set it."""
     return asyncio.get_running_loop().call_later(seconds, call, context=Context())

@@ -16,7 +16,7 @@ from ackbox.handlers import Event, Logger, Registration, Tx
 from ackbox.model import SUSPECT, Again, Buried, Claim, Done, Failure, Outcome, Suspect
 from ackbox.quantities import show_duration
 from ackbox.telemetry import AbandonedEnded, HandlerAbandoned, Observer, to_nobody
-from ackbox.worker.deadlines import Deadlines, Guard
+from ackbox.worker.deadlines import Deadlines, Guard, run_at_once, run_later
 from ackbox.worker.failures import Abandoned, Overdue, Raised, describe_failure
 from ackbox.worker.threads import Ended, HandlerThread
 from ackbox.worker.tracebacks import (
@@ -46,7 +46,7 @@ class Executor:
         timeout: timedelta,
         logger: Callable[[Claim], Logger],
         observe: Observer = to_nobody,
-        guard: Guard = lambda call: call(),
+        guard: Guard = run_at_once,
         note_error: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
         self._backoff = backoff
@@ -54,6 +54,7 @@ class Executor:
         self._timeout = timeout
         self._logger = logger
         self._observe = observe
+        self._guard = guard
         self._note_error = note_error
         self._deadlines = Deadlines(self._cancel, guard=guard)
         self._late: dict[asyncio.Task[Any], float] = {}
@@ -165,24 +166,47 @@ class Executor:
     async def _in_thread(
         self, call: Callable[[], Any], claim: Claim, registration: Registration
     ) -> None:
-        """A thread cannot be cancelled. Past its time it is abandoned: its result goes nowhere."""
+        """A thread cannot be cancelled. Past its time it is abandoned: its result goes nowhere.
+        One whose claim was lost does not hang, and counts as abandoned only past its own time."""
+        started = monotonic()
         thread = HandlerThread(call, asyncio.get_running_loop())
         try:
             ended = await asyncio.shield(thread.ended)
         except asyncio.CancelledError:
             if thread.ended.done():
                 raise
-            stack = stack_of_thread(thread.ident)
-            self._abandon(thread.ended, claim, registration, stack)
-            thread.ended.add_done_callback(
-                lambda end: self._came_back(end, claim, registration, _late_failure(end.result()))
-            )
-            raise Abandoned(stack) from None
+            if self._current_task() not in self._late:
+                self._abandon_when_late(thread, claim, registration, started)
+                raise
+            raise Abandoned(self._abandon_thread(thread, claim, registration)) from None
         if ended.error is not None:
             raise Raised(ended.error)
         if inspect.iscoroutine(ended.returned):
             ended.returned.close()
             raise TypeError("the handler returned a coroutine: write it as `async def`")
+
+    def _abandon_when_late(
+        self, thread: HandlerThread, claim: Claim, registration: Registration, started: float
+    ) -> None:
+        """Nobody waits for this thread any more; should it hang, that is known at its time-out."""
+
+        def look() -> None:
+            if not thread.ended.done():
+                self._guard(lambda: self._abandon_thread(thread, claim, registration))
+
+        allowed = (registration.timeout or self._timeout).total_seconds()
+        timer = run_later(max(started + allowed - monotonic(), 0.0), look)
+        thread.ended.add_done_callback(lambda _: timer.cancel())
+
+    def _abandon_thread(
+        self, thread: HandlerThread, claim: Claim, registration: Registration
+    ) -> Stack:
+        stack = stack_of_thread(thread.ident)
+        self._abandon(thread.ended, claim, registration, stack)
+        thread.ended.add_done_callback(
+            lambda end: self._came_back(end, claim, registration, _late_failure(end.result()))
+        )
+        return stack
 
     def _abandon(
         self, end: "asyncio.Future[Any]", claim: Claim, registration: Registration, stack: Stack

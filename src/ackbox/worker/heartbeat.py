@@ -59,6 +59,7 @@ class Heartbeat:
             while not self._stopped.wait(max(due - monotonic(), 0.0)):
                 due = monotonic() + self._beat_seconds
                 self._service.guard(lambda: runner.run(self._beat()))
+            runner.run(self._queue.end_renewals())
 
     async def _beat(self) -> None:
         claims = list(self._held.values())

@@ -170,22 +170,46 @@ class Session:
         await self.connection.execute(sql)
 
 
-async def fetch_alone(address: Address, block: str, **values: object) -> Rows:
-    """One statement on a connection of its own, on the running loop, whichever that is.
+class KeptConnection:
+    """One connection outside of the pool, kept between calls and made anew when it is lost. All
+    calls come from one event loop, whichever that is, one at a time."""
 
-    In a transaction: behind a pooling proxy the driver's look at unknown types would else be done
-    without its own settings, and take seconds. What failed is rolled back by hanging up, and a
-    goodbye is not said: either could hang.
-    """
-    connection = await connect(address)
-    try:
-        session = Session(connection)
-        await session.steer(address.begin)
-        rows = await session.fetch(block, **values)
-        await session.steer("COMMIT")
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._connection: Connection | None = None
+
+    async def fetch(self, block: str, **values: object) -> Rows:
+        """One statement. A connection that was lost since the last call is replaced at once."""
+        kept = self._connection is not None
+        try:
+            return await self._fetch(block, values)
+        except Unavailable:
+            if not kept:
+                raise
+        return await self._fetch(block, values)
+
+    def close(self) -> None:
+        """Without saying goodbye: that could hang."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+
+    async def _fetch(self, block: str, values: Mapping[str, object]) -> Rows:
+        """In a transaction: behind a pooling proxy the driver would otherwise look up unknown types
+        without its own settings, which takes seconds. Hanging up rolls back what failed."""
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await connect(self._address)
+        session = Session(self._connection)
+        try:
+            await session.steer(self._address.begin)
+            rows = await session.fetch(block, **values)
+            await session.steer("COMMIT")
+        except BaseException as error:
+            self.close()
+            if isinstance(error, FOREIGN):
+                raise translate(error) from error
+            raise
         return rows
-    finally:
-        connection.terminate()
 
 
 class Database:

@@ -19,7 +19,7 @@ from typing import Any
 
 from ackbox.model import Caps, Claim, EventId, Outcome, Release, Settlement, Suspect, WorkerId
 from ackbox.stores.outcomes import has_effects
-from ackbox.stores.postgres.database import Database, fetch_alone
+from ackbox.stores.postgres.database import Database, KeptConnection
 from ackbox.stores.postgres.effects import settle_with_effects
 from ackbox.stores.postgres.reader import is_event_id
 from ackbox.stores.postgres.settling import Written, settle_plain
@@ -39,6 +39,7 @@ class PostgresQueue:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._renewals = KeptConnection(database.address)
         self._home = asyncio.get_running_loop()
         self._bell = asyncio.Event()
         self._due_at: float | None = None
@@ -113,9 +114,12 @@ class PostgresQueue:
         if asyncio.get_running_loop() is self._home:
             rows = await self._database.fetch("renew", **values)
         else:
-            rows = await fetch_alone(self._database.address, "renew", **values)
+            rows = await self._renewals.fetch("renew", **values)
         held = {row[0] for row in rows}
         return {claim.id for claim in claims if claim.ledger_id in held}
+
+    async def end_renewals(self) -> None:
+        self._renewals.close()
 
     async def settle(self, settlements: Sequence[Settlement]) -> Mapping[EventId, Outcome]:
         plain = [one for one in settlements if not has_effects(one)]

@@ -92,6 +92,9 @@ class SqliteQueue:
         held = await self._writer.submit(operation)
         return {claim.id for claim in claims if claim.ledger_id in held}
 
+    async def end_renewals(self) -> None:
+        """The writer keeps nothing open for the loops of others."""
+
     async def settle(self, settlements: Sequence[Settlement]) -> Mapping[EventId, Outcome]:
         """Plain outcomes share one operation; one with effects is an operation of its own, so that
         a statement that fails, or loses the transaction, harms no neighbour."""

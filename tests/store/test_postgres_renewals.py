@@ -1,0 +1,108 @@
+"""The heartbeat's own connection: one, kept between beats, and made anew when it is lost (S7)."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from ackbox.app import utc_now
+from ackbox.errors import Unavailable
+from ackbox.model import EventId
+from ackbox.stores.postgres import database
+from ackbox.stores.postgres.database import Address
+from ackbox.stores.postgres.store import PostgresStore, open_store
+from ackbox.telemetry import to_nobody
+from support.events import envelope
+from support.postgres import Install, PostgresServer, find_installs
+from support.working import LEASE, claim
+
+
+class Beats:
+    """Renews from a thread with a loop of its own, as the heartbeat does."""
+
+    def __init__(self, store: PostgresStore, claims: list[Any]) -> None:
+        self._queue, self._claims = store.queue, claims
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+
+    async def beat(self) -> set[EventId]:
+        renewing = self._queue.renew(self._claims, lease=LEASE)
+        return set(
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(renewing, self._loop))
+        )
+
+    async def close(self) -> None:
+        ending = asyncio.run_coroutine_threadsafe(self._queue.end_renewals(), self._loop)
+        await asyncio.wrap_future(ending)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        await asyncio.to_thread(self._thread.join)
+        self._loop.close()
+
+
+class Connections(list[Any]):
+    """Those that were made outside of the pool, by `application_name`."""
+
+
+@pytest.fixture
+def server(postgres_of: Callable[[Install], PostgresServer]) -> PostgresServer:
+    return postgres_of(find_installs()[-1])
+
+
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> Connections:
+    made, connect = Connections(), database.connect
+
+    async def counted(*args: Any, **named: Any) -> Any:
+        made.append(await connect(*args, **named))
+        return made[-1]
+
+    monkeypatch.setattr(database, "connect", counted)
+    return made
+
+
+@pytest.fixture
+async def beats(server: PostgresServer, connections: Connections) -> AsyncIterator[Beats]:
+    address = Address(server.create_database())
+    store = await open_store(address, clock=utc_now, observe=to_nobody, notify=False)
+    await store.record([envelope()])
+    made = Beats(store, await claim(store))
+    yield made
+    await made.close()
+    assert all(one.is_closed() for one in connections)
+    await store.close()
+
+
+async def test_beats_share_one_connection(beats: Beats, connections: Connections) -> None:  # S7
+    for _ in range(5):
+        assert len(await beats.beat()) == 1
+    assert len(connections) == 1
+
+
+async def test_a_connection_that_was_lost_is_replaced_in_the_same_beat(
+    beats: Beats, connections: Connections, server: PostgresServer
+) -> None:  # S7
+    await beats.beat()
+    pid = connections[0].get_server_pid()
+    server.execute(f"SELECT pg_terminate_backend({pid}, 5000)")
+    assert len(await beats.beat()) == 1
+    assert len(connections) == 2
+
+
+async def test_a_server_that_is_away_is_unavailable(
+    beats: Beats, connections: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:  # S7: an outage is no bug of the heartbeat
+    await beats.beat()
+    real = database.connect
+
+    async def refused(*args: Any, **named: Any) -> Any:
+        raise Unavailable("away")
+
+    connections[0].terminate()
+    monkeypatch.setattr(database, "connect", refused)
+    with pytest.raises(Unavailable):
+        await beats.beat()
+    monkeypatch.setattr(database, "connect", real)
+    assert len(await beats.beat()) == 1
