@@ -220,7 +220,7 @@ class Upkeep(Protocol):
         """Called about once a second: notices a disk that fills up, and its end."""
         ...
 
-    def announce(self, url: str) -> None:
+    def announce(self, url: str, *, workers: int | None = None) -> None:
         """Tell other processes of this machine where the holder of the ledger answers."""
         ...
 
@@ -276,11 +276,16 @@ class Upkeep(Protocol):
         ...
 
     async def bury(self, policy: RetentionPolicy, *, after: int) -> Walk:
-        """Leave tombstones for old finished events among the next rows after `after`.
+        """Leave tombstones for old completed events among the next rows after `after`.
 
-        Bounded in rows and time, as the next four are. What is pending or processing is never
+        Bounded in rows and time, as the next five are. What is pending or processing is never
         touched, whatever its age. From then on `record` knows the key by row or tombstone.
         """
+        ...
+
+    async def bury_dead_letters(self, policy: RetentionPolicy, *, after: int) -> Walk:
+        """Do the same for old dead letters. The cost depends on dead letters alone: they may be
+        kept for less time than completed events, or for more (N14)."""
         ...
 
     async def prune(self, policy: RetentionPolicy) -> Removed:

@@ -156,7 +156,7 @@ class Runtime:
 
     def announce(self, url: str) -> None:
         """Where this process answers, once that is known."""
-        self.upkeep.announce(url)
+        self.upkeep.announce(url, workers=self.settings.worker_count)
         self.logger.info("listening", url=url)
 
     @property

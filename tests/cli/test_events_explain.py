@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from ackbox.cli.workers import find_workers
+from ackbox.config import Settings
 from ackbox.model import Again, Buried, Failure
 from support.backends import open_sqlite
 from support.cli import Cli
 from support.events import envelope
 from support.seeding import States, seed
+from support.server import running
 from support.work import Hands
 
 
@@ -35,11 +38,11 @@ def told(cli: Cli, path: Path, wanted: str, *more: str) -> str:
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        ("pending", ["pending: due, a worker takes it next", "now, when a worker is free"]),
+        ("pending", ["pending: due; no server runs on this ledger", "none until then"]),
         ("retrying", ["waits for another run", "after 1 failed", "boom: it broke", "(in "]),
         ("held", ["held: no handler takes this type"]),
         ("running", ["the lease of a-worker is over"]),
-        ("failed", ["a dead letter", "run 1, ", "boom: it broke"]),
+        ("failed", ["a dead letter, kept until", "(in 29d)", "run 1, ", "boom: it broke"]),
         ("behind", ["behind another event of its lane", "customer-1: waits for"]),
         ("head", ["customer-1: nothing is before it"]),
     ],
@@ -49,6 +52,45 @@ def test_it_says_why_an_event_is_where_it_is(
 ) -> None:
     text = told(cli, path, wanted)
     assert [part for part in said if part not in text] == [], text
+
+
+# N23
+@pytest.mark.parametrize(
+    ("workers", "said", "next_run"),
+    [
+        ("0", "serves this ledger without workers: nothing takes it", "none until then"),
+        ("2", "a worker of process", "when a worker is free"),
+    ],
+)
+def test_it_knows_whether_a_worker_runs(
+    cli: Cli, tmp_path: Path, workers: str, said: str, next_run: str
+) -> None:
+    path = seed(tmp_path / "events.db", States().seed)
+    assert "due; no server runs on this ledger" in told(cli, path, "pending")
+    with running(tmp_path, {"WORKER_COUNT": workers, "UNHANDLED": "hold"}):
+        found = find_workers(Settings(db_path=path))
+        assert said in found.said
+        assert found.may_run == (workers != "0")
+        if not found.may_run:
+            text = told(cli, path, "pending")
+            assert said in text
+            assert next_run in text
+
+
+# N14
+@pytest.mark.parametrize(
+    ("days", "said"),
+    [
+        ("90", "kept until"),
+        ("1", "kept until"),  # 24 hours after it failed, whatever its age
+    ],
+)
+def test_it_says_until_when_a_dead_letter_is_kept(
+    cli: Cli, path: Path, days: str, said: str
+) -> None:
+    done = cli("events", "explain", "failed", DB_PATH=str(path), DEAD_LETTER_RETENTION_DAYS=days)
+    assert f"{said} " in done.out
+    assert ("(in 89d)" in done.out) == (days == "90")
 
 
 # L11

@@ -156,7 +156,7 @@ def test_an_event_is_shown_by_id_key_or_beginning(
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        ("pending", "pending: due, a worker takes it next"),
+        ("pending", "due; a free worker of any running instance takes it next"),
         ("retrying", "waits for another run"),
         ("held", "held: no handler takes this type"),
         ("running", "a-worker"),

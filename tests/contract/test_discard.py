@@ -182,7 +182,7 @@ async def test_retention_deletes_a_discarded_event_a_day_later(backend: Backend)
     await backend.store.record([sent])
     await work(backend.store, [sent], DEAD)
     backend.clock.advance(days=31)
-    assert (await backend.store.bury(POLICY, after=0)).rows == 1
+    assert (await backend.store.bury_dead_letters(POLICY, after=0)).rows == 1
     await discard(backend, sent)
     backend.clock.advance(minutes=1)
     assert (await backend.store.prune(POLICY)).rows == 0

@@ -55,6 +55,7 @@ POLICY = RetentionPolicy(
     rest=timedelta(seconds=5),
     wait=timedelta(seconds=5),
     remember=timedelta(seconds=30),
+    keep_dead_letters=timedelta(seconds=40),
 )
 
 
@@ -149,7 +150,8 @@ class Model:
     def is_old(self, now: datetime) -> bool:
         """Finished events were last touched when they were finished."""
         rested = self.updated < now - POLICY.rest
-        return not self.is_open and self.created < now - POLICY.keep and rested
+        keep = POLICY.keep_of(Status(self.status))
+        return not self.is_open and self.created < now - keep and rested
 
     def _close(self, status: str, outcome: str) -> None:
         self.status, self.outcome, self.retry_after = status, outcome, None
@@ -351,7 +353,9 @@ class LedgerMachine(RuleBasedStateMachine):
         now = self.clock()
         old = [key for key, event in self.model.items() if event.is_old(now)]
         fresh = [key for key in old if key not in self.tombstones]
-        assert self.do(self.store.bury(POLICY, after=0)).rows == len(fresh)
+        dead = [key for key in fresh if self.model[key].status == "failed"]
+        assert self.do(self.store.bury_dead_letters(POLICY, after=0)).rows == len(dead)
+        assert self.do(self.store.bury(POLICY, after=0)).rows == len(fresh) - len(dead)
         self.tombstones.update({key: Tombstone(self.model[key].id, now) for key in fresh})
 
     def _prune(self) -> None:

@@ -243,7 +243,7 @@ async def test_a_replayed_event_is_not_pruned(backend: Backend) -> None:
     await backend.store.record([sent])
     await work(backend.store, [sent], DEAD)
     backend.clock.advance(days=31)
-    assert (await backend.store.bury(POLICY, after=0)).rows == 1
+    assert (await backend.store.bury_dead_letters(POLICY, after=0)).rows == 1
     assert (await story(backend, sent)).buried_at == backend.clock.now
     await replay(backend, sent)
     assert (await story(backend, sent)).buried_at is None

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from ackbox.model import (
     Envelope,
@@ -23,14 +24,15 @@ from support.working import DEAD, DONE, again, claim, work
 POLICY = RetentionPolicy(keep=timedelta(days=30), remember=timedelta(days=7))
 
 
-async def bury(store: Store) -> int:
-    buried, place = 0, 0
-    while True:
-        walk = await store.bury(POLICY, after=place)
-        buried += walk.rows
-        if walk.next is None:
-            return buried
-        place = walk.next
+async def bury(store: Store, policy: RetentionPolicy = POLICY) -> int:
+    buried = 0
+    for step in (store.bury, store.bury_dead_letters):
+        place: int | None = 0
+        while place is not None:
+            walk = await step(policy, after=place)
+            buried += walk.rows
+            place = walk.next
+    return buried
 
 
 async def prune(store: Store) -> int:
@@ -62,6 +64,43 @@ async def test_what_is_finished_and_old_is_removed(backend: Backend, outcome: Ou
     assert await prune(backend.store) == 3
     assert await ids(backend) == set()
     assert sum((await backend.reader.stats()).counts.values()) == 0
+
+
+# N14
+@pytest.mark.parametrize(("days", "dead"), [(10, True), (90, False)])
+async def test_dead_letters_have_a_retention_of_their_own(
+    backend: Backend, days: int, dead: bool
+) -> None:
+    policy = replace(POLICY, keep_dead_letters=timedelta(days=days))
+    await finished(backend, envelopes(2, prefix="done"))
+    await finished(backend, envelopes(3, prefix="dead"), DEAD)
+    backend.clock.advance(days=days - 1)
+    assert await bury(backend.store, policy) == (0 if dead else 2)
+    backend.clock.advance(days=2)
+    assert await bury(backend.store, policy) == 3
+    backend.clock.advance(minutes=1)
+    assert await prune(backend.store) == (3 if dead else 5)
+    counts = (await backend.reader.stats()).counts
+    assert (counts[Status.COMPLETED], counts[Status.FAILED]) == (2 if dead else 0, 0)
+
+
+# N14, F36
+async def test_dead_letters_are_buried_a_thousand_at_most(backend: Backend) -> None:
+    await finished(backend, envelopes(1100), DEAD)
+    backend.clock.advance(days=31)
+    walks = [await backend.store.bury_dead_letters(POLICY, after=0)]
+    while (place := walks[-1].next) is not None:
+        walks.append(await backend.store.bury_dead_letters(POLICY, after=place))
+    assert sum(walk.rows for walk in walks) == 1100
+    assert max(walk.rows for walk in walks) <= 1000
+
+
+# N14
+async def test_a_pass_over_completed_events_leaves_dead_letters(backend: Backend) -> None:
+    await finished(backend, envelopes(3), DEAD)
+    backend.clock.advance(days=31)
+    assert (await backend.store.bury(POLICY, after=0)).rows == 0
+    assert (await backend.store.bury_dead_letters(POLICY, after=0)).rows == 3
 
 
 # W11

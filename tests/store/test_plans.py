@@ -98,6 +98,13 @@ def test_a_place_in_the_order_of_a_source_is_found_by_its_index(schema: apsw.Con
     assert not any("TEMP B-TREE" in line for line in lines)
 
 
+# N14
+def test_old_dead_letters_are_found_by_their_own_index(schema: apsw.Connection) -> None:
+    lines = plan(schema, BLOCKS["walk_old_failed"])
+    assert any("INDEX events_failed" in line for line in lines), lines
+    assert not any("TEMP B-TREE" in line for line in lines)
+
+
 def test_what_is_ripe_or_forgotten_is_found_by_its_age(schema: apsw.Connection) -> None:  # F36
     (ripe,) = [line for line in plan(schema, BLOCKS["ripe"]) if "SEARCH tombstones" in line]
     assert "tombstones_open" in ripe
@@ -190,6 +197,7 @@ POLICY = RetentionPolicy(keep=timedelta(days=1), remember=timedelta(days=1))
 
 async def walk_retention(store: SqliteStore, reader: SqliteReader) -> None:
     assert (await store.bury(POLICY, after=5000)).next is not None
+    await store.bury_dead_letters(POLICY, after=0)
     await store.prune(POLICY)
     await store.forget(POLICY)
 

@@ -44,8 +44,11 @@ async def test_it_follows_every_step(backend: PostgresBackend) -> None:
     for claim, end in zip(claims, ends, strict=False):
         await me.settle(claim, end)
     await assert_true(backend, 6)
-    await backend.store.replay([claim.id for claim in claims], actor="tester")
+    ids = [claim.id for claim in claims]
+    await backend.store.replay(ids, actor="tester", completed=True)
     await assert_true(backend, 8)
+    await backend.store.discard(ids, actor="tester")
+    await assert_true(backend, 2)  # one that runs, and one behind it
 
 
 async def test_it_knows_suspects(backend: PostgresBackend) -> None:  # S9
@@ -71,7 +74,8 @@ async def test_what_was_pruned_has_no_place_in_it(backend: PostgresBackend) -> N
     for claim, end in zip(await me.claim(), ends, strict=False):
         await me.settle(claim, end)
     backend.clock.now += timedelta(days=40)
-    assert (await backend.store.bury(POLICY, after=0)).rows == 2
+    assert (await backend.store.bury(POLICY, after=0)).rows == 1
+    assert (await backend.store.bury_dead_letters(POLICY, after=0)).rows == 1
     backend.clock.now += timedelta(hours=1)
     assert (await backend.store.prune(POLICY)).rows == 2
     await assert_true(backend, 1)

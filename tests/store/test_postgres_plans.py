@@ -51,6 +51,7 @@ CLAIM: dict[str, Any] = {
     "worker": "w",
     "holding": True,
 }
+WALK = {"after": 0, "limit": 100, "keep": timedelta(days=1), "rest": timedelta(days=1)}
 WRITES: dict[str, Mapping[str, Any]] = {
     "renew": {"rows": [1], "runs": [1], "lease": timedelta(seconds=1)},
     "held": {"rows": [1], "runs": [1]},
@@ -61,12 +62,8 @@ WRITES: dict[str, Mapping[str, Any]] = {
     "ripe": {"wait": timedelta(minutes=1), "limit": 10},
     "forget": {"remember": timedelta(days=7), "limit": 10},
     "replayable_held": {"source": "a", "event_type": "b", "limit": 10},
-    "walk_old": {
-        "after": 0,
-        "limit": 100,
-        "keep": timedelta(days=1),
-        "rest": timedelta(days=1),
-    },
+    "walk_old_completed": WALK,
+    "walk_old_failed": WALK,
 }
 READS: dict[str, Mapping[str, Any]] = {
     "id_by_key": {"source": "webhooks", "idempotency_key": "old-7"},

@@ -177,6 +177,7 @@ def test_a_bare_number_is_no_duration_and_the_line_says_to_add_a_unit(folder: Pa
         ("MAX_BODY_BYTES", "513MiB"),
         ("MAX_BODY_BYTES", "64Mi"),
         *[("RETENTION_DAYS", bad) for bad in ("0", "nan", "inf", "1e3", "-1", "30d")],
+        *[("DEAD_LETTER_RETENTION_DAYS", bad) for bad in ("", "0", "none", "30d")],
         ("DEDUPE_DAYS", "-0.5"),
         ("CLEANUP_INTERVAL_HOURS", "0"),
         *[("DB_PATH", bad) for bad in ("", ":memory:", "file:a.db", "data/", ".", "..", "a\0b")],

@@ -6,12 +6,14 @@ from datetime import timedelta
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from ackbox.errors import Unavailable
-from ackbox.model import Removed, RetentionPolicy, Walk
+from ackbox.model import EventRecord, Removed, RetentionPolicy, Status, Walk
 from ackbox.ports import Upkeep
 from ackbox.telemetry import Pruned, PruneFailed
 from ackbox.upkeep import Retention
+from support.events import NOON
 from support.facts import Facts
 
 POLICY = RetentionPolicy(keep=timedelta(days=30), remember=timedelta(days=7))
@@ -33,6 +35,10 @@ class Steps:
         found, self.rows = min(self.rows, 1000), max(self.rows - 1000, 0)
         self.buried += found
         return Walk(found, after + 1000 if found else None)
+
+    async def bury_dead_letters(self, policy: RetentionPolicy, *, after: int) -> Walk:
+        self.asked.append("bury dead letters")
+        return Walk(0, None)
 
     async def prune(self, policy: RetentionPolicy) -> Removed:
         self.asked.append("prune")
@@ -136,7 +142,7 @@ async def test_the_writer_is_left_to_others_for_four_fifths_of_the_time() -> Non
         monotonic=lambda: float(next(ticks)),
     )
     await retention.prune()
-    assert pauses == [4.0] * 6
+    assert pauses == [4.0] * 7
 
 
 # F36
@@ -157,7 +163,7 @@ async def test_beside_senders_retention_takes_a_hundredth_unless_it_is_late() ->
         monotonic=lambda: float(next(ticks)),
     )
     await retention.look()
-    assert pauses == [99.0, 99.0, 4.0, 4.0, 4.0, 4.0]
+    assert pauses == [99.0, 99.0, 4.0, 4.0, 4.0, 4.0, 4.0]
 
 
 async def test_a_store_that_is_away_is_asked_again_in_a_minute() -> None:
@@ -193,3 +199,23 @@ async def test_a_cancelled_retention_stops() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+# N14
+@pytest.mark.parametrize(
+    ("status", "days", "until"),
+    [
+        (Status.FAILED, None, timedelta(days=30)),
+        (Status.FAILED, 90, timedelta(days=90)),
+        (Status.FAILED, 1, timedelta(days=20, hours=24)),
+        (Status.COMPLETED, 90, timedelta(days=30)),
+    ],
+)
+def test_an_event_is_kept_since_it_came_and_a_day_since_it_ended(
+    status: Status, days: int | None, until: timedelta
+) -> None:
+    keep = None if days is None else timedelta(days=days)
+    empty = cast("dict[str, Any]", dict.fromkeys(EventRecord.__struct_fields__))
+    ended = NOON + timedelta(days=20)
+    event = EventRecord(**empty | {"status": status, "created_at": NOON, "processed_at": ended})
+    assert replace(POLICY, keep_dead_letters=keep).kept_until(event) == NOON + until

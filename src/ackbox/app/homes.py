@@ -21,6 +21,9 @@ class Holder(Protocol):
     @property
     def url(self) -> str | None: ...
 
+    @property
+    def workers(self) -> int | None: ...
+
 
 class Home(Protocol):
     """`batches` is how many batches of ingest may be on their way to it at a time; `shared` means

@@ -1,17 +1,18 @@
 """`ackbox events explain`: why an event is where it is, on one screen."""
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from ackbox.cli.event_state import with_code
 from ackbox.cli.moments import show_age
 from ackbox.cli.output import print_table
+from ackbox.cli.workers import Workers, find_workers
 from ackbox.text import printable
 
 if TYPE_CHECKING:
-    from ackbox.model import AuditEntry, EventRecord, EventStory
+    from ackbox.model import AuditEntry, EventRecord, EventStory, RetentionPolicy
 
 _ERRORS_SHOWN = 3
 _OPERATORS_SHOWN = 3
@@ -28,9 +29,13 @@ def explain(
     """Say why an event is where it is: what it waits for, who holds it, what failed."""
     from ackbox.app import utc_now
     from ackbox.cli.reading import find_story, reading
+    from ackbox.config import load_from_process
+    from ackbox.policies import retention_policy
 
     story = reading(lambda reader: find_story(reader, wanted, source))
-    print_table(("about", "what is known"), lines(story, utc_now()))
+    settings = load_from_process()
+    around = Around(find_workers(settings), retention_policy(settings))
+    print_table(("about", "what is known"), lines(story, utc_now(), around))
     print_last_traceback(story)
 
 
@@ -43,15 +48,22 @@ def print_last_traceback(story: "EventStory") -> None:
             typer.echo(f"  {printable(line)}".rstrip())
 
 
-def lines(story: "EventStory", now: datetime) -> list[Line]:
+class Around(NamedTuple):
+    """What an event meets: who could run it, and how long it is kept."""
+
+    workers: Workers
+    policy: "RetentionPolicy"
+
+
+def lines(story: "EventStory", now: datetime, around: Around) -> list[Line]:
     event = story.event
     return [
         ("event", f"{event.id}, {event.event_type} of source {event.source}"),
         ("received", f"{_moment(event.created_at, now)} by {event.transport}"),
         ("verified", _verified(event)),
         ("key", f"{event.idempotency_key}: {_repeats(event, now)}"),
-        ("now", _state(story, now)),
-        *_next_run(story, now),
+        ("now", _state(story, now, around)),
+        *_next_run(story, now, around.workers),
         ("runs", f"{event.run}; attempts spent since the last start: {event.attempts}"),
         *_crashes(story),
         *_lane(story),
@@ -75,7 +87,7 @@ def _repeats(event: "EventRecord", now: datetime) -> str:
     return f"sent {event.ingest_count} times; {absorbed} duplicates absorbed{other}, last {seen}"
 
 
-def _state(story: "EventStory", now: datetime) -> str:
+def _state(story: "EventStory", now: datetime, around: Around) -> str:
     from ackbox.model import Status
 
     event = story.event
@@ -83,11 +95,11 @@ def _state(story: "EventStory", now: datetime) -> str:
         case Status.COMPLETED:
             return f"completed {_ended(event, now)}: {_COMPLETED.get(str(event.outcome), 'done')}"
         case Status.FAILED:
-            return f"failed {_ended(event, now)}: a dead letter, kept until an operator replays it"
+            return f"failed {_ended(event, now)}: a dead letter, {_kept(story, now, around)}"
         case Status.PROCESSING:
-            return _held_by(event, now)
+            return _held_by(event, now, around.workers)
         case Status.PENDING:
-            return _waiting(story, now)
+            return _waiting(story, now, around.workers)
 
 
 _COMPLETED = {
@@ -101,14 +113,24 @@ def _ended(event: "EventRecord", now: datetime) -> str:
     return "" if event.processed_at is None else _moment(event.processed_at, now)
 
 
-def _held_by(event: "EventRecord", now: datetime) -> str:
+def _kept(story: "EventStory", now: datetime, around: Around) -> str:
+    """By the settings of this command: a server may have others."""
+    until = around.policy.kept_until(story.event)
+    if story.buried_at is not None:
+        return "which retention deletes next"
+    if until is None or until <= now:
+        return "which the next pass of retention deletes, unless it is replayed"
+    return f"kept until {_moment(until, now)} unless it is replayed or discarded"
+
+
+def _held_by(event: "EventRecord", now: datetime, workers: Workers) -> str:
     if event.lease_until is None or event.lease_until <= now:
-        return f"processing, but the lease of {event.processor_id} is over: it is taken over next"
+        return f"processing, but the lease of {event.processor_id} is over; {workers.said}"
     until = _moment(event.lease_until, now)
     return f"processing: worker {event.processor_id} holds it until {until}"
 
 
-def _waiting(story: "EventStory", now: datetime) -> str:
+def _waiting(story: "EventStory", now: datetime, workers: Workers) -> str:
     event = story.event
     if event.outcome == "held":
         return "pending, held: no handler takes this type; a start with one puts it back"
@@ -117,11 +139,11 @@ def _waiting(story: "EventStory", now: datetime) -> str:
     if event.outcome == "retry" and story.claimable_at is not None and story.claimable_at > now:
         return "pending, waits for another run after one that failed"
     if event.outcome == "replayed":
-        return "pending: an operator replayed it, and a worker takes it next"
-    return "pending: due, a worker takes it next"
+        return f"pending: an operator replayed it; {workers.said}"
+    return f"pending: due; {workers.said}"
 
 
-def _next_run(story: "EventStory", now: datetime) -> list[Line]:
+def _next_run(story: "EventStory", now: datetime, workers: Workers) -> list[Line]:
     from ackbox.model import Status
 
     event, due = story.event, story.claimable_at
@@ -132,7 +154,7 @@ def _next_run(story: "EventStory", now: datetime) -> list[Line]:
     if due is None:
         return [("next run", "none, unless it is put back or replayed")]
     if due <= now:
-        return [("next run", "now, when a worker is free")]
+        return [("next run", "when a worker is free" if workers.may_run else "none until then")]
     return [("next run", f"{_moment(due, now)}, after {event.attempts} failed attempts")]
 
 

@@ -33,15 +33,20 @@ def whole_number(low: int, high: int) -> BeforeValidator:
     return BeforeValidator(read)
 
 
-def number(low: float, high: float) -> BeforeValidator:
-    def read(given: object) -> float:
+def number(low: float, high: float, *, unset: str | None = None) -> BeforeValidator:
+    """`unset` says what None means; without it, None is refused."""
+    expected = f"a number from {low:g} to {high:g} is expected" + (f"; {unset}" if unset else "")
+
+    def read(given: object) -> float | None:
+        if given is None and unset is not None:
+            return None
         value = _read_digits(given, r"[0-9]{1,18}(?:\.[0-9]{1,18})?", float)
         if (
             not isinstance(value, int | float)
             or isinstance(value, bool)
             or not low <= value <= high
         ):
-            raise ValueError(f"a number from {low:g} to {high:g} is expected")
+            raise ValueError(expected)
         return float(value)
 
     return BeforeValidator(read)

@@ -93,6 +93,9 @@ class Settings(BaseSettings):
 
     # From 1: 0 would mean "never" to one reader and "at once" to another.
     retention_days: Annotated[float, number(1, 36500)] = 30
+    dead_letter_retention_days: Annotated[
+        float | None, number(1, 36500, unset="unset means RETENTION_DAYS")
+    ] = None
     dedupe_days: Annotated[float, number(0, 36500)] = 7
     cleanup_interval_hours: Annotated[float, number(0.001, 8760)] = 1
 

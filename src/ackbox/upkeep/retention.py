@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from time import monotonic
+from typing import Protocol
 
 from ackbox.errors import Unavailable
-from ackbox.model import RetentionPolicy
+from ackbox.model import RetentionPolicy, Walk
 from ackbox.ports import Upkeep
 from ackbox.telemetry import Observer, Pruned, PruneFailed
 
@@ -18,6 +19,12 @@ _PAUSE_BESIDE_SENDERS = 99
 
 Sleep = Callable[[float], Awaitable[None]]
 Monotonic = Callable[[], float]
+
+
+class Bury(Protocol):
+    """Leave tombstones for some old events."""
+
+    async def __call__(self, policy: RetentionPolicy, *, after: int) -> Walk: ...
 
 
 class Retention:
@@ -86,15 +93,20 @@ class Retention:
             self._observe(Pruned(0, deleted, 0, pages, self._monotonic() - started))
 
     async def _bury(self) -> int:
+        buried = await self._walk(self._store.bury)
+        buried += await self._walk(self._store.bury_dead_letters)
+        self._rows_wait = self._rows_wait or buried > 0
+        return buried
+
+    async def _walk(self, step: Bury) -> int:
         place: int | None = 0
         buried = 0
         while place is not None:
             after, started = place, self._monotonic()
-            walk = await self._store.bury(self._policy, after=after)
+            walk = await step(self._policy, after=after)
             buried += walk.rows
             place = walk.next
             await self._yield(started)
-        self._rows_wait = self._rows_wait or buried > 0
         return buried
 
     async def _delete(self) -> int:

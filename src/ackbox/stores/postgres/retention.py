@@ -4,21 +4,22 @@ In one step, an insert that waits for the delete would find neither row nor tomb
 key would run again. Vacuum takes the dead rows away behind it: nothing is left to give back.
 """
 
-from ackbox.model import Removed, RetentionPolicy, Walk
+from ackbox.model import Removed, RetentionPolicy, Status, Walk
 from ackbox.stores.postgres.database import Database
 
 _ROWS = 1000
 
 
-async def bury(database: Database, policy: RetentionPolicy, after: int) -> Walk:
+async def bury(
+    database: Database, policy: RetentionPolicy, after: int, *, status: Status = Status.COMPLETED
+) -> Walk:
     """Arrival is nearly the order of time, so the walk ends with the first batch that has nothing
     old in it; what a wrong clock dated into the future does not end it."""
     async with database.transaction() as session:
-        (walk,) = await session.fetch(
-            "walk_old", after=after, limit=_ROWS, keep=policy.keep, rest=policy.rest
-        )
+        limits = {"keep": policy.keep_of(status), "rest": policy.rest}
+        (walk,) = await session.fetch(f"walk_old_{status}", after=after, limit=_ROWS, **limits)
         rows = walk["rows"] or []
-        buried = len(await session.fetch("bury", rows=rows)) if rows else 0
+        buried = len(await session.fetch("bury", rows=rows, status=status)) if rows else 0
     return Walk(buried, walk["last"] if walk["anything_old"] else None)
 
 

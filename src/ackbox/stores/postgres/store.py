@@ -28,6 +28,7 @@ from ackbox.model import (
     Removed,
     ReplayKind,
     RetentionPolicy,
+    Status,
     Walk,
 )
 from ackbox.ports import EventQueue, Relay
@@ -199,6 +200,9 @@ class PostgresStore:
     async def bury(self, policy: RetentionPolicy, *, after: int) -> Walk:
         return await retention.bury(self.database, policy, after)
 
+    async def bury_dead_letters(self, policy: RetentionPolicy, *, after: int) -> Walk:
+        return await retention.bury(self.database, policy, after, status=Status.FAILED)
+
     async def prune(self, policy: RetentionPolicy) -> Removed:
         return await retention.prune(self.database, policy)
 
@@ -215,7 +219,7 @@ class PostgresStore:
     def check_room(self) -> None:
         """The server looks after its own disk."""
 
-    def announce(self, url: str) -> None:
+    def announce(self, url: str, *, workers: int | None = None) -> None:
         """Commands go to the database, not to a server of ours."""
 
     def backup(self, target: Path) -> AsyncIterable[BackupProgress]:

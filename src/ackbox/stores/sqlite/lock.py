@@ -21,6 +21,7 @@ class Holder(Struct, frozen=True):
 
     pid: int
     url: str | None = None
+    workers: int | None = None
 
 
 class LedgerLock:
@@ -29,7 +30,7 @@ class LedgerLock:
     def __init__(self, ledger: Path) -> None:
         self.ledger = ledger.resolve()
         self.path = lock_path(ledger)
-        self._url: str | None = None
+        self._holder = Holder(os.getpid())
         self._changing = Lock()  # the loop describes, the writer takes again
         self._fd: int | None = self._take()
         self.describe(None)
@@ -42,12 +43,12 @@ class LedgerLock:
         found = os.fstat(self._fd)
         return found.st_dev, found.st_ino
 
-    def describe(self, url: str | None) -> None:
-        """Tell others who holds it, and where it answers."""
+    def describe(self, url: str | None, workers: int | None = None) -> None:
+        """Tell others who holds it, where it answers, and how many workers it runs."""
         with self._changing:
-            self._url = url
+            self._holder = Holder(os.getpid(), url, workers)
             if self._fd is not None:
-                _note(self._fd, msgspec.json.encode(Holder(os.getpid(), url)))
+                _note(self._fd, msgspec.json.encode(self._holder))
 
     def take_again(self) -> None:
         """If the lock file was removed or replaced, lock the one that has its name now; raise
@@ -57,7 +58,7 @@ class LedgerLock:
                 return
             before, self._fd = self._fd, self._take()
             os.close(before)
-        self.describe(self._url)
+        self.describe(self._holder.url, self._holder.workers)
 
     def _take(self) -> int:
         try:

@@ -12,7 +12,7 @@ from typing import Any
 
 import apsw
 
-from ackbox.model import Removed, RetentionPolicy, Walk, to_text
+from ackbox.model import Removed, RetentionPolicy, Status, Walk, to_text
 from ackbox.stores.sqlite.jobs import Operation
 from ackbox.stores.sqlite.statements import Statements
 
@@ -31,11 +31,13 @@ Ripe = tuple[str, str, int, int]
 """Source, key, row and bytes of an event whose time has come."""
 
 
-def bury(policy: RetentionPolicy, after: int, now: datetime) -> Operation[Walk]:
+def bury(
+    policy: RetentionPolicy, after: int, now: datetime, *, status: Status = Status.COMPLETED
+) -> Operation[Walk]:
     """Arrival is nearly the order of time, so the walk ends with the first batch that has nothing
     old in it; what a wrong clock dated into the future does not end it."""
     limits = {
-        "created_before": _ago(now, policy.keep),
+        "created_before": _ago(now, policy.keep_of(status)),
         "finished_before": _ago(now, policy.rest),
         "now": to_text(now),
     }
@@ -43,7 +45,9 @@ def bury(policy: RetentionPolicy, after: int, now: datetime) -> Operation[Walk]:
     def operation(connection: apsw.Connection) -> Walk:
         end = monotonic() + _BUDGET_SECONDS
         sql = Statements(connection)
-        last, anything_old, rows = sql.fetch("walk_old", after=after, limit=_WALK, **limits)
+        last, anything_old, rows = sql.fetch(
+            f"walk_old_{status}", after=after, limit=_WALK, **limits
+        )
         buried = 0
         for start in range(0, len(rows), _CHUNK_ROWS):
             chunk = rows[start : start + _CHUNK_ROWS]

@@ -19,6 +19,7 @@ from ackbox.model import (
     Removed,
     ReplayKind,
     RetentionPolicy,
+    Status,
     Walk,
     to_text,
 )
@@ -186,6 +187,10 @@ class SqliteStore:
     async def bury(self, policy: RetentionPolicy, *, after: int) -> Walk:
         return await self._writer.submit(retention.bury(policy, after, self._clock()))
 
+    async def bury_dead_letters(self, policy: RetentionPolicy, *, after: int) -> Walk:
+        operation = retention.bury(policy, after, self._clock(), status=Status.FAILED)
+        return await self._writer.submit(operation)
+
     async def prune(self, policy: RetentionPolicy) -> Removed:
         return await self._writer.submit(retention.prune(policy, self._clock()))
 
@@ -208,9 +213,9 @@ class SqliteStore:
         elif not self._unexplained:
             self._tell(full=False)
 
-    def announce(self, url: str) -> None:
-        """Tell other processes where this one answers."""
-        self._lock.describe(url)
+    def announce(self, url: str, *, workers: int | None = None) -> None:
+        """Tell other processes where this one answers, and how many workers it runs."""
+        self._lock.describe(url, workers)
 
     def open_reader(self) -> SqliteReader:
         """A reader whose connections are closed when the writer has to open the ledger anew."""
