@@ -1,16 +1,63 @@
 """One hostile peer beside a sender that does everything right: the sender notices nothing (F55)."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from support.attacks import (
+    ReusedConnection,
+    closing_trailer,
+    endless_trailer,
+    many_trailers,
+    one_byte_chunks,
+)
+from support.capacity import wait_for_events
 from support.healthy_sender import healthy_sender
 from support.loop_stalls import STALL_SECONDS, forget_stalls, longest_stall
 from support.posting import posted
-from support.server import running
+from support.server import Server, running
 from support.wire import Wire, request
 
 pytestmark = pytest.mark.serial
+TOKEN = "a-token-of-senders"
+GOOD = {"Authorization": f"Bearer {TOKEN}"}
+
+
+@pytest.fixture
+def stalls(tmp_path: Path) -> Path:
+    return tmp_path / "stalls"
+
+
+@pytest.fixture
+def guarded(tmp_path: Path, stalls: Path) -> Iterator[Server]:
+    """A server that asks senders for a token, and notes when its event loop stalls."""
+    with running(tmp_path, {"INGEST_TOKEN": TOKEN}, {"stalls": str(stalls)}) as server:
+        forget_stalls(stalls)
+        yield server
+
+
+def test_a_trailer_without_end_is_cut_and_costs_others_nothing(  # S4, F55
+    guarded: Server, stalls: Path
+) -> None:
+    with healthy_sender(guarded, token=TOKEN) as sender:
+        taken = [endless_trailer(guarded, body_mib=2, trailer_mib=32) for _ in range(2)]
+        for attack in (many_trailers, one_byte_chunks):
+            attack(guarded, 4)
+        wait_for_events(guarded, 60)
+
+    sender.report.assert_unharmed()
+    assert longest_stall(stalls) < STALL_SECONDS
+    assert max(taken) < 32  # what the buffers of two sockets hold, and not all
+
+
+def test_a_request_that_ends_its_connection_by_a_trailer_leaves_no_later_one_in_silence(  # C1, F57
+    guarded: Server,
+) -> None:
+    with ReusedConnection(guarded) as connection:
+        for headers in [GOOD, {}] * 20:
+            connection.send(closing_trailer(headers))
+            assert connection.send(request("POST", "/webhooks", posted(), GOOD)) == 202
 
 
 def test_the_sender_notices_when_it_is_kept_out(tmp_path: Path) -> None:

@@ -4,7 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.capacity import NEWLINES, STALLED, first_answered, hang_up_after, one_byte_short
+from support.capacity import (
+    NEWLINES,
+    STALLED,
+    first_answered,
+    hang_up_after,
+    one_byte_short,
+    wait_for_events,
+)
 from support.healthy_sender import healthy_sender
 from support.polling import eventually
 from support.problems import assert_problem
@@ -43,13 +50,3 @@ def test_bodies_that_stop_one_byte_short_make_room_for_others(busy: Server, kind
     sender.report.assert_unharmed()
     assert busy.metric('ackbox_events_refused_total{reason="slow_body"}') > 0
     assert busy.metric('ackbox_events_refused_total{reason="buffer_bytes"}') == 0
-
-
-def wait_for_events(server: Server, count: int) -> None:
-    """Until the healthy sender has had so many more of its own accepted."""
-    start = accepted(server)
-    eventually(lambda: accepted(server) >= start + count, within=20)
-
-
-def accepted(server: Server) -> float:
-    return server.metric('ackbox_events_received_total{receipt="new",source="webhooks"}')

@@ -93,6 +93,15 @@ def test_bytes_now_and_then_buy_no_time(impatient: Server) -> None:
         assert trickle_until_closed([headers, body, over], every=0.1, within=8)
 
 
+def test_bytes_that_came_quickly_buy_no_time_in_advance(impatient: Server) -> None:  # S3
+    """The 15 MB would buy four minutes."""
+    for path, size in (("/webhooks", 1_000_000), ("/webhooks/batch", 15_000_000)):
+        with Wire(impatient.port) as wire:
+            wire.send(request("POST", path, b"x" * size)[:-1])
+            assert "too slowly" in assert_problem(wire.read(), 408, connection="close")
+            assert wire.is_closed(within=8)
+
+
 def test_a_slow_body_that_keeps_coming_is_taken(tmp_path: Path) -> None:
     """Each 64 KiB buy a second: here less than the time of the whole."""
     body = posted(payload="x" * 300_000)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+from support.polling import eventually
 from support.server import Server
 from support.wire import Wire, request
 
@@ -53,3 +54,13 @@ def first_answered(wires: list[Wire], *, within: float) -> Wire:
     readable = poll.poll(within * 1000)
     assert readable, f"none of {len(wires)} requests was answered within {within} seconds"
     return by_number[readable[0][0]]
+
+
+def wait_for_events(server: Server, count: int) -> None:
+    """Until the healthy sender has had so many more of its own accepted."""
+    start = _accepted(server)
+    eventually(lambda: _accepted(server) >= start + count, within=20)
+
+
+def _accepted(server: Server) -> float:
+    return server.metric('ackbox_events_received_total{receipt="new",source="webhooks"}')

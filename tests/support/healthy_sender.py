@@ -1,6 +1,6 @@
 """A sender that does everything right, in a process of its own, beside whatever a test does.
 
-It posts at a fixed rate, by turns on a connection that stays and on a new one. A request's time is
+It posts at a fixed rate, by turns on connections that stay and on new ones. A request's time is
 counted from when it was due and not from when it was sent: while the server stalls, the requests
 that could not be sent count too.
 
@@ -17,14 +17,15 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from select import select
 from statistics import quantiles
+from threading import Barrier, Event, Thread
 
 from support.posting import posted
 from support.server import Server
 from support.wire import Cut, Wire, request
 
 P99_SECONDS = 1.0
+_THREADS = 4
 NO_RESPONSE = 0  # counted as a status: the connection broke, or nothing came
 
 
@@ -77,19 +78,38 @@ def healthy_sender(
 
 
 def send_until_told(port: int, every: float, token: str) -> Report:
-    """Post until something comes on standard input."""
-    report = Report(Counter(), [])
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    kept: Wire | None = None
+    """Post until something comes on standard input. Several threads take turns, so that the rate
+    does not depend on the time that one request takes."""
+    stop, begun = Event(), Barrier(_THREADS + 1)
+    reports = [Report(Counter(), []) for _ in range(_THREADS)]
     start = time.monotonic()
-    while not _is_told_to_stop(wait=start + len(report.seconds) * every - time.monotonic()):
-        number = len(report.seconds)
-        kept, status = _post(port, kept if number % 2 else None, headers, keep=kept)
-        report.statuses[status] += 1
-        report.seconds.append(time.monotonic() - (start + number * every))
-        if number == 0:
-            print("sending", flush=True)
-    return report
+
+    def send(number: int) -> None:
+        due = start + number * every
+        kept: Wire | None = None
+        while not stop.wait(max(due - time.monotonic(), 0)):
+            sent = len(reports[number].seconds)
+            kept, status = _post(port, kept if sent % 2 else None, headers, keep=kept)
+            reports[number].statuses[status] += 1
+            reports[number].seconds.append(time.monotonic() - due)
+            due += every * _THREADS
+            if sent == 0:
+                begun.wait()
+
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    threads = [Thread(target=send, args=(number,)) for number in range(_THREADS)]
+    for thread in threads:
+        thread.start()
+    begun.wait()
+    print("sending", flush=True)
+    sys.stdin.readline()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    return Report(
+        sum((report.statuses for report in reports), Counter()),
+        [seconds for report in reports for seconds in report.seconds],
+    )
 
 
 def _post(
@@ -105,10 +125,6 @@ def _post(
         used.socket.close()
         return keep, status
     return used, status
-
-
-def _is_told_to_stop(*, wait: float) -> bool:
-    return bool(select([sys.stdin], [], [], max(wait, 0))[0])
 
 
 def main() -> None:

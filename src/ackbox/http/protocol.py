@@ -25,6 +25,9 @@ PIPELINED_REQUESTS = 128
 _FRAMING = 16
 """Bytes that become no body are headers, chunk sizes and trailers: bounded. But a body may well
 come in chunks of a byte, so each of its bytes allows for so many others."""
+_CHUNK_COST = 256
+"""A piece of a body that nobody reads counts for more than its bytes: tiny ones cost time."""
+_LARGE_READ = 64 * 1024
 _HEADER_MARKS = len(": \r\n")
 _VERSIONS = frozenset({"1.0", "1.1"})
 _CHECKED_HEADERS = frozenset({b"expect", b"host", b"transfer-encoding"})
@@ -51,6 +54,8 @@ class HardenedProtocol(Connection):
             self._refuse_broken(error)
         if self.receiving and not self.closing:
             self._limit_credit()
+        if len(data) > _LARGE_READ:
+            self.let_others_run()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -212,9 +217,9 @@ class HardenedProtocol(Connection):
 
     def _discard_body(self, size: int) -> None:
         """Read on behind an early response, so that the connection can be used again."""
-        self.discarded_bytes += size
+        self.discarded_bytes += size + _CHUNK_COST
         if self.discarded_bytes > LINGER_BYTES:
-            raise Refusal(413, "The response was given long ago.")
+            raise Refusal(413, "The rest of the body is too large to be read and discarded.")
 
     def _check_upgrade(self, method: bytes) -> None:
         if method == b"CONNECT":

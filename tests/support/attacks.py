@@ -1,0 +1,120 @@
+"""What one hostile client sends to keep a server busy, or connections silent (F55, F57)."""
+
+import itertools
+import select
+import socket
+from contextlib import suppress
+from random import Random
+from typing import Self
+
+from support.capacity import MIB
+from support.posting import new_key, posted
+from support.server import Server
+from support.wire import Cut, Wire, request
+
+_CHUNKED = {"Transfer-Encoding": "chunked"}
+_PIECE = 64 * 1024
+
+
+def endless_trailer(server: Server, *, body_mib: int, trailer_mib: int) -> float:
+    """Send a body without a token, then one trailer without end, whether the server listens or not.
+    Return how many MiB of the trailer were sent before the server ended its side."""
+    chunk = b"%x\r\n%s\r\n" % (MIB, b"x" * MIB)
+    taken = sent = 0
+    with Wire(server.port) as wire, suppress(ConnectionError):
+        wire.send(request("POST", "/webhooks", headers=_CHUNKED) + chunk * body_mib + b"0\r\nX: ")
+        while sent < trailer_mib * MIB:
+            wire.send(b"a" * _PIECE)
+            sent += _PIECE
+            if not _has_ended(wire):
+                taken = sent
+    return taken / MIB
+
+
+def _has_ended(wire: Wire) -> bool:
+    poll = select.poll()
+    poll.register(wire.socket, select.POLLRDHUP)
+    return bool(poll.poll(0))
+
+
+def many_trailers(server: Server, mib: int) -> None:
+    """Send a small body, and small trailers without end."""
+    with Wire(server.port) as wire, suppress(ConnectionError):
+        wire.send(request("POST", "/webhooks", headers=_CHUNKED) + b"1\r\nx\r\n0\r\n")
+        for _ in range(mib):
+            wire.send(b"a:\r\n" * (MIB // 4))
+
+
+def one_byte_chunks(server: Server, mib: int) -> None:
+    """Send a body in the smallest chunks there are."""
+    with Wire(server.port) as wire, suppress(ConnectionError):
+        wire.send(request("POST", "/webhooks/batch", headers=_CHUNKED))
+        for _ in range(mib):
+            wire.send(b"1\r\nx\r\n" * (MIB // 6))
+
+
+def closing_trailer(headers: dict[str, str] | None = None) -> bytes:
+    """A complete request whose trailer ends the connection."""
+    body = posted(new_key())
+    head = request("POST", "/webhooks", headers={**_CHUNKED, **(headers or {})})
+    return head + b"%x\r\n%s\r\n0\r\nConnection: close\r\n\r\n" % (len(body), body)
+
+
+class ReusedConnection:
+    """A client that sends as a proxy does: on the connection that is there, and on a new one if
+    that has ended. Silence is a `TimeoutError`."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._wire: Wire | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def send(self, data: bytes) -> int:
+        """Return the status."""
+        if self._wire is not None:
+            with suppress(Cut, ConnectionError):
+                return self._exchange(self._wire, data)
+            self._close()
+        self._wire = Wire(self._server.port, timeout=5)
+        return self._exchange(self._wire, data)
+
+    def _exchange(self, wire: Wire, data: bytes) -> int:
+        response = wire.send(data).read()
+        if response.headers.get("connection") == "close":
+            self._close()
+        return response.status
+
+    def _close(self) -> None:
+        if self._wire is not None:
+            self._wire.socket.close()
+            self._wire = None
+
+
+def half_close_at_random(server: Server, count: int, seed: int) -> None:
+    """Send so many pairs of requests, each cut off somewhere, and then end our side. Each complete
+    request gets a response, and the connection ends."""
+    random = Random(seed)
+    first = request("POST", "/webhooks", b"{}")
+    for _ in range(count):
+        data = first + request("POST", "/webhooks", posted(payload="x" * random.randrange(100_000)))
+        size = random.randrange(len(data) + 1)
+        with Wire(server.port, timeout=5) as wire:
+            wire.send_all_it_takes(data[:size])
+            with suppress(OSError):  # refused early, and already reset
+                wire.socket.shutdown(socket.SHUT_WR)
+            responses = _read_to_the_end(wire)
+        assert responses >= (size >= len(first)) + (size == len(data)), (size, len(data))
+
+
+def _read_to_the_end(wire: Wire) -> int:
+    """Count the responses; silence is a `TimeoutError`."""
+    count = 0
+    with suppress(Cut):
+        for count in itertools.count():  # noqa: B007
+            wire.read()
+    return count
