@@ -97,15 +97,12 @@ class Registration(Struct, frozen=True):
     pattern: str
     source: str | None
     handler: Handler
+    name: str
     wants_tx: bool
     is_async: bool
     max_attempts: int | None = None
     timeout: timedelta | None = None
     concurrency: int | None = None
-
-    @property
-    def name(self) -> str:
-        return name_of(self.handler)
 
 
 class Registry:
@@ -136,6 +133,11 @@ class Registry:
 
     def __len__(self) -> int:
         return len(self._registrations)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Those of the handlers; one handler may have several patterns."""
+        return frozenset(r.name for r in self._registrations)
 
     @property
     def sources(self) -> frozenset[str]:
@@ -177,16 +179,17 @@ def describe(
         check_name("the pattern", pattern)
         if source is not None:
             check_name("the source", source)
-        allowed = parse_duration(timeout) if isinstance(timeout, str) else timeout
-    except (InvalidEvent, ValueError) as error:
+    except InvalidEvent as error:
         raise SettingError(f"{name_of(handler)}: {error}.") from None
     if "*" in pattern[:-1]:
         raise SettingError(f"The pattern {pattern!r} may have one `*`, at its end.")
+    allowed = _parse_timeout(handler, timeout)
     _check_positive(handler, max_attempts=max_attempts, concurrency=concurrency, timeout=allowed)
     return Registration(
         pattern,
         source,
         handler,
+        name_of(handler),
         wants_tx="tx" in _arguments(handler),
         is_async=_is_async(handler),
         max_attempts=max_attempts,
@@ -205,6 +208,18 @@ def _check_types(
         raise SettingError(
             f"{name_of(handler)}: timeout must be a text as '30s' or a timedelta, not {timeout!r}."
         )
+
+
+def _parse_timeout(handler: Handler, timeout: str | timedelta | None) -> timedelta | None:
+    if not isinstance(timeout, str):
+        return timeout
+    try:
+        return parse_duration(timeout)
+    except ValueError as error:
+        raise SettingError(
+            f"{name_of(handler)}: timeout={timeout!r} is not a duration such as '30s' or '5m': "
+            f"{error}."
+        ) from None
 
 
 def name_of(handler: Handler) -> str:

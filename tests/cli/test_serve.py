@@ -105,12 +105,41 @@ def test_a_bad_target_is_one_line(cli: Cli, tmp_path: Path, target: str, reason:
     assert reason in cli("serve", target).line
 
 
-def test_an_error_inside_the_users_module_keeps_its_traceback(tmp_path: Path) -> None:
-    (tmp_path / "broken.py").write_text("import missing_dependency\n")
+BROKEN = {
+    "a missing dependency": ("import missing_dependency\n", 1, "No module named 'missing_"),
+    "an error": ("import os\n\nos.environ['NOT_THERE']\n", 3, "KeyError: 'NOT_THERE'"),
+    "a syntax error": ("from ackbox import Inbox\ndef f(:\n", 2, "SyntaxError"),
+    "an error in another module": ("import other\n", 1, "ValueError: other \\x1b"),
+    "an error after another": (
+        "try:\n    import missing_dependency\nexcept ImportError:\n    raise KeyError(1)\n",
+        4,
+        "KeyError: 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_an_error_inside_the_users_module_shows_the_users_frames(
+    tmp_path: Path, kind: str
+) -> None:  # N23
+    source, line, said = BROKEN[kind]
+    (tmp_path / "broken.py").write_text(source)
+    (tmp_path / "other.py").write_text("raise ValueError('other \\x1b')\n")
     done = run("serve", "broken:inbox", folder=tmp_path)
+    first, *rest = done.err.splitlines()
     assert done.code == 1
-    assert "Traceback" in done.err
-    assert "missing_dependency" in done.err
+    assert first.startswith("ackbox: The module broken could not be imported")
+    assert any(f'broken.py", line {line}' in one for one in rest)
+    assert said in rest[-1]
+    assert "importlib" not in done.err
+    assert "ackbox/cli" not in done.err
+
+
+def test_a_bad_rule_of_a_handler_is_one_line(tmp_path: Path) -> None:  # N23
+    handler = "@inbox.on('*', timeout='30 seconds')\nasync def pay(event): pass\n"
+    (tmp_path / "app.py").write_text(APP + handler)
+    line = run("serve", "app:inbox", folder=tmp_path).line
+    assert "app.pay: timeout='30 seconds' is not a duration such as '30s' or '5m'" in line
 
 
 def test_no_workers_means_none(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -181,7 +181,8 @@ def test_arguments_nobody_could_give_are_an_error_at_the_start(handler: Any) -> 
         ({"concurrency": -1}, "concurrency must be more than 0"),
         ({"timeout": "0"}, "timeout must be more than 0"),
         ({"timeout": "soon"}, "write it as"),
-        ({"timeout": "5"}, "add a unit"),
+        ({"timeout": "5"}, "timeout='5' is not a duration such as '30s' or '5m': add a unit"),
+        ({"timeout": "30 seconds"}, "timeout='30 seconds' is not a duration"),  # N23
     ],
 )
 def test_rules_that_make_no_sense_are_an_error_at_the_start(

@@ -1,8 +1,5 @@
 """`ackbox serve`, `ackbox work`."""
 
-import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -48,6 +45,7 @@ def work(
 
 
 def _load(target: str | None) -> "Inbox":
+    from ackbox.cli.user_modules import import_module
     from ackbox.inbox import Inbox
 
     if target is None:
@@ -57,7 +55,7 @@ def _load(target: str | None) -> "Inbox":
         raise SettingError(
             f"{target} must name a module, not a file, and an inbox in it, as in app:inbox."
         )
-    found = getattr(_import(module_name), name, None)
+    found = getattr(import_module(module_name), name, None)
     if isinstance(found, Inbox):
         return found
     what = "is not there" if found is None else f"is of type {type(found).__name__}"
@@ -66,15 +64,3 @@ def _load(target: str | None) -> "Inbox":
 
 def _is_module_name(name: str) -> bool:
     return not name.endswith(".py") and all(part.isidentifier() for part in name.split("."))
-
-
-def _import(name: str) -> ModuleType:
-    sys.path.insert(0, "")
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # a module of theirs lacks one: the traceback says which
-        raise SettingError(
-            f"There is no module {error.name} in the current folder, nor among what is installed."
-        ) from None
