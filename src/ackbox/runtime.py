@@ -71,6 +71,7 @@ class Runtime:
         self._loops: list[asyncio.Task[None]] = []
         self._loop_probe: LoopProbe | None = None
         self.registry = registry
+        app.metrics.add_handlers(registry.names)
         self._schemas = schemas
         self._worker: Worker | None = None
         self._heartbeat: Heartbeat | None = None

@@ -83,11 +83,12 @@ class Claimed(Struct, frozen=True):
 
 class Settled(Struct, frozen=True):
     """The ends of these runs, after so many seconds each; `written` is what was stored for those
-    whose claim still held."""
+    whose claim still held. `handlers` names the handler that ran, None if none did."""
 
     claims: Sequence[Claim]
     seconds: Sequence[float]
     written: Mapping[EventId, Outcome]
+    handlers: Sequence[str | None]
 
 
 class HandlerAbandoned(Struct, frozen=True):

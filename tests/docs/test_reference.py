@@ -93,6 +93,7 @@ def named_rows(text: str) -> Iterator[tuple[str, list[str]]]:
 def all_metrics() -> list[Metric]:
     """A metric, or a label of it, appears once there is something to tell."""
     metrics = PrometheusMetrics(lambda: NOW, frozenset({"webhooks"}))
+    metrics.add_handlers(["app.pay"])
     for fact in telling_facts():
         metrics.observe(fact)
     return list(metrics.collect())

@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ackbox.http.problems import STATUSES
 from ackbox.telemetry import REFUSAL_REASONS
+from support.app_server import serving
 from support.polling import eventually
 from support.posting import new_key, posted
 from support.server import Server, read_ledger, running
@@ -114,10 +115,36 @@ def test_the_first_occurrence_is_an_increase(tmp_path: Path) -> None:  # C3, F60
     assert after.keys() == before.keys()
 
 
+HANDLED = """
+from ackbox import Inbox
+
+inbox = Inbox()
+
+@inbox.on("order.*")
+@inbox.on("invoice.*")
+async def pay(event):
+    raise ValueError("no")
+"""
+
+
+def test_runs_are_counted_by_handler(tmp_path: Path) -> None:  # N9
+    with serving(tmp_path, HANDLED, {"MAX_ATTEMPTS": "1"}) as server:
+        before = values_of(server)
+        server.post(posted(event_type="order.paid"))
+        server.post(posted(event_type="invoice.paid"))
+        server.post(posted(event_type="other"))
+        server.wait_until_idle()
+        dead = 'ackbox_runs_total{handler="app.pay",outcome="dead_letter"}'
+        eventually(lambda: server.metric(dead) == 2)
+        assert server.metric('ackbox_run_seconds_count{handler="app.pay"}') == 2
+        after = values_of(server)
+    assert after.keys() == before.keys()
+
+
 def test_every_series_of_a_documented_alert_exists_from_the_start(tmp_path: Path) -> None:  # F60
     alerts = (DOCS / "how-to" / "monitor.md").read_text().partition("## Alert")[2]
     selectors = set(re.findall(r"(ackbox_[a-z_]+)(?:\{(\w+)=\"(\w+)\"\})?", alerts))
-    with running(tmp_path, {"PORT": "0"}) as server:
+    with serving(tmp_path, HANDLED) as server:
         there = values_of(server)
 
     for name, label, value in selectors - {("ackbox_", "", "")}:

@@ -127,7 +127,8 @@ def test_events_are_not_said_above_info(level: str) -> None:
 def settled(*keys: str, buried: str = "", fenced: str = "") -> Settled:
     dead = Buried(Failure("boom", "ValueError"))
     written = {EventId(key): dead if key == buried else Done() for key in keys if key != fenced}
-    return Settled([claim(key) for key in keys], [0.001] * len(keys), written)
+    handlers = ["app.pay"] * len(keys)
+    return Settled([claim(key) for key in keys], [0.001] * len(keys), written, handlers)
 
 
 def test_above_info_only_dead_letters_and_lost_results_are_said() -> None:
@@ -276,7 +277,7 @@ def test_a_failed_run_tells_what_was_raised_and_where(
     log, run = Log(), claim()
     for where, traceback in (("grant_access (app.py:12)", TRACEBACK), (None, None)):
         outcome = make(Failure("KeyError: 'amount'", "KeyError", where, traceback))
-        log.observe(Settled([run], [0.1], {run.id: outcome}))
+        log.observe(Settled([run], [0.1], {run.id: outcome}, ["app.pay"]))
 
     known, unknown = log.lines()
     assert (known["event"], known["error_code"]) == (event, "KeyError")
@@ -290,7 +291,7 @@ def test_people_see_the_traceback_below_the_line() -> None:  # N2
     log, run = Log(log_format="pretty"), claim()
 
     dead = Buried(Failure("KeyError: 'amount'", "KeyError", None, TRACEBACK))
-    log.observe(Settled([run], [0.1], {run.id: dead}))
+    log.observe(Settled([run], [0.1], {run.id: dead}, ["app.pay"]))
 
     line, *below = log.stream.getvalue().splitlines()
     assert "event failed" in line
@@ -302,7 +303,7 @@ def test_what_was_raised_stays_in_its_line() -> None:  # N2
     log, run = Log(), claim()
 
     dead = Buried(Failure("ValueError: \x1b[31m\n" + "x" * 9000, "ValueError"))
-    log.observe(Settled([run], [0.1], {run.id: dead}))
+    log.observe(Settled([run], [0.1], {run.id: dead}, ["app.pay"]))
 
     (line,) = log.lines()
     assert line["error"].startswith(r"ValueError: \x1b[31m xxx")

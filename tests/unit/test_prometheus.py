@@ -27,6 +27,7 @@ from ackbox.telemetry import (
     ClockSkewed,
     Committed,
     Fact,
+    HandlerAbandoned,
     LeaseLost,
     Measured,
     ObserverFailed,
@@ -132,7 +133,8 @@ def test_ends_of_runs_are_counted_by_what_was_written() -> None:  # P9
     ]
     written = {EventId(key): outcome for key, outcome in zip("abcde", outcomes, strict=True)}
 
-    found = samples(Settled(ended, [0.004] * 5 + [0.3], written))
+    handlers = ["app.pay"] * 3 + ["app.ship", None, "app.ship"]
+    found = samples(Settled(ended, [0.004] * 5 + [0.3], written, handlers))
 
     expected = {
         "ackbox_events_processed_total": 2,
@@ -140,11 +142,47 @@ def test_ends_of_runs_are_counted_by_what_was_written() -> None:  # P9
         "ackbox_events_dead_letter_total": 1,
         "ackbox_events_released_total": 1,
         "ackbox_events_fenced_total": 1,
-        "ackbox_run_seconds_bucket le=0.005": 5,
-        "ackbox_run_seconds_count": 6,
-        "ackbox_run_seconds_sum": 0.32,
+        "ackbox_run_seconds_bucket handler=app.pay le=0.005": 3,
+        "ackbox_run_seconds_count handler=app.pay": 3,
+        "ackbox_run_seconds_bucket handler=app.ship le=0.005": 1,
+        "ackbox_run_seconds_count handler=app.ship": 2,
+        "ackbox_run_seconds_sum handler=app.ship": 0.304,
     }
     assert expected.items() <= found.items()
+    runs = {name: value for name, value in found.items() if name.startswith("ackbox_runs_total")}
+    assert {name: value for name, value in runs.items() if value} == {  # N9
+        "ackbox_runs_total handler=app.pay outcome=completed": 2,
+        "ackbox_runs_total handler=app.pay outcome=retry": 1,
+        "ackbox_runs_total handler=app.ship outcome=dead_letter": 1,
+        "ackbox_runs_total handler=app.ship outcome=fenced": 1,
+    }
+
+
+def test_every_series_of_a_handler_exists_from_the_start() -> None:  # N9, C3
+    metrics = PrometheusMetrics(lambda: NOON, frozenset())
+    metrics.add_handlers(["app.pay"])
+    before = series_of(metrics)
+    assert {name for name in before if "app.pay" in name and "_total" in name} == {
+        *(
+            f"ackbox_runs_total handler=app.pay outcome={outcome}"
+            for outcome in ("completed", "retry", "dead_letter", "released", "fenced")
+        ),
+        "ackbox_runs_abandoned_total handler=app.pay",
+    }
+    one = claim("a")
+    metrics.observe(Settled([one], [0.1], {one.id: Done()}, ["app.pay"]))
+    metrics.observe(HandlerAbandoned(one, "app.pay", None, ["app.pay"]))
+    after = series_of(metrics)
+    assert after.keys() == before.keys()
+    assert after["ackbox_runs_abandoned_total handler=app.pay"] == 1
+
+
+def series_of(metrics: PrometheusMetrics) -> dict[str, float]:
+    return {
+        name_of(sample.name, sample.labels): sample.value
+        for family in metrics.collect()
+        for sample in family.samples
+    }
 
 
 def test_only_the_first_run_of_an_event_has_waited_in_the_queue() -> None:

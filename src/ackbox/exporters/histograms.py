@@ -11,21 +11,24 @@ class Histogram:
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
+        self.sum = 0.0
 
     def add(self, value: float) -> None:
         self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
+        self.sum += value
 
     def add_all(self, values: Sequence[float]) -> None:
         bounds, counts = self._bounds, self._counts
         for value in values:
             counts[bisect_left(bounds, value)] += 1
-        self._sum += sum(values)
+        self.sum += sum(values)
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """The upper bound of each bucket, and how many values were at most that."""
+        names = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
+        return list(zip(names, accumulate(self._counts), strict=True))
 
     def metric(self, name: str, text: str) -> Metric:
-        names = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
-        buckets = list(zip(names, accumulate(self._counts), strict=True))
         family = HistogramMetricFamily(name, text)
-        family.add_metric((), buckets, self._sum)
+        family.add_metric((), self.buckets(), self.sum)
         return family

@@ -9,6 +9,7 @@ from types import NoneType
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from ackbox.exporters.handler_metrics import HandlerMetrics
 from ackbox.exporters.histograms import Histogram
 from ackbox.model import Again, Buried, Clock, Done, ReceiptKind, Release, Stats, Status
 from ackbox.telemetry import (
@@ -20,6 +21,7 @@ from ackbox.telemetry import (
     Committed,
     Discarded,
     Fact,
+    HandlerAbandoned,
     LeaseLost,
     Measured,
     ObserverFailed,
@@ -83,7 +85,6 @@ _HISTOGRAMS = {
     "ackbox_commit_seconds": (_SECONDS, "One transaction, synced."),
     "ackbox_checkpoint_seconds": (_SECONDS, "One copy of the write-ahead log into the file."),
     "ackbox_queue_seconds": (_SECONDS, "From receipt to the first run of an event."),
-    "ackbox_run_seconds": (_SECONDS, "One run of a handler."),
 }
 
 
@@ -98,6 +99,7 @@ class PrometheusMetrics:
         self._histograms = {name: Histogram(bounds) for name, (bounds, _) in _HISTOGRAMS.items()}
         # Every combination of labels exists from the start: to Prometheus, a series that appears
         # with its first count has not increased (C3).
+        self._handlers = HandlerMetrics()
         self._received = _zeros(sorted({*sources, _OTHER}), ReceiptKind)
         self._refused = _zeros(sorted(REFUSAL_REASONS))
         self._answered = _zeros()
@@ -122,11 +124,16 @@ class PrometheusMetrics:
         else:
             self._observe_rare(fact)
 
+    def add_handlers(self, names: Iterable[str]) -> None:
+        """Create the series of these handlers."""
+        self._handlers.add(names)
+
     def render(self) -> bytes:
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
         yield from self._labelled_metrics()
+        yield from self._handlers.collect()
         for name, text in _COUNTERS.items():
             yield CounterMetricFamily(name, text, value=self._counts[name])
         for name, text in _GAUGES.items():
@@ -149,6 +156,8 @@ class PrometheusMetrics:
                 self._gauges["ackbox_wal_pages"] = pages
             case Started():
                 self._started = fact
+            case HandlerAbandoned(_, handler):
+                self._handlers.count_abandoned(handler)
             case _:
                 self._observe_upkeep(fact)
 
@@ -222,7 +231,7 @@ class PrometheusMetrics:
         written = [fact.written.get(claim.id) for claim in fact.claims]
         for kind, count in Counter(map(type, written)).items():
             self._counts[_OUTCOMES[kind]] += count
-        self._histograms["ackbox_run_seconds"].add_all(fact.seconds)
+        self._handlers.count_settled(fact, written)
 
     def _labelled_metrics(self) -> Iterator[Metric]:
         yield _labelled(

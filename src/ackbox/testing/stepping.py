@@ -69,7 +69,9 @@ class Stepper:
         outcome = await self.run(claim)
         seconds = monotonic() - started
         written = await self._runtime.queue.settle([Settlement(claim, outcome)])
-        self._runtime.observe(Settled([claim], [seconds], written))
+        ran = self._runtime.registry.find(claim.source, claim.event_type)
+        handler = None if ran is None else ran.name
+        self._runtime.observe(Settled([claim], [seconds], written, [handler]))
         match outcome, written.get(claim.id):
             case Done(), Again(failure) | Buried(failure):  # what it wrote through `tx` failed
                 return InvalidStatement(failure.error)

@@ -243,7 +243,7 @@ class Worker:
         self._go_on()
         outcome = self._outcome(task, run)
         if outcome is not None:
-            self._settler.add(run.claim, outcome, seconds)
+            self._settler.add(run.claim, outcome, seconds, run.registration.name)
 
     def _outcome(self, task: asyncio.Task[Outcome], run: Run) -> Outcome | None:
         if task.cancelled():
@@ -270,7 +270,7 @@ class Worker:
     def _abandon(self, task: asyncio.Task[Outcome]) -> None:
         run, seconds = self._slots.abandon(task)
         outcome = self._executor.abandon_task(task, run.claim, run.registration)
-        self._settler.add(run.claim, outcome, seconds)
+        self._settler.add(run.claim, outcome, seconds, run.registration.name)
         self._go_on()
 
     def _go_on(self) -> None:

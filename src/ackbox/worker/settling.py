@@ -16,6 +16,9 @@ _PATIENCE_SECONDS = 0.05
 
 Sleep = Callable[[float], Awaitable[None]]
 
+Entry = tuple[Settlement, float, str | None]
+"""A settlement, the seconds of its run, and the handler that ran."""
+
 
 class Settler:
     """`let_go` is told of claims that are settled, or that nobody can settle."""
@@ -32,14 +35,17 @@ class Settler:
         self._observe = observe
         self._let_go = let_go
         self._sleep = sleep
-        self._outbox: list[tuple[Settlement, float]] = []
+        self._outbox: list[Entry] = []
         self._bell = asyncio.Event()
         self._busy = asyncio.Lock()
         self._waits = False
         self._hastens = False
 
-    def add(self, claim: Claim, outcome: Outcome, seconds: float = 0.0) -> None:
-        self._outbox.append((Settlement(claim, outcome), seconds))
+    def add(
+        self, claim: Claim, outcome: Outcome, seconds: float = 0.0, handler: str | None = None
+    ) -> None:
+        """`handler` names the one that ran for so many seconds."""
+        self._outbox.append((Settlement(claim, outcome), seconds, handler))
         if not self._waits or len(self._outbox) >= _BATCH:
             self._bell.set()
 
@@ -65,7 +71,7 @@ class Settler:
             self._bell.set()
 
     def has(self, claim: Claim) -> bool:
-        return any(settlement.claim is claim for settlement, _ in self._outbox)
+        return any(settlement.claim is claim for settlement, _, _ in self._outbox)
 
     async def settle_next(self) -> None:
         await self._bell.wait()
@@ -97,8 +103,8 @@ class Settler:
             if batch:
                 await self._settle(batch)
 
-    async def _settle(self, batch: list[tuple[Settlement, float]]) -> None:
-        settlements = [settlement for settlement, _ in batch]
+    async def _settle(self, batch: list[Entry]) -> None:
+        settlements = [settlement for settlement, _, _ in batch]
         try:
             written = await self._queue.settle(settlements)
         except Unavailable as error:
@@ -108,20 +114,22 @@ class Settler:
         else:
             claims = [settlement.claim for settlement in settlements]
             self._let_go(claims)
-            self._observe(Settled(claims, [seconds for _, seconds in batch], written))
+            seconds = [seconds for _, seconds, _ in batch]
+            handlers = [handler for _, _, handler in batch]
+            self._observe(Settled(claims, seconds, written, handlers))
 
-    async def _keep(self, batch: list[tuple[Settlement, float]], error: AckboxError) -> None:
+    async def _keep(self, batch: list[Entry], error: AckboxError) -> None:
         """The store will be back: nothing that a handler did is thrown away."""
         self._outbox = batch + self._outbox
         self._bell.set()
         self._observe(WorkerTrouble("settle", str(error)))
         await self._sleep(_RETRY_SECONDS)
 
-    async def _isolate(self, batch: list[tuple[Settlement, float]], error: Exception) -> None:
+    async def _isolate(self, batch: list[Entry], error: Exception) -> None:
         """A bad one fails alone: its lease ends, and its attempts with it."""
         if len(batch) > 1:
             for one in batch:
                 await self._settle([one])
             return
-        self._let_go([settlement.claim for settlement, _ in batch])
+        self._let_go([settlement.claim for settlement, _, _ in batch])
         self._observe(WorkerTrouble("settle", str(error)))
