@@ -35,6 +35,7 @@ _HANDLER_TIMEOUT = timedelta(minutes=5)
 _WAIT_SECONDS = 1.0
 _HELD_SECONDS = 60.0
 _HUNG_NAMED = 10
+_CANNOT_STORE = "Events cannot be stored."
 
 
 class Phase(StrEnum):
@@ -50,6 +51,14 @@ class Health(Struct, frozen=True):
 
     status: str
     durability: str
+
+
+class Unready(Struct, frozen=True):
+    """Why events are not welcome: `reason` is for everybody, `detail` for operators; it may name
+    paths (S24)."""
+
+    reason: str
+    detail: str
 
 
 class Runtime:
@@ -200,15 +209,16 @@ class Runtime:
         critical = critical or self.services.is_critical or self.failure is not None
         return Health("critical" if critical else "ok", self.settings.durability)
 
-    def why_not_ready(self) -> str | None:
+    def why_not_ready(self) -> Unready | None:
         """None when events are welcome."""
         if self.phase is not Phase.RUNNING:
-            return self._state
+            return Unready(self._state, self._state)
         if self.failure is not None:
-            return str(self.failure)
-        if self.ingest.failing:
-            return "Events cannot be stored."
-        return None if self._store is None else self._store.trouble
+            return Unready("The inbox failed, and stops.", str(self.failure))
+        trouble = None if self._store is None else self._store.trouble
+        if trouble is None and not self.ingest.failing:
+            return None
+        return Unready(_CANNOT_STORE, trouble or _CANNOT_STORE)
 
     @property
     def _state(self) -> str:

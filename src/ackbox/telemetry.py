@@ -239,6 +239,15 @@ class Answered(Struct, frozen=True):
     status: int
 
 
+class RequestRefused(Struct, frozen=True):
+    """A request got a 4xx response; `reason` repeats nothing that the peer sent."""
+
+    status: int
+    reason: str
+    request_id: str
+    peer: str | None
+
+
 Fact = (
     Started
     | Recorded
@@ -270,6 +279,7 @@ Fact = (
     | Measured
     | RoutesServed
     | Answered
+    | RequestRefused
 )
 Observer = Callable[[Fact], None]
 

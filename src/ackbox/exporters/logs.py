@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Any
 
 from ackbox.exporters.loggers import Logger
+from ackbox.exporters.refusals import RefusalLog
 from ackbox.model import (
     Again,
     Buried,
@@ -41,6 +42,7 @@ from ackbox.telemetry import (
     Recorded,
     RecordFailed,
     Replayed,
+    RequestRefused,
     ServiceFailed,
     ServiceRecovered,
     Settled,
@@ -117,6 +119,7 @@ class LogObserver:
             Replayed: self._say_replayed,
             Discarded: self._say_discarded,
             ClockStepped: self._say_stepped,
+            RequestRefused: RefusalLog(logger, clock).say,
         }
 
     def observe(self, fact: Fact) -> None:

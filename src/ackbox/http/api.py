@@ -16,9 +16,10 @@ from ackbox import __version__
 from ackbox.errors import AckboxError
 from ackbox.http.envelopes import SOURCE
 from ackbox.http.events import add_event_routes
-from ackbox.http.guard import check_operator, is_operator
+from ackbox.http.guard import check_operator, is_operator, told_to_strangers
 from ackbox.http.openapi import NO_CONTROL_CHARACTERS, add_ingest_routes, problem_answers
 from ackbox.http.problems import HttpError, from_error, problem_body
+from ackbox.http.refusals import REASON
 from ackbox.http.requests import local_path
 from ackbox.model import NAME_LIMIT, EventId, EventRecord, check_name, to_text
 from ackbox.runtime import Runtime
@@ -84,7 +85,7 @@ def build_api(runtime: Runtime) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        responses=problem_answers(401),
+        responses=problem_answers(401, 403),
     )
     _add_webhooks(api, runtime)
     _add_operations(api, runtime)
@@ -139,10 +140,12 @@ def _add_operations(api: FastAPI, runtime: Runtime) -> None:
         return HealthAnswer(status=now.status, durability=now.durability, services=services)
 
     @api.get("/ready", responses=problem_answers(503), tags=["operations"])
-    async def ready() -> ReadyAnswer:
-        """Events are welcome."""
-        if (reason := runtime.why_not_ready()) is not None:
-            raise HttpError(503, reason, ((b"retry-after", b"1"),))
+    async def ready(request: Request) -> ReadyAnswer:
+        """Events are welcome. If not, everybody gets a general reason, an operator the details."""
+        if (unready := runtime.why_not_ready()) is not None:
+            is_known = is_operator(request.scope, runtime)
+            told = unready.detail if is_known else unready.reason
+            raise HttpError(503, told, ((b"retry-after", b"1"),))
         return ReadyAnswer(ready=True)
 
     @api.get("/metrics", response_class=Response, tags=["operations"])
@@ -183,12 +186,15 @@ def _add_error_answers(
     api: FastAPI, runtime: Runtime, *, nothing_here: str = _NOTHING_HERE
 ) -> None:
     @api.exception_handler(HttpError)
-    async def on_http_error(_: Request, error: HttpError) -> Response:
+    async def on_http_error(request: Request, error: HttpError) -> Response:
+        request.scope[REASON] = str(error)
         return _problem(error.status, str(error), dict(error.headers))
 
     @api.exception_handler(AckboxError)
     async def on_our_error(request: Request, error: AckboxError) -> Response:
-        return await on_http_error(request, from_error(error))
+        is_known = is_operator(request.scope, runtime)
+        meaning = from_error(error) if is_known else told_to_strangers(error, runtime)
+        return await on_http_error(request, meaning)
 
     @api.exception_handler(HTTPException)
     async def on_framework_error(request: Request, error: HTTPException) -> Response:
@@ -200,10 +206,13 @@ def _add_error_answers(
         elif error.status_code == 405:
             headers[b"allow"] = _ALLOWED.get(path, headers.get(b"allow", b""))
             detail = f"This path takes {headers[b'allow'].decode()} only."
+        request.scope[REASON] = detail
         return _problem(error.status_code, detail, headers)
 
     @api.exception_handler(RequestValidationError)
-    async def on_bad_request(_: Request, error: RequestValidationError) -> Response:
+    async def on_bad_request(request: Request, error: RequestValidationError) -> Response:
+        flaw = error.errors()[0]
+        request.scope[REASON] = f"The {flaw['loc'][0]} is not valid: {flaw['type']}."
         return _problem(400, _first_flaw(error))
 
     @api.exception_handler(Exception)

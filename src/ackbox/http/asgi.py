@@ -1,6 +1,7 @@
 """The whole ASGI app: the fast path in front, the guard and the request id around all the rest."""
 
 import random
+from http import HTTPStatus
 
 from ackbox.errors import Stopped
 from ackbox.http.answers import problem, send_answer
@@ -8,6 +9,7 @@ from ackbox.http.api import build_api, build_probe_api
 from ackbox.http.fast_path import INGEST_PATHS, FastPath
 from ackbox.http.guard import OPEN_PATHS, check_access
 from ackbox.http.problems import STATUSES, HttpError, from_error
+from ackbox.http.refusals import REASON, note_refusal
 from ackbox.http.requests import (
     Asgi,
     Message,
@@ -137,6 +139,7 @@ class Guarded:
             check_url(scope)
             check_length(headers, self._max_body)
         except HttpError as error:
+            note_refusal(self._observe, error.status, str(error), made_id, scope.get("client"))
             answer = problem(error, made_id)
             self._count(path, await send_answer(scope, send, answer, made_id))
             return
@@ -148,10 +151,15 @@ class Guarded:
                     (b"x-request-id", made_id.encode()),
                     (b"x-content-type-options", b"nosniff"),
                 ]
-                self._count(path, message["status"])
+                self._note(scope, path, message["status"], made_id)
             await send(message)
 
         await self._api(scope, limited(receive, self._max_body), send_with_id)
+
+    def _note(self, scope: Scope, path: str, status: int, made_id: str) -> None:
+        self._count(path, status)
+        reason = scope.get(REASON) or HTTPStatus(status).phrase
+        note_refusal(self._observe, status, reason, made_id, scope.get("client"))
 
     def _count(self, path: str, status: int) -> None:
         self._observe(Answered(path if path in _ROUTES else "other", status))

@@ -20,6 +20,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from ackbox.http.connection_limit import make_room
 from ackbox.http.exchange import Exchange, ResponseTransport
 from ackbox.http.problems import problem_body
+from ackbox.http.refusals import note_refusal
 from ackbox.http.requests import request_id
 from ackbox.telemetry import Answered, Observer, to_nobody
 
@@ -223,6 +224,7 @@ class Connection(HttpToolsProtocol):
     def _problem(self, status: int, detail: str, headers: bytes) -> bytes:
         self.observe(Answered("other", status))
         made_id = request_id(dict(self.headers or ()).get(b"x-request-id"), random.getrandbits)
+        note_refusal(self.observe, status, detail, made_id, self.client)
         body = problem_body(status, detail, made_id)
         return (
             b"%s%scontent-type: application/problem+json\r\ncontent-length: %d\r\n"

@@ -11,8 +11,9 @@ from ackbox.errors import AckboxError
 from ackbox.http.answers import JSON, Answer, accepted_body, http_status, problem, send_answer
 from ackbox.http.batch import BatchRoute
 from ackbox.http.envelopes import EnvelopeReader
-from ackbox.http.guard import authorized, refuse_sender
-from ackbox.http.problems import HttpError, from_error
+from ackbox.http.guard import authorized, check_origin, refuse_sender, told_to_strangers
+from ackbox.http.problems import HttpError
+from ackbox.http.refusals import note_refusal
 from ackbox.http.requests import (
     Asgi,
     ClientGone,
@@ -70,15 +71,21 @@ class FastPath:
             given = headers.get(b"authorization")
             if self._token is not None and not authorized(given, self._token):
                 raise refuse_sender(given)
+            if b"origin" in headers:
+                check_origin(scope)
             answer = await route(headers, made_id, receive, send)
         except ClientGone:
             return
         except HttpError as error:
-            answer = problem(error, made_id)
+            answer = self._refuse(error, scope, made_id)
         except AckboxError as error:
-            answer = problem(from_error(error), made_id)
+            answer = self._refuse(told_to_strangers(error, self._runtime), scope, made_id)
         status = 200 if answer is None else await send_answer(scope, send, answer, made_id)
         self._observe(Answered(path, status))
+
+    def _refuse(self, error: HttpError, scope: Scope, made_id: str) -> Answer:
+        note_refusal(self._observe, error.status, str(error), made_id, scope.get("client"))
+        return problem(error, made_id)
 
     async def _post(
         self, headers: dict[bytes, bytes], made_id: str, receive: Receive, _send: Send

@@ -2,6 +2,7 @@
 
 - `/health` and `/ready` are open, and say more to an operator.
 - Sender routes need `INGEST_TOKEN` if it is set. `POST` is checked by the fast path.
+- A page of another origin may send nothing, whatever token it has (S15).
 - Everything else needs the operator token, wherever the request comes from: a request that looks
   local may come through a proxy (S5). `READ_TOKEN` is enough to read `/api` and `/metrics`.
 """
@@ -10,7 +11,7 @@ from hmac import compare_digest
 
 from pydantic import SecretStr
 
-from ackbox.errors import Stopped
+from ackbox.errors import AckboxError, Stopped, StoreError
 from ackbox.http.problems import HttpError, from_error
 from ackbox.http.requests import Scope
 from ackbox.runtime import Phase, Runtime
@@ -24,6 +25,8 @@ _CLOSED = (
     "There is no operator token, so this route is closed: set API_TOKEN, restart the server, and "
     f"send it {_BEARER}."
 )
+_OUT_OF_ORDER = "The ledger cannot be used now; the log of the server says why. Try again later."
+_FOREIGN = "A page of another origin may not send this: its Origin is not the Host it sends to."
 _ONLY_READS = f"READ_TOKEN allows GET on /api and /metrics only: send {_OPERATOR}."
 
 
@@ -44,6 +47,8 @@ def is_operator(scope: Scope, runtime: Runtime) -> bool:
 def check_access(scope: Scope, path: str, runtime: Runtime) -> None:
     """Raise 401 or 403 unless the request may have this path; `OPEN_PATHS` are not asked about."""
     reads = scope["method"] in _READING
+    if not reads:
+        check_origin(scope)
     if path == "/webhooks" or path.startswith("/webhooks/"):
         check_sender(scope, runtime)
     elif not (path == "/metrics" and reads and runtime.settings.metrics_access == "open"):
@@ -70,6 +75,25 @@ def check_operator(scope: Scope, runtime: Runtime, *, readable: bool = False) ->
     if runtime.operator_token is None and not (readable and runtime.settings.read_token):
         raise _no_operator_token(runtime)
     raise _refusal(header, _OPERATOR)
+
+
+def check_origin(scope: Scope) -> None:
+    """Raise 403 if a browser says that a page of another site sends this."""
+    headers = dict(scope["headers"])
+    origin = headers.get(b"origin")
+    if origin is not None and origin.partition(b"://")[2] != headers.get(b"host"):
+        raise HttpError(403, _FOREIGN)
+
+
+def told_to_strangers(error: AckboxError, runtime: Runtime) -> HttpError:
+    """The HTTP meaning of an error, without what only operators may know, such as paths (S24)."""
+    known = from_error(error)
+    if known.status != 503:
+        return known
+    names_ledger = str(runtime.settings.db_path.resolve()) in str(error)
+    if not names_ledger and not isinstance(error, StoreError):
+        return known
+    return HttpError(503, _OUT_OF_ORDER, known.headers)
 
 
 def refuse_sender(header: bytes | None) -> HttpError:

@@ -83,6 +83,7 @@ _SECURITY: dict[str, Any] = {
 _PROBLEMS = {
     "400": "The body, the key or a header is not valid.",
     "401": "The ingest token is missing or wrong.",
+    "403": "A page of another origin sends this.",
     "408": "The body came too slowly, or was the slowest when the buffer was full.",
     "413": "The body is too large.",
     "415": "The body is compressed or multipart.",

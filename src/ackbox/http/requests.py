@@ -33,6 +33,7 @@ _READ = frozenset(
         b"content-length",
         b"content-type",
         b"idempotency-key",
+        b"origin",
         b"x-request-id",
     )
 )
