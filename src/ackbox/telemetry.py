@@ -211,6 +211,12 @@ class Discarded(Struct, frozen=True):
     moved: int
 
 
+class LedgerRestored(Struct, frozen=True):
+    """The ledger was restored from SQL text: it was accepted by its schema alone, and marked."""
+
+    path: str
+
+
 class ClockStepped(Struct, frozen=True):
     """The machine's clock was set, by so many seconds (F25)."""
 
@@ -275,6 +281,7 @@ Fact = (
     | PruneFailed
     | Replayed
     | Discarded
+    | LedgerRestored
     | ClockStepped
     | Measured
     | RoutesServed

@@ -34,6 +34,7 @@ from ackbox.telemetry import (
     Fact,
     HandlerAbandoned,
     LeaseLost,
+    LedgerRestored,
     LoopBlocked,
     Pruned,
     PruneFailed,
@@ -118,6 +119,7 @@ class LogObserver:
             PruneFailed: self._say_prune_failed,
             Replayed: self._say_replayed,
             Discarded: self._say_discarded,
+            LedgerRestored: self._say_restored,
             ClockStepped: self._say_stepped,
             RequestRefused: RefusalLog(logger, clock).say,
         }
@@ -262,6 +264,9 @@ class LogObserver:
         self._logger.info(
             "events discarded", actor=fact.actor, events=fact.events, moved=fact.moved
         )
+
+    def _say_restored(self, fact: LedgerRestored) -> None:
+        self._logger.warning("ledger was restored from SQL", path=fact.path)
 
     def _say_stepped(self, fact: ClockStepped) -> None:
         self._logger.warning("clock was set", seconds=round(fact.seconds, 3))

@@ -4,6 +4,7 @@ locks of ours, and a second process could then write over committed rows (measur
 """
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from time import monotonic
 from urllib.parse import quote
@@ -18,6 +19,7 @@ from ackbox.errors import (
     StoreError,
     Unavailable,
 )
+from ackbox.stores.sqlite import migrations
 
 APPLICATION_ID = 0x41434B42  # "ACKB"
 _BUSY_MILLISECONDS = 5000
@@ -86,8 +88,18 @@ def assert_ledger_file(path: Path) -> None:
         what = "is empty" if not header else "is not a SQLite database"
         raise LedgerCorrupt(damaged(str(path), what))
     found = int.from_bytes(header[_APPLICATION_ID_AT : _APPLICATION_ID_AT + 4])
-    if found != APPLICATION_ID:
+    if found != APPLICATION_ID and not (found == 0 and is_restored(path)):
         raise StoreError(_refusal(str(path), "application_id", APPLICATION_ID, found))
+
+
+def is_restored(path: Path) -> bool:
+    """Whether this is a ledger that was restored from SQL text: `.dump` does not carry the
+    application_id. Its tables must be exactly ours."""
+    log = path.with_name(path.name + "-wal")
+    if log.exists() and log.stat().st_size:
+        return False  # a database that somebody uses
+    with closing(open_still(path)) as connection:
+        return connection.pragma("application_id") == 0 and migrations.is_exact(connection)
 
 
 def damaged(path: str, what: str) -> str:

@@ -17,7 +17,12 @@ from ackbox.errors import AckboxError, LedgerCorrupt, StoreError
 from ackbox.model import Finding, Verdict, from_text
 from ackbox.stores.sql import load_blocks
 from ackbox.stores.sqlite import migrations
-from ackbox.stores.sqlite.connections import assert_whole, open_reader, translate
+from ackbox.stores.sqlite.connections import (
+    APPLICATION_ID,
+    assert_whole,
+    open_reader,
+    translate,
+)
 from ackbox.stores.sqlite.names import beside
 from ackbox.stores.sqlite.offline import looking_at
 from ackbox.stores.sqlite.reserve import free_bytes
@@ -116,6 +121,9 @@ def _schema(connection: apsw.Connection, path: Path) -> Finding:
         detail = f"{path} lacks {len(missing)} of {len(known)} migrations."
         remedy = "The next start applies them, as does `ackbox migrate`; make a backup before."
         return Finding("ledger", Verdict.WARN, detail, remedy)
+    if connection.pragma("application_id") != APPLICATION_ID:
+        detail = f"{path} was restored from SQL text: it has the schema of a ledger, not its mark."
+        return Finding("ledger", Verdict.WARN, detail, "The next start sets the mark.")
     return Finding("ledger", Verdict.OK, f"{path}, schema {known[-1].version:04}")
 
 

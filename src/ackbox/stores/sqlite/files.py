@@ -13,13 +13,22 @@ from ackbox.stores.sqlite.connections import (
     assert_ledger_file,
     assert_sqlite_version,
     assert_whole,
+    is_restored,
     open_without_trace,
     open_writer,
     translate,
 )
+from ackbox.stores.sqlite.lock import LedgerLock, lock_path
+from ackbox.telemetry import LedgerRestored, Observer, to_nobody
 
 
-def open_ledger(path: Path, durability: str, vfs: str | None = None) -> apsw.Connection:
+def open_ledger(
+    path: Path,
+    durability: str,
+    vfs: str | None = None,
+    *,
+    observe: Observer = to_nobody,
+) -> apsw.Connection:
     """The writing connection on a whole ledger of the current schema; made if none is there.
 
     The caller holds the lock.
@@ -31,11 +40,36 @@ def open_ledger(path: Path, durability: str, vfs: str | None = None) -> apsw.Con
         assert_ledger_file(path)
         _assert_one_name(path)
         _look_over(path, vfs)
+        if mark_restored(path):
+            observe(LedgerRestored(str(path)))
         return _open_migrated(path, durability, vfs)
     except apsw.Error as error:
         raise translate(error, str(path)) from error
     except OSError as error:
         raise StoreError(f"Cannot open the ledger {path}: {error.strerror}.") from error
+
+
+def lock_ledger(path: Path) -> LedgerLock:
+    """Take the lock. Nothing is made beside a file that is not a ledger: a lock file that is there
+    tells that one was."""
+    try:
+        if path.exists() and not lock_path(path).exists():
+            assert_ledger_file(path)
+    except apsw.Error as error:
+        raise translate(error, str(path)) from error
+    except OSError as error:
+        raise StoreError(f"Cannot open the ledger {path}: {error.strerror}.") from error
+    return LedgerLock(path)
+
+
+def mark_restored(path: Path) -> bool:
+    """Give a ledger that was restored from SQL text its application_id back; returns whether it was
+    one. The caller holds the lock."""
+    restored = is_restored(path)
+    if restored:
+        with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
+            connection.pragma("application_id", APPLICATION_ID)
+    return restored
 
 
 def _assert_one_name(path: Path) -> None:

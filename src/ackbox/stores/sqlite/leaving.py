@@ -11,7 +11,7 @@ from ackbox.errors import StoreError
 from ackbox.stores.carried import KEYS, TABLES, Batch, Numbers, Place, Row, checksum, shortest
 from ackbox.stores.sqlite.connections import open_without_trace, translate
 from ackbox.stores.sqlite.effects import OWN_TABLES
-from ackbox.stores.sqlite.lock import LedgerLock
+from ackbox.stores.sqlite.files import lock_ledger
 from ackbox.stores.sqlite.offline import assert_readable
 from ackbox.stores.sqlite.statements import blocks
 
@@ -25,7 +25,7 @@ def leaving(path: Path) -> Iterator["Leaving"]:
     """Nobody else holds it meanwhile; raises `LedgerInUse` if somebody does now."""
     path = path.resolve()
     assert_readable(path)
-    lock = LedgerLock(path)
+    lock = lock_ledger(path)
     try:
         connection = open_without_trace(path)
         try:

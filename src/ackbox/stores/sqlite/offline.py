@@ -19,7 +19,7 @@ from ackbox.stores.sqlite.connections import (
     open_writer,
     translate,
 )
-from ackbox.stores.sqlite.files import open_ledger
+from ackbox.stores.sqlite.files import lock_ledger, mark_restored, open_ledger
 from ackbox.stores.sqlite.ledger_files import LedgerFiles, open_files
 from ackbox.stores.sqlite.lock import LedgerLock, find_holder
 from ackbox.stores.sqlite.migrations import Migration
@@ -59,7 +59,7 @@ def assert_readable(path: Path) -> None:
 
 def migrate(path: Path, *, durability: str) -> list[Migration]:
     """Make the ledger, or bring it up to date; returns what was applied. No server may hold it."""
-    lock = LedgerLock(path)
+    lock = lock_ledger(path)
     try:
         missing = pending_migrations(path) if path.exists() else migrations.all_migrations()
         open_ledger(path, durability).close()
@@ -72,7 +72,7 @@ async def copy_ledger(
     path: Path, target: Path, *, durability: str
 ) -> AsyncGenerator[BackupProgress, None]:
     """Copy a ledger that no server holds. It is not migrated: a copy is what one wants before."""
-    lock = LedgerLock(path)
+    lock = lock_ledger(path)
     try:
         writer = _start_writer(path, lock, durability)
         steps = aiter(Backup(writer, path, target))
@@ -93,7 +93,6 @@ def looking_at(path: Path) -> Iterator[apsw.Connection]:
         _assert_there(path)
         connection = _open_without_trace(path)
         try:
-            _assert_ours(connection, path)
             yield connection
         finally:
             connection.close()
@@ -104,6 +103,7 @@ def looking_at(path: Path) -> Iterator[apsw.Connection]:
 def _start_writer(path: Path, lock: LedgerLock, durability: str) -> Writer:
     with looking_at(path):
         pass
+    mark_restored(path)
 
     def connect() -> apsw.Connection:
         return open_writer(path, durability=durability)
@@ -134,10 +134,3 @@ def _open_without_trace(path: Path) -> apsw.Connection:
     if find_holder(path) is not None or (log.exists() and log.stat().st_size):
         return open_reader(path)
     return open_still(path)
-
-
-def _assert_ours(connection: apsw.Connection, path: Path) -> None:
-    if connection.pragma("application_id") != APPLICATION_ID:
-        raise StoreError(
-            f"{path} is a SQLite database, but not a ledger of ackbox. Name another DB_PATH."
-        )

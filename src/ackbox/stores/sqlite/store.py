@@ -28,7 +28,7 @@ from ackbox.stores.sqlite import recovery, replaying, retention
 from ackbox.stores.sqlite.backup import Backup
 from ackbox.stores.sqlite.connections import Connect, open_writer
 from ackbox.stores.sqlite.effects import Effects
-from ackbox.stores.sqlite.files import open_ledger
+from ackbox.stores.sqlite.files import lock_ledger, open_ledger
 from ackbox.stores.sqlite.foreign_connections import refuse_in_process
 from ackbox.stores.sqlite.ledger_files import LedgerFiles, open_files
 from ackbox.stores.sqlite.lock import LedgerLock
@@ -57,13 +57,15 @@ async def open_store(
     vfs: str | None = None,
 ) -> "SqliteStore":
     """Take the lock, check and migrate the file, start the writer; else raise `StoreError`."""
-    lock = LedgerLock(path)
+    lock = lock_ledger(path)
     path = lock.ledger
     reserve = Reserve(path, free_bytes)
     files = LedgerFiles(lock)
     try:
         reserve.give_up_if_needed()  # opening may need the room
-        connection = await _open_in_thread(partial(open_ledger, path, durability, vfs), files)
+        connection = await _open_in_thread(
+            partial(open_ledger, path, durability, vfs, observe=observe), files
+        )
     except BaseException:
         lock.release()
         raise

@@ -1,13 +1,15 @@
 """The schema, as numbered plain SQL that only ever adds, and the runner that applies it."""
 
 from collections.abc import Sequence
+from contextlib import closing
 
 import apsw
 
+from ackbox.errors import SchemaMismatch
 from ackbox.stores import migrations
 from ackbox.stores.migrations import ENTER, Migration
 
-__all__ = ["Migration", "all_migrations", "apply", "as_sql", "pending"]
+__all__ = ["Migration", "all_migrations", "apply", "as_sql", "is_exact", "pending"]
 
 _BOOKS = """CREATE TABLE IF NOT EXISTS schema_migrations (
     version    INTEGER PRIMARY KEY,
@@ -43,6 +45,25 @@ def apply(connection: apsw.Connection, steps: Sequence[Migration]) -> list[Migra
                 (migration.version, migration.name, migration.checksum),
             )
     return missing
+
+
+def is_exact(connection: apsw.Connection) -> bool:
+    """Whether ackbox's own tables, with all that is on them, are just those the migrations make.
+    Other tables are the users' own."""
+    steps = all_migrations()
+    with closing(apsw.Connection(":memory:")) as made:
+        apply(made, steps)
+        expected = _objects(made)
+    tables = {table for _, _, table, _ in expected}
+    found = {one for one in _objects(connection) if one[2] in tables}
+    try:
+        return found == expected and not pending(connection, steps)
+    except SchemaMismatch:
+        return False
+
+
+def _objects(connection: apsw.Connection) -> set[tuple[str, ...]]:
+    return set(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema"))
 
 
 def _applied(connection: apsw.Connection) -> dict[int, tuple[str, str]]:
