@@ -160,14 +160,14 @@ def test_the_audit_has_pages(api: Server, states: States) -> None:
     assert_problem(api.get("/api/audit?limit=201"), 400)
 
 
-# L11
 @pytest.mark.serial
 def test_a_dry_run_ends_when_its_client_has_left(tmp_path: Path) -> None:  # S21
     """Each page here is one event, so that counting them all takes a while."""
     order = json.dumps({"status": "pending", "dry_run": True}).encode()
-    data = request("POST", "/api/events/replay", order, {"content-type": "application/json"})
     answers = 'ackbox_http_answers_total{route="/api/events/replay",status="200"}'
     with running(tmp_path, None, {"set": {"ackbox.upkeep.replaying:_GROUPS": 1}}) as server:
+        headers = {"content-type": "application/json", **server.operator}
+        data = request("POST", "/api/events/replay", order, headers)
         batch = b"\n".join(posted() for _ in range(1000))
         exchange(server.port, request("POST", "/webhooks/batch", batch))
         start = time.monotonic()
@@ -180,6 +180,7 @@ def test_a_dry_run_ends_when_its_client_has_left(tmp_path: Path) -> None:  # S21
         eventually(lambda: server.metric(answers) == 2, within=whole / 2)
 
 
+# L11
 def test_a_dry_run_counts_and_moves_nothing(api: Server, states: States) -> None:
     before = audit(api)
     source = states.failed.source

@@ -1,10 +1,13 @@
 """The OpenAPI document tells the truth: schemathesis, with all of its checks, finds no lie."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import jsonschema_rs
 import pytest
 
 from support.posting import posted
@@ -68,6 +71,58 @@ def test_an_event_as_documented_is_taken(server: Server) -> None:
 
     assert set(schema["properties"]) == {*fields, "idempotency_key", "payload"}
     assert server.post(posted(None, {}, **fields)).status == 202
+
+
+def test_a_batch_and_its_response_are_described_line_by_line(server: Server) -> None:  # C9
+    document = server.get("/openapi.json").json()
+    operation = document["paths"]["/webhooks/batch"]["post"]
+    good, bad = posted(), b"x"
+
+    answer = exchange(server.port, request("POST", "/webhooks/batch", good + b"\n" + bad))
+
+    assert_line(document, operation["requestBody"], good)
+    for line in answer.body.splitlines():
+        assert_line(document, operation["responses"]["200"], line)
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize("action", ["replay", "discard"])
+def test_acting_by_filter_has_one_media_type_and_each_line_is_described(
+    server: Server, action: str, dry_run: bool
+) -> None:  # C9
+    document = server.get("/openapi.json").json()
+    path = f"/api/events/{action}"
+    order = json.dumps({"lane": "nothing is in it", "dry_run": dry_run}).encode()
+    described = document["paths"][path]["post"]["responses"]["200"]
+
+    headers = {"Content-Type": "application/json", **server.operator}
+    answer = exchange(server.port, request("POST", path, order, headers))
+
+    assert [*described["content"]] == [answer.headers["content-type"]] == ["application/x-ndjson"]
+    assert answer.body.endswith(b"\n")
+    for line in answer.body.splitlines():
+        assert_line(document, described, line)
+
+
+def test_only_routes_that_may_refuse_a_stranger_list_401(server: Server) -> None:  # C9
+    paths = server.get("/openapi.json").json()["paths"]
+
+    without = {
+        path
+        for path, operations in paths.items()
+        for operation in operations.values()
+        if "401" not in operation["responses"]
+    }
+
+    assert without == {"/health", "/ready"}
+
+
+def assert_line(document: dict[str, Any], described: dict[str, Any], line: bytes) -> None:
+    """The body is text to a client, and the line is one of those that are described."""
+    ndjson = described["content"]["application/x-ndjson"]
+    assert ndjson["schema"]["type"] == "string"
+    schema = {**ndjson["x-line-schema"], "components": document["components"]}
+    jsonschema_rs.validator_for(schema).validate(json.loads(line))
 
 
 def schemathesis(server: Server, *options: str) -> "subprocess.CompletedProcess[str]":

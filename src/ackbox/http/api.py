@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
@@ -17,6 +17,7 @@ from ackbox.errors import AckboxError
 from ackbox.http.envelopes import SOURCE
 from ackbox.http.events import add_event_routes
 from ackbox.http.guard import check_operator, is_operator, told_to_strangers
+from ackbox.http.ndjson import NdjsonResponse
 from ackbox.http.openapi import NO_CONTROL_CHARACTERS, add_ingest_routes, problem_answers
 from ackbox.http.problems import HttpError, from_error, problem_body
 from ackbox.http.refusals import REASON
@@ -158,18 +159,18 @@ def _add_operations(api: FastAPI, runtime: Runtime) -> None:
 def _add_backup(api: FastAPI, runtime: Runtime) -> None:
     @api.post(
         "/api/backup",
-        response_class=StreamingResponse,
+        response_class=NdjsonResponse,
         responses=problem_answers(400, 503),
         tags=["operations"],
     )
-    async def backup(order: BackupOrder) -> StreamingResponse:
+    async def backup(order: BackupOrder) -> NdjsonResponse:
         """Copy the ledger into a new file on the server's machine; the answer is NDJSON that says
         how far it is, and its last line is `{"done": true}` or `{"error": "..."}`."""
         target = Path(order.path)
         if not target.is_absolute() or "\0" in order.path:
             raise HttpError(400, "path must be absolute, and must not contain NUL.")
         lines = _backup_lines(runtime, target)
-        return StreamingResponse(lines, media_type="application/x-ndjson")
+        return NdjsonResponse(lines)
 
 
 async def _backup_lines(runtime: Runtime, target: Path) -> AsyncIterator[bytes]:

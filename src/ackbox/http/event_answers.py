@@ -159,6 +159,20 @@ class PreviewAnswer(BaseModel):
         return cls(events=preview.events, groups=groups)
 
 
+class ProgressLine(BaseModel):
+    """How far a replay or a discard by filter is. The last line has `done`."""
+
+    seen: int
+    moved: int
+    done: bool = False
+
+
+class ErrorLine(BaseModel):
+    """The last line, if the work could not go on."""
+
+    error: str
+
+
 class StatsAnswer(BaseModel):
     events: dict[str, int]
     oldest_pending_at: str | None

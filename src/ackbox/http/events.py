@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 from fastapi import FastAPI, Header, Query
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
@@ -28,6 +28,7 @@ from ackbox.http.event_questions import (
     ReplayOne,
     ReplayOrder,
 )
+from ackbox.http.ndjson import NDJSON, NdjsonResponse, ndjson_content
 from ackbox.http.openapi import problem_answers
 from ackbox.http.problems import HttpError
 from ackbox.http.requests import watched
@@ -39,7 +40,8 @@ _TAGS: list[str | Enum] = ["events"]
 _NO_SUCH = "No such event."
 _RUNNING = "The event is being processed; try again when its run has ended."
 _COMPLETED = 'The event is completed. To run it again as a whole, send {"completed": true}.'
-_NDJSON = "application/x-ndjson"
+_PROGRESS = "NDJSON: with `dry_run` one line that counts; else lines that say how far it is."
+_PROGRESS_LINES = ndjson_content("PreviewAnswer", "ProgressLine", "ErrorLine")
 Actor = Annotated[
     str | None,
     Header(
@@ -119,12 +121,9 @@ def _add_replays(api: FastAPI, runtime: Runtime) -> None:
     @api.post(
         "/api/events/replay",
         response_model=None,
+        response_class=NdjsonResponse,
         responses={
-            200: {
-                "description": "With `dry_run` a count; else NDJSON that says how far it is.",
-                "model": PreviewAnswer,
-                "content": {_NDJSON: {"schema": {"type": "string"}}},
-            },
+            200: {"description": _PROGRESS, "content": _PROGRESS_LINES},
             **problem_answers(400, 503),
         },
         tags=_TAGS,
@@ -136,7 +135,7 @@ def _add_replays(api: FastAPI, runtime: Runtime) -> None:
         if order.dry_run:
             return await _preview(runtime, where, request)
         steps = runtime.replays.by_filter(where, **_caller(request, actor), rate=order.rate)
-        return StreamingResponse(_lines(steps), media_type=_NDJSON)
+        return NdjsonResponse(_lines(steps))
 
 
 def _add_replay_of_one(api: FastAPI, runtime: Runtime) -> None:
@@ -172,12 +171,9 @@ def _add_discards(api: FastAPI, runtime: Runtime) -> None:
     @api.post(
         "/api/events/discard",
         response_model=None,
+        response_class=NdjsonResponse,
         responses={
-            200: {
-                "description": "With `dry_run` a count; else NDJSON that says how far it is.",
-                "model": PreviewAnswer,
-                "content": {_NDJSON: {"schema": {"type": "string"}}},
-            },
+            200: {"description": _PROGRESS, "content": _PROGRESS_LINES},
             **problem_answers(400, 503),
         },
         tags=_TAGS,
@@ -193,7 +189,7 @@ def _add_discards(api: FastAPI, runtime: Runtime) -> None:
             return await _preview(runtime, where, request)
         who = _caller(request, actor)
         steps = runtime.discards.by_filter(where, **who, rate=order.rate)
-        return StreamingResponse(_lines(steps), media_type=_NDJSON)
+        return NdjsonResponse(_lines(steps))
 
 
 def _add_discard_of_one(api: FastAPI, runtime: Runtime) -> None:
@@ -236,7 +232,7 @@ async def _preview(runtime: Runtime, where: EventFilter, request: Request) -> Re
     """Count what the filter finds, unless the client leaves: then the response goes nowhere."""
     async with watched(request.receive) as has_left:
         found = await preview(runtime.reader, where, runtime.clock(), is_abandoned=has_left)
-    return Response(PreviewAnswer.of(found).model_dump_json(), media_type="application/json")
+    return Response(PreviewAnswer.of(found).model_dump_json() + "\n", media_type=NDJSON)
 
 
 async def _lines(steps: AsyncIterator[ReplayProgress]) -> AsyncIterator[bytes]:

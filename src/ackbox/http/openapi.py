@@ -1,11 +1,15 @@
 """The OpenAPI document: FastAPI's own, plus the ingest routes that FastAPI never sees."""
 
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import FastAPI
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 
 from ackbox.config import Settings
+from ackbox.http.event_answers import ErrorLine, PreviewAnswer, ProgressLine
 from ackbox.http.guard import OPEN_PATHS
+from ackbox.http.ndjson import ndjson_content
 from ackbox.model import NAME_LIMIT
 
 NO_CONTROL_CHARACTERS = r"^[^\u0000-\u001f\u007f-\u009f]*$"
@@ -68,6 +72,18 @@ _SCHEMAS: dict[str, Any] = {
             "created_at": {"type": "string", "format": "date-time"},
         },
     },
+    "BatchReceipt": {
+        "allOf": [{"$ref": "#/components/schemas/AcceptedEvent"}],
+        "type": "object",
+        "required": ["http_status"],
+        "properties": {
+            "http_status": {"enum": [200, 202], "description": "202: new. 200: known already."},
+            "conflict": {
+                "type": "boolean",
+                "description": "`true` when the payload differs from the one kept.",
+            },
+        },
+    },
 }
 
 _SECURITY: dict[str, Any] = {
@@ -102,16 +118,30 @@ def add_ingest_routes(api: FastAPI, settings: Settings) -> None:
         document = generate()
         document["paths"].setdefault("/webhooks", {})["post"] = _post()
         document["paths"]["/webhooks/batch"] = {"post": _batch()}
-        document.setdefault("components", {}).setdefault("schemas", {}).update(_SCHEMAS)
+        document.setdefault("components", {}).setdefault("schemas", {}).update(
+            _SCHEMAS | _line_schemas()
+        )
         document["components"]["securitySchemes"] = _SECURITY
         for path, operations in document["paths"].items():
             for method, operation in operations.items():
                 operation["responses"].pop("422", None)  # a bad value is a 400 here
                 names = _tokens(path, method, settings)
                 operation["security"] = [{name: []} for name in names]
+                if path in OPEN_PATHS:
+                    operation["responses"].pop("401", None)
         return document
 
     api.openapi = openapi  # type: ignore[method-assign]
+
+
+def _line_schemas() -> dict[str, Any]:
+    """What the lines of a replay are: FastAPI looks at whole responses only."""
+    models: list[tuple[type[BaseModel], Literal["serialization"]]] = [
+        (model, "serialization") for model in (PreviewAnswer, ProgressLine, ErrorLine)
+    ]
+    _, schemas = models_json_schema(models, ref_template="#/components/schemas/{model}")
+    definitions: dict[str, Any] = schemas["$defs"]
+    return definitions
 
 
 def _tokens(path: str, method: str, settings: Settings) -> list[str]:
@@ -157,16 +187,19 @@ def _post() -> dict[str, Any]:
 
 
 def _batch() -> dict[str, Any]:
-    ndjson: dict[str, Any] = {"application/x-ndjson": {}}
     return {
         "tags": ["webhooks"],
         "summary": "Accept many events",
         "operationId": "post_webhook_batch",
         "description": "One JSON object a line, as for POST /webhooks; answered line for line with "
         "a receipt that has `http_status`, or with a problem.",
-        "requestBody": {"required": False, "content": ndjson},
+        "requestBody": {"required": False, "content": ndjson_content("PostedEvent")},
         "responses": {
-            "200": {"description": "An answer for every line.", "content": ndjson},
+            "200": {
+                "description": "A line for every line, in order. If the batch has too many lines, "
+                "or too many that are not valid, the last line is a problem that says so.",
+                "content": ndjson_content("BatchReceipt", "Problem"),
+            },
             **_problem_responses(),
         },
     }
