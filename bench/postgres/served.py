@@ -13,7 +13,7 @@ from bench.load.report import LoadReport, percentile_ms
 from bench.options import Options
 from bench.postgres import cluster
 from bench.postgres.entrants import Entrant
-from bench.programs import INBOX, NO_LIMIT
+from bench.programs import API_TOKEN, INBOX, NO_LIMIT
 from bench.sample import Sample
 from bench.server import Program, Server, running
 
@@ -96,7 +96,12 @@ def _program(entrant: Entrant, url: str) -> Program:
 
 
 def _serve(url: str, argument: str, settings: Mapping[str, str]) -> Program:
-    always = {"DATABASE_URL": url, "LOG_LEVEL": "WARNING", "QUEUE_MAXSIZE": NO_LIMIT}
+    always = {
+        "DATABASE_URL": url,
+        "API_TOKEN": API_TOKEN,
+        "LOG_LEVEL": "WARNING",
+        "QUEUE_MAXSIZE": NO_LIMIT,
+    }
     return Program([sys.executable, "-m", "ackbox", "serve", argument], {**always, **settings})
 
 
