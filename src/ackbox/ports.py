@@ -192,6 +192,11 @@ class Reader(Protocol):
         """Counts by status, kept and not scanned, and the age of the oldest pending event."""
         ...
 
+    async def newest_age(self, now: datetime) -> timedelta | None:
+        """How long ago the ledger last changed, judged by the clock that retention goes by; None
+        if it holds nothing."""
+        ...
+
     async def waiting(self, now: datetime) -> int:
         """Return how many events are pending and due (W7); parked events are not."""
         ...

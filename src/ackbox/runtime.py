@@ -93,7 +93,7 @@ class Runtime:
         self._store = store = await self._app.open_store(self._fail, self._note_waiting)
         self.operator_token = self._app.ensure_operator_token()
         self._reader = reader = self._app.open_reader()
-        stats, backlog = await self._look_around(store, reader)
+        newest_age, stats, backlog = await self._look_around(store, reader)
         self._ingest = Ingest(
             store,
             policies.ingest_limits(self.settings, self._app.home.batches),
@@ -105,6 +105,7 @@ class Runtime:
         watch = self._make_watch(self._ingest, store, reader)
         watch.measure(stats)
         retention = self._make_retention(store, self._ingest)
+        retention.pause_if_implausible(newest_age)
         self._loops = [
             self.services.run("monitor", watch.look_and_wait),
             self.services.run("retention", retention.look_and_wait, longest_delay=60.0),
@@ -123,15 +124,18 @@ class Runtime:
             )
         )
 
-    async def _look_around(self, store: Store, reader: Reader) -> tuple[Stats, int]:
+    async def _look_around(
+        self, store: Store, reader: Reader
+    ) -> tuple[timedelta | None, Stats, int]:
         """Users' tables made, what a dead process left made claimable, what waits counted. A
         database that goes away meanwhile is waited for; a disk in trouble would be no better
         after a while."""
         while True:
             try:
+                newest_age = await reader.newest_age(self.clock())  # `recover` changes events
                 await store.apply_schema(self._schemas)
                 await store.recover()
-                return await reader.stats(), await reader.waiting(self.clock())
+                return newest_age, await reader.stats(), await reader.waiting(self.clock())
             except Unavailable:
                 if not self._app.home.shared:
                     raise

@@ -189,6 +189,14 @@ class Pruned(Struct, frozen=True):
     audit: int = 0
 
 
+class RetentionPaused(Struct, frozen=True):
+    """At the start the ledger's newest time was so many seconds behind the clock: the clock may be
+    wrong, so nothing is deleted for a while (S22)."""
+
+    behind: float
+    seconds: float
+
+
 class PruneFailed(Struct, frozen=True):
     """Retention could not do its work; it is tried again."""
 
@@ -278,6 +286,7 @@ Fact = (
     | LoopBlocked
     | ClockSkewed
     | Pruned
+    | RetentionPaused
     | PruneFailed
     | Replayed
     | Discarded

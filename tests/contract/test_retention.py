@@ -265,3 +265,22 @@ async def test_old_rows_of_the_audit_are_deleted_a_batch_at_a_time(backend: Back
     batches = [await backend.store.prune_audit(POLICY) for _ in range(3)]
     assert batches == [1000, 1, 0]
     assert [entry.actor for entry in (await backend.reader.audit(limit=9)).items] == ["bob"]
+
+
+# S22
+async def test_the_newest_time_is_known_by_the_clock_that_retention_goes_by(
+    backend: Backend,
+) -> None:
+    reader = backend.reader
+    assert await reader.newest_age(backend.clock()) is None
+    await finished(backend, envelopes(2))
+    backend.clock.advance(days=31)
+    age = await reader.newest_age(backend.clock())
+    assert age is not None
+    assert abs(age - timedelta(days=31)) < timedelta(minutes=1)
+    assert await bury(backend.store) == 2
+    backend.clock.advance(minutes=2)
+    assert await prune(backend.store) == 2
+    age = await reader.newest_age(backend.clock())  # a tombstone is all that is left
+    assert age is not None
+    assert age < timedelta(minutes=3)

@@ -33,6 +33,7 @@ UNBOUNDED = {
 }
 SCANS = {  # the one scan each of these may do: it ends after the first row, or has four rows
     "newest_created": "SCAN events",
+    "newest_time": "SCAN events",
     "oldest_pending": "SCAN events USING INDEX events_pending",
     "tallies": "SCAN tallies",
 }

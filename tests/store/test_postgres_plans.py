@@ -70,6 +70,7 @@ READS: dict[str, Mapping[str, Any]] = {
     "older_in_lane": {"source": "laned", "lane": "lane", "ledger_id": 1 << 40},
     "running_in_lane": {"source": "laned", "lane": "lane"},
     "oldest_pending": {},
+    "newest_time": {},
     "held_type": {"source": "", "event_type": ""},
     "tallies": {},
     "last_given": {},

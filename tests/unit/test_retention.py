@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ackbox.errors import Unavailable
 from ackbox.model import EventRecord, Removed, RetentionPolicy, Status, Walk
 from ackbox.ports import Upkeep
-from ackbox.telemetry import Pruned, PruneFailed
+from ackbox.telemetry import Pruned, PruneFailed, RetentionPaused
 from ackbox.upkeep import Retention
 from support.events import NOON
 from support.facts import Facts
@@ -219,3 +219,30 @@ def test_an_event_is_kept_since_it_came_and_a_day_since_it_ended(
     ended = NOON + timedelta(days=20)
     event = EventRecord(**empty | {"status": status, "created_at": NOON, "processed_at": ended})
     assert replace(POLICY, keep_dead_letters=keep).kept_until(event) == NOON + until
+
+
+@pytest.mark.parametrize(
+    ("newest_age", "hours"),
+    [(None, 0), (timedelta(hours=23), 0), (timedelta(days=-30), 0), (timedelta(days=30), 24)],
+)
+async def test_after_a_start_with_an_implausible_clock_nothing_is_deleted_for_a_day(
+    newest_age: timedelta | None, hours: int
+) -> None:  # S22
+    store, facts, now = Steps(rows=5), Facts(), [1000.0]
+    retention = Retention(
+        cast("Upkeep", store),
+        POLICY,
+        interval=timedelta(hours=1),
+        observe=facts,
+        sleep=Sleeps(1000),
+        monotonic=lambda: now[0],
+    )
+    retention.pause_if_implausible(newest_age)
+    if hours:
+        assert facts == [RetentionPaused(30 * 86400.0, 86400.0)]
+        now[0] += hours * 3600 - 1
+        await retention.look()
+        assert store.asked == []
+        now[0] += 1
+    await retention.look()
+    assert "bury" in store.asked

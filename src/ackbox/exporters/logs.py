@@ -44,6 +44,7 @@ from ackbox.telemetry import (
     RecordFailed,
     Replayed,
     RequestRefused,
+    RetentionPaused,
     ServiceFailed,
     ServiceRecovered,
     Settled,
@@ -117,6 +118,7 @@ class LogObserver:
             ClockSkewed: self._say_skewed,
             Pruned: self._say_pruned,
             PruneFailed: self._say_prune_failed,
+            RetentionPaused: self._say_retention_paused,
             Replayed: self._say_replayed,
             Discarded: self._say_discarded,
             LedgerRestored: self._say_restored,
@@ -256,6 +258,11 @@ class LogObserver:
 
     def _say_prune_failed(self, fact: PruneFailed) -> None:
         self._logger.error("ledger not pruned", error=fact.error)
+
+    def _say_retention_paused(self, fact: RetentionPaused) -> None:
+        self._logger.warning(
+            "retention paused", behind_seconds=round(fact.behind), seconds=round(fact.seconds)
+        )
 
     def _say_replayed(self, fact: Replayed) -> None:
         self._logger.info("events replayed", actor=fact.actor, events=fact.events, moved=fact.moved)

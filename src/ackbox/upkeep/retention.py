@@ -9,13 +9,16 @@ from typing import Protocol
 from ackbox.errors import Unavailable
 from ackbox.model import RetentionPolicy, Walk
 from ackbox.ports import Upkeep
-from ackbox.telemetry import Observer, Pruned, PruneFailed
+from ackbox.telemetry import Observer, Pruned, PruneFailed, RetentionPaused
 
 _LOOK_SECONDS = 60.0
 _PAUSE = 4
 """So many times as long as a step took: its pages also have to be copied back from the log."""
 _PAUSE_BESIDE_SENDERS = 99
 """Then fewer than one acknowledgement in a hundred meets a step: their p99 stays as it was."""
+
+_PLAUSIBLE_AGE = timedelta(days=1)
+_PAUSE_FOR_A_CLOCK = timedelta(hours=24)
 
 Sleep = Callable[[float], Awaitable[None]]
 Monotonic = Callable[[], float]
@@ -48,9 +51,18 @@ class Retention:
         self._is_busy = is_busy
         self._sleep = sleep
         self._monotonic = monotonic
+        self._starts_at = 0.0
         self._until_pass = 0.0
         self._hurry_at = 0.0
         self._rows_wait = True  # whoever held the ledger before may have left some
+
+    def pause_if_implausible(self, newest_age: timedelta | None) -> None:
+        """Delete nothing for a day if, at the start, the ledger last changed more than a day ago: a
+        clock that is days ahead would make everything old at once (S22)."""
+        if newest_age is not None and newest_age > _PLAUSIBLE_AGE:
+            seconds = _PAUSE_FOR_A_CLOCK.total_seconds()
+            self._starts_at = self._monotonic() + seconds
+            self._observe(RetentionPaused(newest_age.total_seconds(), seconds))
 
     async def look_and_wait(self) -> None:
         try:
@@ -66,6 +78,8 @@ class Retention:
 
     async def look(self) -> None:
         """Do what is due now; politely, unless it would still be at it when the next is due."""
+        if self._monotonic() < self._starts_at:
+            return
         self._hurry_at = self._monotonic() + self._interval / 2
         if self._until_pass <= 0:
             await self.prune()

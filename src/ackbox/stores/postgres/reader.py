@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -121,6 +121,12 @@ class PostgresReader:
             oldest = await session.fetch_one("oldest_pending")
         counts = {status: tallies.get(status, 0) for status in Status}
         return Stats(counts, None if oldest is None else oldest[0])
+
+    async def newest_age(self, now: datetime) -> timedelta | None:
+        """By the server's clock, whatever ours says."""
+        async with self._database.reading() as session:
+            newest, server_now = await session.fetch_one("newest_time")
+        return None if newest is None else server_now - newest
 
     async def waiting(self, now: datetime) -> int:
         """By the server's clock, whatever ours says."""

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -88,6 +88,14 @@ class SqliteReader:
             counts = {Status(status): count for status, count in run("tallies", {})}
             oldest = run("oldest_pending", {})
             return Stats(counts, from_text(oldest[0][0]) if oldest else None)
+
+        return await self._read(read)
+
+    async def newest_age(self, now: datetime) -> timedelta | None:
+        def read(run: Run) -> timedelta | None:
+            times = [row[0] for row in (*run("newest_time", {}), *run("newest_tombstone", {}))]
+            newest = max(times)  # ISO 8601: they compare as texts
+            return now - from_text(newest) if newest else None
 
         return await self._read(read)
 

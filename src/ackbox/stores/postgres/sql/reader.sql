@@ -165,6 +165,13 @@ SELECT created_at FROM events WHERE ledger_id = (
     WHERE NOT failed AND lease_until IS NULL
     ORDER BY ledger_id LIMIT 1)
 
+-- name: newest_time
+-- The last change to the newest event, or tombstone, and the time by which the server prunes.
+SELECT greatest(
+    (SELECT updated_at FROM events ORDER BY ledger_id DESC LIMIT 1),
+    (SELECT max(buried_at) FROM tombstones WHERE ledger_id IS NULL),
+    (SELECT max(buried_at) FROM tombstones WHERE ledger_id IS NOT NULL)), now()
+
 -- name: waiting
 SELECT count(*) FROM (
     SELECT 1 FROM agenda

@@ -156,6 +156,15 @@ SELECT status, events FROM tallies
 -- name: oldest_pending
 SELECT created_at FROM events WHERE status = 'pending' ORDER BY ledger_id LIMIT 1
 
+-- name: newest_time
+-- The last change to the newest event; PostgreSQL also returns its own time, by which it prunes.
+SELECT updated_at FROM events ORDER BY ledger_id DESC LIMIT 1
+
+-- name: newest_tombstone
+SELECT max(
+    coalesce((SELECT max(buried_at) FROM tombstones WHERE ledger_id IS NULL), ''),
+    coalesce((SELECT max(buried_at) FROM tombstones WHERE ledger_id IS NOT NULL), ''))
+
 -- name: later
 WITH RECURSIVE found (source) AS (
     SELECT min(source) FROM events

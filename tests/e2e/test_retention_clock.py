@@ -1,0 +1,51 @@
+"""A clock that is a month ahead at the start deletes nothing (S22)."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from ackbox import Inbox
+from ackbox.app import App
+from ackbox.config import Settings
+from ackbox.model import Clock, Status
+from ackbox.telemetry import Fact, Pruned, RetentionPaused
+from ackbox.upkeep import retention
+from support.clock import HandMoved
+from support.events import envelope
+from support.facts import Facts
+
+
+async def run_once(folder: Path, clock: Clock, until: type[Fact], *, send: bool) -> Facts:
+    """Run an inbox until a fact of this kind is there."""
+    facts, settings = Facts(), Settings(db_path=folder / "inbox.db")
+    inbox = Inbox(settings)
+
+    @inbox.on("*")
+    async def handle(event: object) -> None:
+        pass
+
+    async with inbox.running(App(settings, clock=clock, guest=True, observers=[facts])) as runtime:
+        if send:
+            await runtime.ingest.accept(envelope())
+        async with asyncio.timeout(10):
+            while not facts.of(until):  # noqa: ASYNC110 - what it looks at has no event
+                await asyncio.sleep(0.01)
+            while send and (await runtime.reader.stats()).counts[Status.COMPLETED] == 0:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    return facts
+
+
+async def test_a_clock_that_is_a_month_ahead_at_the_start_deletes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = HandMoved()
+    await run_once(tmp_path, clock, Pruned, send=True)
+    clock.advance(days=31)
+    facts = await run_once(tmp_path, clock, RetentionPaused, send=False)
+    assert facts.of(Pruned) == []
+
+    monkeypatch.setattr(retention, "_PLAUSIBLE_AGE", timedelta(days=60))  # as it was before
+    facts = await run_once(tmp_path, clock, Pruned, send=False)
+    assert [fact.buried for fact in facts.of(Pruned)] == [1]
