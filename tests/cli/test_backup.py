@@ -156,13 +156,46 @@ def test_a_relative_file_is_meant_from_here(cli: Cli, server: Server, tmp_path: 
     assert not (server.folder / "copy.db").exists()
 
 
-def test_the_server_wants_the_token_of_operators(cli: Cli, tmp_path: Path) -> None:
-    with running(tmp_path / "server", {"API_TOKEN": TOKEN}) as server:
-        db = str(server.ledger)
-        refusal = cli("backup", "copy.db", DB_PATH=db).line
+# S1, S5
+def test_the_server_copies_into_its_folder_for_operators_alone(cli: Cli, tmp_path: Path) -> None:
+    settings = {"API_TOKEN": TOKEN, "BACKUP_DIR": str(tmp_path)}
+    with running(tmp_path / "server", settings) as server:
+        ours = {"DB_PATH": str(server.ledger), "BACKUP_DIR": str(tmp_path)}
+        refusal = cli("backup", "copy.db", **ours).line
         assert "401 Unauthorized: Send the operator token" in refusal
         assert not (tmp_path / "copy.db").exists()
-        assert cli("backup", "copy.db", DB_PATH=db, API_TOKEN=TOKEN).code == 0
+        assert cli("backup", "copy.db", **ours, API_TOKEN=TOKEN).code == 0
+
+
+# S1, S5
+def test_a_command_knows_the_token_that_the_server_created(cli: Cli, tmp_path: Path) -> None:
+    with running(tmp_path / "server", {"BACKUP_DIR": str(tmp_path)}) as server:
+        server.post(posted("first"))
+        done = cli("backup", "copy.db", DB_PATH=str(server.ledger), BACKUP_DIR=".")
+        assert done.code == 0, done.err
+        assert keys(tmp_path / "copy.db") == {"first"}
+
+
+# S13
+@pytest.mark.parametrize("serving", [True, False])
+def test_a_name_that_is_too_long_is_one_line(
+    cli: Cli, server: Server, ledger: Ledger, serving: bool
+) -> None:
+    path = server.ledger if serving else ledger([])
+    assert "too long" in cli("backup", "x" * 255, DB_PATH=str(path)).line
+
+
+# S1
+def test_a_copy_beside_the_server_is_of_one_moment(tmp_path: Path) -> None:
+    fill(tmp_path / "server" / "events.db", 2000)
+    with running(tmp_path / "server") as server:
+        with halfway(tmp_path, DB_PATH=str(server.ledger)) as process:
+            assert server.post(posted("meanwhile")).status == 202
+            process.communicate(timeout=30)
+        assert process.returncode == 0
+        copied = keys(tmp_path / "copy.db")
+        assert copied == keys(server.ledger) - {"meanwhile"}
+        assert len(copied) == 2000
 
 
 def test_a_copy_before_an_upgrade_is_not_migrated(
@@ -201,8 +234,8 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_ctrl_c_stops_the_server_from_copying_on(tmp_path: Path) -> None:
     fill(tmp_path / "server" / "events.db", 6000)
-    with running(tmp_path / "server", changes=SLOW) as server:
-        with halfway(tmp_path, DB_PATH=str(server.ledger)) as process:
+    with running(tmp_path / "server", {"BACKUP_DIR": str(tmp_path)}, SLOW) as server:
+        with halfway(tmp_path, DB_PATH=str(server.ledger), BACKUP_DIR=".") as process:
             process.send_signal(signal.SIGINT)
             process.wait(20)
         assert process.returncode == 130
@@ -213,8 +246,8 @@ def test_ctrl_c_stops_the_server_from_copying_on(tmp_path: Path) -> None:
 
 def test_a_server_that_stops_meanwhile_leaves_no_half_copy(tmp_path: Path) -> None:
     fill(tmp_path / "server" / "events.db", 6000)
-    with running(tmp_path / "server", changes=SLOW) as server:
-        with halfway(tmp_path, DB_PATH=str(server.ledger)) as process:
+    with running(tmp_path / "server", {"BACKUP_DIR": str(tmp_path)}, SLOW) as server:
+        with halfway(tmp_path, DB_PATH=str(server.ledger), BACKUP_DIR=".") as process:
             assert server.stop() == 0
             _, err = process.communicate(timeout=20)
         assert process.returncode == 1
@@ -225,8 +258,8 @@ def test_a_server_that_stops_meanwhile_leaves_no_half_copy(tmp_path: Path) -> No
 # W12
 def test_events_are_taken_while_the_server_copies(tmp_path: Path) -> None:
     fill(tmp_path / "server" / "events.db", 2000)
-    with running(tmp_path / "server", changes=SLOW) as server:
-        with halfway(tmp_path, DB_PATH=str(server.ledger)) as process:
+    with running(tmp_path / "server", {"BACKUP_DIR": str(tmp_path)}, SLOW) as server:
+        with halfway(tmp_path, DB_PATH=str(server.ledger), BACKUP_DIR=".") as process:
             assert server.post(posted("meanwhile")).status == 202
             process.communicate(timeout=30)
         assert process.returncode == 0

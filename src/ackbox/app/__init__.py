@@ -23,6 +23,7 @@ from ackbox.telemetry import Observer, to_all, to_nobody
 __all__ = [
     "App",
     "Holder",
+    "copy_beside_server",
     "copy_ledger",
     "examine_ledger",
     "examine_ledger_deep",
@@ -165,6 +166,11 @@ def find_operator_token(settings: Settings) -> SecretStr | None:
 def copy_ledger(settings: Settings, target: Path) -> AsyncGenerator[BackupProgress, None]:
     """Without a server; raises `LedgerInUse` if one runs."""
     return find_home(settings).copy(target)
+
+
+def copy_beside_server(settings: Settings, target: Path) -> AsyncGenerator[BackupProgress, None]:
+    """Copy a ledger that a server holds, as it is now, without that server."""
+    return find_home(settings).copy_beside_server(target)
 
 
 def migrate_ledger(settings: Settings) -> list[str]:

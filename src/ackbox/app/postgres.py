@@ -85,6 +85,9 @@ class PostgresHome:
     def copy(self, target: Path) -> AsyncGenerator[BackupProgress, None]:
         raise CommandFailed(_NO_COPY)
 
+    def copy_beside_server(self, target: Path) -> AsyncGenerator[BackupProgress, None]:
+        raise CommandFailed(_NO_COPY)
+
     def migrate(self) -> list[str]:
         return names(asyncio.run(self._ask(migrating.migrate)))
 

@@ -12,6 +12,7 @@ from ackbox.errors import AckboxError
 from ackbox.model import BackupProgress, Clock, Finding
 from ackbox.services import Services
 from ackbox.stores.sqlite import doctor, offline, token
+from ackbox.stores.sqlite.beside import copy_beside_server
 from ackbox.stores.sqlite.lock import Holder, find_holder
 from ackbox.stores.sqlite.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore, open_store
@@ -70,6 +71,9 @@ class SqliteHome:
 
     def copy(self, target: Path) -> AsyncGenerator[BackupProgress, None]:
         return offline.copy_ledger(self._file, target, durability=self._durability)
+
+    def copy_beside_server(self, target: Path) -> AsyncGenerator[BackupProgress, None]:
+        return copy_beside_server(self._file, target)
 
     def migrate(self) -> list[str]:
         return names(offline.migrate(self._file, durability=self._durability))

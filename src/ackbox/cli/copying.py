@@ -13,7 +13,10 @@ from ackbox.errors import CommandFailed, LedgerInUse
 from ackbox.text import printable
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from ackbox.config import Settings
+    from ackbox.model import BackupProgress
 
 Report = Callable[[int, int], None]
 
@@ -26,26 +29,38 @@ def backup(
     The copy is complete in itself: what stands in the -wal file is in it. Copying the ledger file
     by hand, without its -wal file, would lose the newest events.
     """
-    from ackbox.cli.client import ask_holder
+    from ackbox.app import copy_ledger
     from ackbox.config import load_from_process
 
     settings = load_from_process()
     target = file.absolute()
     with _progress() as report:
         try:
-            _copy_here(settings, target, report)
+            _copy_here(copy_ledger(settings, target), report)
         except LedgerInUse as in_use:
-            ask_holder(settings, in_use, lambda client, url: _follow(client, url, target, report))
+            _copy_held(settings, in_use, target, report)
     typer.echo(printable(f"{target} is complete in itself: it needs no -wal file"))
 
 
-def _copy_here(settings: "Settings", target: Path, report: Report) -> None:
+def _copy_held(settings: "Settings", in_use: LedgerInUse, target: Path, report: Report) -> None:
+    """The server itself copies into its `BACKUP_DIR`; anywhere else this process does, as a
+    reader."""
+    from ackbox.app import copy_beside_server, running_server
+    from ackbox.cli.client import ask_holder
+
+    folder = settings.backup_dir
+    if folder is not None and target.parent.resolve() == folder.resolve():
+        ask_holder(settings, in_use, lambda client, url: _follow(client, url, target, report))
+    elif (holder := running_server(settings)) is None or holder.url is None:
+        raise in_use  # by a command, or a server that starts or stops: it may migrate
+    else:
+        _copy_here(copy_beside_server(settings, target), report)
+
+
+def _copy_here(steps: "AsyncGenerator[BackupProgress, None]", report: Report) -> None:
     import asyncio
 
-    from ackbox.app import copy_ledger
-
     async def run() -> None:
-        steps = copy_ledger(settings, target)
         try:
             async for progress in steps:
                 report(progress.copied_pages, progress.total_pages)
@@ -61,7 +76,7 @@ def _follow(client: Any, url: str, target: Path, report: Report) -> None:
 
     from ackbox.cli.client import problem_of
 
-    with client.stream("POST", f"{url}/api/backup", json={"path": str(target)}) as response:
+    with client.stream("POST", f"{url}/api/backup", json={"name": target.name}) as response:
         if not response.is_success:
             response.read()
             raise CommandFailed(problem_of(response))

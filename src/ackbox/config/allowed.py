@@ -99,6 +99,16 @@ def file_path() -> BeforeValidator:
     return BeforeValidator(read)
 
 
+def folder_path() -> BeforeValidator:
+    def read(given: object) -> Path | None:
+        text = str(given) if isinstance(given, str | Path) else ""
+        if given is not None and (not text or not text.isprintable()):
+            raise ValueError("the path of a folder is expected; unset means none")
+        return None if given is None else Path(text)
+
+    return BeforeValidator(read)
+
+
 def host_name() -> BeforeValidator:
     def read(given: object) -> str:
         if isinstance(given, str) and (_is_ip_address(given) or _HOST_NAME.fullmatch(given)):

@@ -13,6 +13,7 @@ from ackbox.config.allowed import (
     address,
     duration,
     file_path,
+    folder_path,
     host_name,
     number,
     one_of,
@@ -65,6 +66,7 @@ class Settings(BaseSettings):
     shutdown_grace: Annotated[timedelta, duration("0s", "1d")] = timedelta(seconds=20)
 
     db_path: Annotated[Path, file_path()] = Path("ackbox.db")
+    backup_dir: Annotated[Path | None, folder_path()] = None
     durability: Annotated[Durability, one_of(Durability)] = "full"
     database_url: Annotated[
         SecretStr | None, address("postgresql", "postgres", unset="unset means SQLite")

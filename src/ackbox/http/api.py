@@ -1,23 +1,20 @@
-"""Everything but the fast path, on FastAPI: looking at events, health, metrics, the backup."""
+"""Everything but the fast path, on FastAPI: looking at events, health, metrics."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Annotated
 from uuid import UUID
 
-import msgspec
 from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from ackbox import __version__
 from ackbox.errors import AckboxError
+from ackbox.http.backups import add_backup_route
 from ackbox.http.envelopes import SOURCE
 from ackbox.http.events import add_event_routes
 from ackbox.http.guard import check_operator, is_operator, told_to_strangers
-from ackbox.http.ndjson import NdjsonResponse
 from ackbox.http.openapi import NO_CONTROL_CHARACTERS, add_ingest_routes, problem_answers
 from ackbox.http.problems import HttpError, from_error, problem_body
 from ackbox.http.refusals import REASON
@@ -74,10 +71,6 @@ class ReadyAnswer(BaseModel):
     ready: bool
 
 
-class BackupOrder(BaseModel, extra="forbid"):
-    path: Annotated[str, Field(max_length=4096, json_schema_extra={"pattern": r"^/[^\u0000]*$"})]
-
-
 def build_api(runtime: Runtime) -> FastAPI:
     api = FastAPI(
         title="ackbox",
@@ -90,7 +83,7 @@ def build_api(runtime: Runtime) -> FastAPI:
     )
     _add_webhooks(api, runtime)
     _add_operations(api, runtime)
-    _add_backup(api, runtime)
+    add_backup_route(api, runtime)
     add_event_routes(api, runtime)
     _add_error_answers(api, runtime)
     add_ingest_routes(api, runtime.settings)
@@ -154,33 +147,6 @@ def _add_operations(api: FastAPI, runtime: Runtime) -> None:
         """Prometheus metrics."""
         body, content_type = runtime.metrics()
         return Response(body, media_type=content_type)
-
-
-def _add_backup(api: FastAPI, runtime: Runtime) -> None:
-    @api.post(
-        "/api/backup",
-        response_class=NdjsonResponse,
-        responses=problem_answers(400, 503),
-        tags=["operations"],
-    )
-    async def backup(order: BackupOrder) -> NdjsonResponse:
-        """Copy the ledger into a new file on the server's machine; the answer is NDJSON that says
-        how far it is, and its last line is `{"done": true}` or `{"error": "..."}`."""
-        target = Path(order.path)
-        if not target.is_absolute() or "\0" in order.path:
-            raise HttpError(400, "path must be absolute, and must not contain NUL.")
-        lines = _backup_lines(runtime, target)
-        return NdjsonResponse(lines)
-
-
-async def _backup_lines(runtime: Runtime, target: Path) -> AsyncIterator[bytes]:
-    try:
-        async for progress in runtime.upkeep.backup(target):
-            yield msgspec.json.encode(progress) + b"\n"
-    except AckboxError as error:
-        yield msgspec.json.encode({"error": str(error)}) + b"\n"
-    else:
-        yield msgspec.json.encode({"done": True}) + b"\n"
 
 
 def _add_error_answers(

@@ -8,8 +8,9 @@ import asyncio
 import fcntl
 import os
 import stat
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import apsw
 
@@ -17,8 +18,10 @@ from ackbox.errors import StoreError, Unavailable
 from ackbox.model import BackupProgress
 from ackbox.stores.sqlite.connections import open_still
 from ackbox.stores.sqlite.files import sync_folder
+from ackbox.stores.sqlite.jobs import Operation
 from ackbox.stores.sqlite.names import belongs_to_ledger
-from ackbox.stores.sqlite.writer import Writer
+
+T = TypeVar("T")
 
 _PAGES_A_STEP = 256
 _PROGRESS_STEPS = 10_000
@@ -26,10 +29,16 @@ _NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_DRAFT = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
 
 
+class Source(Protocol):
+    """Runs operations on a connection to the ledger: the writer, or a reader beside it."""
+
+    def submit(self, operation: Operation[T], *, alone: bool = False) -> Awaitable[T]: ...
+
+
 class Backup:
     """Iterate to copy; each item says how far it is. The target must not exist yet."""
 
-    def __init__(self, writer: Writer, ledger: Path, target: Path) -> None:
+    def __init__(self, writer: "Source", ledger: Path, target: Path) -> None:
         self._writer = writer
         self._ledger = ledger
         self._target = target

@@ -23,7 +23,7 @@ class Difference(Enum):
 
     MOVED = (
         "The ledger was moved or removed while this server runs, so nothing new is taken. Save "
-        "what it still holds with `ackbox backup`, or put the file back."
+        "what it still holds with `ackbox backup` into BACKUP_DIR, or put the file back."
     )
     TRUNCATED = "The ledger was truncated by another program while this server runs."
     WRITTEN = "The ledger was changed by another program; it is checked and opened again."

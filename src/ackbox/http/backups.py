@@ -1,0 +1,70 @@
+"""`POST /api/backup`: a copy of the ledger into `BACKUP_DIR`, and nowhere else (S1)."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from fastapi import FastAPI
+from pydantic import BaseModel, Field
+
+from ackbox.errors import AckboxError
+from ackbox.http.ndjson import NdjsonResponse
+from ackbox.http.openapi import problem_answers
+from ackbox.http.problems import HttpError
+from ackbox.runtime import Runtime
+
+_LONGEST = 255
+_OFF = (
+    "Backups over HTTP are off: set BACKUP_DIR to a folder for them, or run `ackbox backup FILE` "
+    "on the machine of the server."
+)
+_NO_NAME = "name must be the name of a new file in BACKUP_DIR, without a folder, as in events.db."
+
+
+class BackupOrder(BaseModel, extra="forbid"):
+    name: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=_LONGEST,
+            description="The name of a new file in BACKUP_DIR.",
+            json_schema_extra={"pattern": r"^[^/\u0000-\u001f]+$"},
+        ),
+    ]
+
+
+def add_backup_route(api: FastAPI, runtime: Runtime) -> None:
+    @api.post(
+        "/api/backup",
+        response_class=NdjsonResponse,
+        responses=problem_answers(400, 403, 503),
+        tags=["operations"],
+    )
+    async def backup(order: BackupOrder) -> NdjsonResponse:
+        """Copy the ledger into a new file in `BACKUP_DIR`; the answer is NDJSON that says how far
+        it is, and its last line is `{"done": true}` or `{"error": "..."}`."""
+        target = _target(runtime.settings.backup_dir, order.name)
+        return NdjsonResponse(_lines(runtime, target))
+
+
+def _target(folder: Path | None, name: str) -> Path:
+    """A plain name cannot lead out of the folder; links under it are refused by the copy."""
+    if folder is None:
+        raise HttpError(403, _OFF)
+    if "/" in name or name in {".", ".."} or not name.isprintable():
+        raise HttpError(400, _NO_NAME)
+    return folder.absolute() / name
+
+
+async def _lines(runtime: Runtime, target: Path) -> AsyncIterator[bytes]:
+    try:
+        async for progress in runtime.upkeep.backup(target):
+            yield msgspec.json.encode(progress) + b"\n"
+    except AckboxError as error:
+        yield msgspec.json.encode({"error": str(error)}) + b"\n"
+    except OSError as error:  # of the folder or the name, before the copy began (S13)
+        said = f"Cannot write {target}: {error.strerror}."
+        yield msgspec.json.encode({"error": said}) + b"\n"
+    else:
+        yield msgspec.json.encode({"done": True}) + b"\n"

@@ -1,0 +1,69 @@
+"""A copy of a ledger that a server holds, made by another process (S1).
+
+It reads as of one moment, so no commit of the server makes it begin anew. While it reads, the
+server's log cannot start over: the copy gives up before the log has grown by much.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import closing
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from ackbox.errors import StoreError
+from ackbox.model import BackupProgress
+from ackbox.stores.sqlite.backup import Backup
+from ackbox.stores.sqlite.connections import open_reader, translate
+from ackbox.stores.sqlite.jobs import Operation
+from ackbox.stores.sqlite.names import beside
+from ackbox.stores.sqlite.offline import looking_at
+
+T = TypeVar("T")
+
+LOG_GROWTH_BYTES = 256 * 1024 * 1024
+
+
+async def copy_beside_server(
+    path: Path, target: Path, *, most_growth: int = LOG_GROWTH_BYTES
+) -> AsyncGenerator[BackupProgress, None]:
+    """Copy the ledger as it is now; raise `StoreError` if its log grows by more than this."""
+    with looking_at(path):
+        pass  # it is a ledger of ours
+    try:
+        with closing(open_reader(path)) as connection:
+            steps = aiter(Backup(_Snapshot(connection, path, most_growth), path, target))
+            try:
+                async for progress in steps:
+                    yield progress
+            finally:
+                await steps.aclose()
+    except apsw.Error as error:
+        raise translate(error, str(path)) from error
+
+
+class _Snapshot:
+    """A read transaction that stays open: every step sees the same ledger."""
+
+    def __init__(self, connection: apsw.Connection, path: Path, most_growth: int) -> None:
+        self._connection = connection
+        self._log = beside(path, "-wal")
+        self._limit = self._log_bytes() + most_growth
+        connection.execute("BEGIN")
+        connection.execute("SELECT 1 FROM sqlite_schema").fetchall()  # reads as of now
+
+    async def submit(self, operation: Operation[T], *, alone: bool = False) -> T:
+        if self._log_bytes() > self._limit and alone:
+            self._limit = 1 << 62  # what cleans up may still run
+            raise StoreError(
+                "The copy was stopped: so much was written meanwhile that the log of the server "
+                "grew too large. Copy at a quieter time, or set BACKUP_DIR for the server and "
+                "name a file there: then the server copies, and has no such limit."
+            )
+        return operation(self._connection)
+
+    def _log_bytes(self) -> int:
+        try:
+            return self._log.stat().st_size
+        except FileNotFoundError:
+            return 0

@@ -1,0 +1,110 @@
+"""`POST /api/backup`: into `BACKUP_DIR` and nowhere else, for operators (S1, S13)."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.posting import posted
+from support.problems import assert_problem
+from support.server import Server, read_ledger, running
+from support.wire import Answer, exchange, request
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("backups")
+
+
+@pytest.fixture(scope="module")
+def keeper(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running(tmp_path_factory.mktemp("keeper"), {"BACKUP_DIR": str(folder)}) as server:
+        assert server.post(posted("first")).status == 202
+        yield server
+
+
+def order(server: Server, body: object, **headers: str) -> Answer:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    sent = {"Content-Type": "application/json", **server.operator, **headers}
+    return exchange(server.port, request("POST", "/api/backup", raw, sent))
+
+
+def error_of(answer: Answer) -> str:
+    assert answer.status == 200, answer
+    return str(answer.lines()[-1]["error"])
+
+
+# S1
+def test_without_a_folder_there_are_no_backups_over_http(server: Server, tmp_path: Path) -> None:
+    for name in ("copy.db", str(tmp_path / "copy.db")):
+        assert "set BACKUP_DIR" in assert_problem(order(server, {"name": name}), 403)
+    assert list(tmp_path.iterdir()) == []
+
+
+# S1
+def test_an_operator_gets_a_copy_in_the_folder(keeper: Server, folder: Path) -> None:
+    assert_problem(order(keeper, {"name": "copy.db"}, Authorization="Bearer wrong"), 401)
+
+    answer = order(keeper, {"name": "copy.db"})
+
+    assert answer.lines()[-1] == {"done": True}
+    copy = folder / "copy.db"
+    assert copy.stat().st_mode & 0o777 == 0o600
+    assert read_ledger(copy, "SELECT idempotency_key FROM events") == [("first",)]
+    assert "exists already" in error_of(order(keeper, {"name": "copy.db"}))
+
+
+# S1
+@pytest.mark.parametrize(
+    "name",
+    ["..", ".", "../copy.db", "/tmp/copy.db", "a/copy.db", "./copy.db", "copy.db/", "a\n.db",
+     "a\0.db", "..//x", "\u2028"],
+)  # fmt: skip
+def test_a_name_that_leaves_the_folder_is_400(keeper: Server, folder: Path, name: str) -> None:
+    before = sorted(folder.iterdir())
+
+    assert "BACKUP_DIR" in assert_problem(order(keeper, {"name": name}), 400)
+
+    assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b"1", b"null", b"{}", b'{"name":1}', b'{"name":""}', b'{"path":"x.db"}',
+     b'{"name":"' + b"x" * 256 + b'"}', b'{"name":"\\ud800"}', b"\xff", b"[" * 100_000,
+     b'{"name":"a.db","more":1}'],
+)  # fmt: skip
+def test_an_order_that_is_not_understood_is_400(keeper: Server, body: bytes) -> None:
+    assert_problem(order(keeper, body), 400)
+
+
+# S1
+@pytest.mark.parametrize("suffix", ["", ".part"])
+def test_a_link_in_the_folder_leads_nowhere(keeper: Server, folder: Path, suffix: str) -> None:
+    size = keeper.ledger.stat().st_size
+    link = folder / f"linked.db{suffix}"
+    link.symlink_to(keeper.ledger)
+
+    error_of(order(keeper, {"name": "linked.db"}))
+
+    assert link.is_symlink()
+    assert keeper.ledger.stat().st_size == size
+    assert keeper.post(posted("first")).status == 200
+    link.unlink()
+
+
+# S13
+def test_a_name_that_is_too_long_for_the_disk_is_an_error_of_the_copy(keeper: Server) -> None:
+    assert "too long" in error_of(order(keeper, {"name": "x" * 255}))
+    assert keeper.post(posted("first")).status == 200
+
+
+# S13
+def test_a_folder_that_cannot_be_written_is_an_error_of_the_copy(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for folder, reason in (("nowhere", "No such file"), ("file", "Not a directory")):
+        settings = {"BACKUP_DIR": str(tmp_path / folder)}
+        with running(tmp_path / "server", settings) as server:
+            assert reason in error_of(order(server, {"name": "copy.db"}))
+            assert server.post(posted()).status == 202
