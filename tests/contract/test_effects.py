@@ -85,6 +85,46 @@ async def test_a_statement_that_may_not_or_cannot_run_fails_its_event_alone(
     assert await statuses(backend) == ["completed", "pending", "completed"]
 
 
+@pytest.mark.parametrize(
+    ("sql", "named"),
+    [
+        (ADD, "Statement: INSERT INTO mine (id, n) VALUES (:id, :n)"),
+        ("INSERT INTO mine (id, n) VALUES (:id, :missing)", ":missing was not given."),
+        ("INSERT INTO nowhere  VALUES\n(1)", "nowhere"),
+        ("INSERT INTO nowhere  VALUES\n(1)", "Statement: INSERT INTO nowhere VALUES (1)"),
+        (
+            "INSERT INTO nowhere VALUES ('a secret')",
+            "Statement: INSERT INTO nowhere VALUES ('...')",
+        ),
+        ("INSERT INTO mine (colour) VALUES (1)", "colour"),
+        ("DROP TABLE mine", "Statement: DROP TABLE mine"),
+        ("", "Statement: empty"),
+        (f"INSERT INTO nowhere VALUES ({'1, ' * 500}1)", "1, 1, 1"),
+    ],
+)
+async def test_a_failed_statement_is_named_without_its_values(
+    backend: Backend, sql: str, named: str
+) -> None:  # N2
+    (failed,) = await settle(backend, done(ADD, sql, id="a secret", n=4242))
+    assert isinstance(failed, Again)
+    error = failed.failure.error
+    assert error.startswith("tx: ")
+    assert named in error
+    assert len(error) < 500
+    assert "secret" not in error
+    assert "4242" not in error
+
+
+@pytest.mark.parametrize("value", [[1], {"a": 1}, 1 << 70, "\ud800", 1j])
+async def test_a_value_that_sql_cannot_hold_is_named_by_its_parameter(
+    backend: Backend, value: object
+) -> None:  # N2
+    (failed,) = await settle(backend, done(ADD, id="1", n=value))
+    assert isinstance(failed, Again)
+    assert " :n" in failed.failure.error.partition("Statement")[0]
+    assert failed.failure.error.endswith("Statement: INSERT INTO mine (id, n) VALUES (:id, :n)")
+
+
 @pytest.mark.parametrize("value", [[1], {"a": 1}, object(), 1 << 70, "\ud800", 1j])
 async def test_a_value_that_sql_cannot_hold_fails_its_event_alone(
     backend: Backend, value: object

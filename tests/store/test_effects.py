@@ -72,7 +72,7 @@ async def test_effects_commit_with_the_completion(store: SqliteStore) -> None:
     [
         ("INSERT INTO mine (id) VALUES ('taken')", "UNIQUE"),
         ("INSERT INTO nowhere VALUES (1)", "no such table"),
-        ("INSERT INTO mine (id, n) VALUES (:id, :missing)", "'missing' was not given"),
+        ("INSERT INTO mine (id, n) VALUES (:id, :missing)", ":missing was not given"),
         ("INSERT INTO child VALUES ('no parent')", "FOREIGN KEY"),
         ("nonsense", "only INSERT"),
         ("SELECT 1", "only INSERT"),

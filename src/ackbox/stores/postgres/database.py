@@ -164,7 +164,7 @@ class Session:
         except (asyncpg.DataError, asyncpg.SyntaxOrAccessError) as error:
             if is_pooled_unawares(error):  # no fault of the statement
                 raise
-            raise InvalidStatement(f"{compiled.by_name(str(error))}.") from error
+            raise InvalidStatement(f"{compiled.by_name(_without_values(error))}.") from error
 
     async def steer(self, sql: str) -> None:
         await self.connection.execute(sql)
@@ -210,6 +210,15 @@ class KeptConnection:
                 raise translate(error) from error
             raise
         return rows
+
+
+def _without_values(error: asyncpg.PostgresError) -> str:
+    """The driver quotes the value that it refuses, and what caused that says why; the DETAIL of the
+    server quotes whole rows."""
+    text = str(error.args[0]) if error.args else str(error)
+    head, _, _ = text.partition(": ")
+    refused = error.__cause__ is not None and "query argument" in head
+    return f"{head}: {error.__cause__}" if refused else text.rstrip(".")
 
 
 class Database:

@@ -19,6 +19,7 @@ import asyncpg
 
 from ackbox.errors import AckboxError, InvalidStatement, Unavailable
 from ackbox.model import Done, Outcome, Settlement, Statement
+from ackbox.stores.named_statements import name_statement
 from ackbox.stores.outcomes import otherwise
 from ackbox.stores.postgres.database import (
     PLANS_OF_OURS,
@@ -58,6 +59,8 @@ class _Contended(Exception):
     """Others have locked what a statement wants, or it waits for them in a circle; the text says
     what else it may have been."""
 
+    statement: Statement | None = None
+
 
 class _Lost(Exception):
     """A claim is no longer ours: nothing that was done for it may be committed."""
@@ -84,12 +87,12 @@ async def settle_with_effects(database: Database, settlements: Sequence[Settleme
 async def _settle_alone(database: Database, settlement: Settlement, patient: bool) -> Written:
     """What only the end of the transaction finds, as a deferred constraint, is a failed run too."""
     patience = [_LOCK_SECONDS_ALONE] * _TRIES if patient else [_LOCK_SECONDS_AT_LAST]
-    reason = ""
+    reason, statement = "", None
     for seconds in patience:
         try:
             return await _settle_together(database, [settlement], [], seconds)
         except _Contended as contended:
-            reason = str(contended)
+            reason, statement = str(contended), contended.statement
             if reason == _TOO_LONG:
                 break
             await asyncio.sleep(random.uniform(0, _LOCK_SECONDS))  # or both come again at once
@@ -99,7 +102,10 @@ async def _settle_alone(database: Database, settlement: Settlement, patient: boo
             raise
         except AckboxError as error:
             return await _fail(database, settlement, _blame(error))
-    return await _fail(database, settlement, reason or _KEPT_LOCKED)
+    reason = reason or _KEPT_LOCKED
+    return await _fail(
+        database, settlement, name_statement(reason, statement) if statement else reason
+    )
 
 
 async def _settled_before(database: Database, settlement: Settlement) -> Written:
@@ -159,9 +165,15 @@ async def _run(session: Session, outcome: Outcome) -> Outcome:
 
 
 async def _execute(session: Session, statement: Statement) -> None:
-    check_effect(statement.sql)
-    with _blamed_on_users():
-        await session.execute(statement.sql, statement.params, _SECONDS * 3)
+    try:
+        check_effect(statement.sql)
+        with _blamed_on_users():
+            await session.execute(statement.sql, statement.params, _SECONDS * 3)
+    except InvalidStatement as error:
+        raise InvalidStatement(name_statement(str(error), statement)) from error.__cause__
+    except _Contended as contended:
+        contended.statement = statement
+        raise
 
 
 @contextmanager
@@ -208,7 +220,9 @@ def _as_user(patience: float) -> str:
 
 
 def _said(error: BaseException) -> str:
-    return f"{' '.join(str(error).split()).rstrip('.')}."
+    """Without the DETAIL of the server: it quotes whole rows."""
+    text = error.args[0] if isinstance(error, asyncpg.PostgresError) and error.args else error
+    return f"{' '.join(str(text).split()).rstrip('.')}."
 
 
 def _milliseconds(seconds: float) -> str:

@@ -6,6 +6,7 @@ SQLite prepare every statement of ours anew.
 """
 
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from time import monotonic
 
@@ -13,6 +14,7 @@ import apsw
 
 from ackbox.errors import InvalidStatement
 from ackbox.model import Done, Settlement, Statement
+from ackbox.stores.named_statements import name_statement
 from ackbox.stores.sqlite.jobs import Operation
 from ackbox.stores.sqlite.settling import Run, Settling
 from ackbox.stores.sqlite.statements import Statements
@@ -74,10 +76,17 @@ class Effects:
             held = Statements(connection).fetch("held", claims=[(claim.ledger_id, claim.run)])
             if held and isinstance(outcome, Done):  # else another run owns it: nothing is applied
                 for statement in outcome.effects:
-                    self._execute(connection, statement)
+                    self._run(connection, statement)
             return Settling(now).settle([settlement])(connection)
 
         return operation
+
+    def _run(self, connection: apsw.Connection, statement: Statement) -> None:
+        try:
+            self._execute(connection, statement)
+        except InvalidStatement as error:
+            named = name_statement(str(error), statement)
+            raise InvalidStatement(named) from error.__cause__
 
     def _execute(self, connection: apsw.Connection, statement: Statement) -> None:
         plain = _OPAQUE.sub(" ", statement.sql)
@@ -95,7 +104,7 @@ class Effects:
             rows = connection.execute(statement.sql, dict(statement.params), can_cache=False)
             rows.fetchall()
         except _THEIR_FAULT as error:
-            raise InvalidStatement(_reason(error)) from error
+            raise InvalidStatement(_reason(error, statement.params)) from error
         finally:
             self._guarding = False
             connection.set_progress_handler(None)
@@ -115,13 +124,34 @@ def _is_ours(table: str) -> bool:
     return table in OWN_TABLES or table.startswith("sqlite_")
 
 
-def _reason(error: BaseException) -> str:
+def _reason(error: BaseException, params: Mapping[str, object]) -> str:
     match error:
         case apsw.InterruptError():
             return f"tx: a statement took longer than {_SECONDS:g} s and was stopped."
         case apsw.AuthError():
             return _NOT_ALLOWED
         case KeyError():
-            return f"tx: the parameter {error} was not given."
+            return f"tx: the parameter :{error.args[0]} was not given."
+        case OverflowError() | TypeError() | UnicodeError() if name := _refused(params):
+            return f"tx: the parameter :{name} cannot be stored: {_told(error)}."
         case _:
-            return f"tx: {' '.join(str(error).split()) or type(error).__name__}."
+            return f"tx: {_told(error)}."
+
+
+def _told(error: BaseException) -> str:
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
+
+
+def _refused(params: Mapping[str, object]) -> str | None:
+    """The name of the first value that SQLite has no type for."""
+    return next((name for name, value in params.items() if not _is_storable(value)), None)
+
+
+def _is_storable(value: object) -> bool:
+    match value:
+        case int():
+            return -(1 << 63) <= value < 1 << 63
+        case str():
+            return not any("\ud800" <= character <= "\udfff" for character in value)
+        case _:
+            return value is None or isinstance(value, float | bytes | bytearray | memoryview)
