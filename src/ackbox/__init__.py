@@ -6,10 +6,10 @@ What users import stands here; it is loaded on first use, so that the command li
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
-__all__ = ["Dead", "Event", "Inbox", "Retry", "Tx", "__version__"]
+__all__ = ["Dead", "Event", "Inbox", "Retry", "Snooze", "Tx", "__version__"]
 
 if TYPE_CHECKING:
-    from ackbox.handlers import Dead, Event, Retry, Tx
+    from ackbox.handlers import Dead, Event, Retry, Snooze, Tx
     from ackbox.inbox import Inbox
 
 

@@ -21,6 +21,9 @@ _NO_SUCH_NUMBER = (
     "event.json() cannot decode the payload: {}. Decode event.body yourself, for example with "
     "json.loads(event.body, parse_float=Decimal, parse_int=Decimal)."
 )
+Delay = float | str | timedelta
+"""A number of seconds, a text such as `10m`, or a timedelta."""
+
 _ARGUMENTS = frozenset({"event", "tx"})
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -30,11 +33,36 @@ class Retry(Exception):
 
     after: timedelta | None = None  # of a subclass, too, that makes itself in its own way
 
-    def __init__(self, reason: str = "", *, after: str | timedelta | None = None) -> None:
+    def __init__(self, reason: str = "", *, after: Delay | None = None) -> None:
         super().__init__(reason or "the handler asked to run it again")
-        if after is not None and not isinstance(after, str | timedelta):
-            raise TypeError(f"Retry(after=) takes a text as '10m' or a timedelta, not {after!r}")
-        self.after = parse_duration(after) if isinstance(after, str) else after
+        self.after = None if after is None else _read_delay("Retry", after)
+
+
+class Snooze(Exception):
+    """Raise it to run the event again after a while without spending an attempt; for at most
+    `SNOOZE_MAX_AGE`, after which it is a `Retry`."""
+
+    after: timedelta = timedelta(seconds=1)  # of a subclass, too, that makes itself in its own way
+
+    def __init__(self, reason: str = "", *, after: Delay) -> None:
+        super().__init__(reason or "the handler asked to wait")
+        self.after = _read_delay("Snooze", after)
+
+
+def _read_delay(raised: str, after: Delay) -> timedelta:
+    expected = f"{raised}(after=) takes seconds as a number, a text such as '10m' or a timedelta"
+    if isinstance(after, bool) or not isinstance(after, int | float | str | timedelta):
+        raise TypeError(f"{expected}, not {after!r}")
+    try:
+        if isinstance(after, str):
+            delay = parse_duration(after)
+        else:
+            delay = after if isinstance(after, timedelta) else timedelta(seconds=after)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{expected}, not {after!r}: {error}") from None
+    if delay < timedelta(0):
+        raise ValueError(f"{expected}, of 0 or more, not {after!r}")
+    return delay
 
 
 class Dead(Exception):

@@ -7,7 +7,9 @@ from ackbox.config import Settings
 from ackbox.ingest import Limits
 from ackbox.model import RetentionPolicy
 from ackbox.retry import RetryPolicy
-from ackbox.worker import Backoff, Rules
+from ackbox.worker import Backoff, Rules, RunPolicy
+
+_HANDLER_TIMEOUT = timedelta(minutes=5)
 
 
 def ingest_limits(settings: Settings, batches: int) -> Limits:
@@ -29,7 +31,13 @@ def worker_rules(settings: Settings) -> Rules:
     )
 
 
-def backoff(settings: Settings) -> Backoff:
+def run_policy(settings: Settings) -> RunPolicy:
+    return RunPolicy(
+        _backoff(settings), settings.max_attempts, _HANDLER_TIMEOUT, settings.snooze_max_age
+    )
+
+
+def _backoff(settings: Settings) -> Backoff:
     policy = RetryPolicy(
         settings.retry_base_delay,
         settings.retry_max_delay,

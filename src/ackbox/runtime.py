@@ -31,7 +31,6 @@ from ackbox.telemetry import (
 from ackbox.upkeep import Discards, Replays, Retention, Watch, put_back_held
 from ackbox.worker import Executor, Heartbeat, LoopProbe, Worker
 
-_HANDLER_TIMEOUT = timedelta(minutes=5)
 _WAIT_SECONDS = 1.0
 _HELD_SECONDS = 60.0
 _HUNG_NAMED = 10
@@ -261,9 +260,8 @@ class Runtime:
         self, note_error: Callable[[BaseException], None] = lambda error: None
     ) -> Executor:
         return Executor(
-            backoff=policies.backoff(self.settings),
-            max_attempts=self.settings.max_attempts,
-            timeout=_HANDLER_TIMEOUT,
+            policy=policies.run_policy(self.settings),
+            clock=self.clock,
             logger=lambda claim: self.logger.bind(event_id=claim.id, request_id=claim.request_id),
             observe=to_all(self.observe, self._end_if_stuck, on_error=self._app.on_observer_error),
             guard=self.services.add("run-timeouts").guard,

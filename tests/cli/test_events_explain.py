@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from ackbox.app import utc_now
 from ackbox.cli.workers import find_workers
 from ackbox.config import Settings
-from ackbox.model import Again, Buried, Failure
+from ackbox.model import Again, Buried, Failure, Snoozed
 from support.backends import open_sqlite
 from support.cli import Cli
 from support.events import envelope
@@ -122,6 +123,24 @@ def test_it_tells_of_runs_that_ended_with_the_process(
     asyncio.run(crash())
     text = "\n".join(line.rstrip() for line in told(cli, path, "a").splitlines())
     assert said in text + "\n"
+
+
+# N17
+def test_it_tells_of_a_snooze(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "ackbox.db"
+
+    async def snooze() -> None:
+        store = await open_sqlite(path, clock=utc_now)
+        await store.record([envelope("a")])
+        me = Hands(store.queue)
+        await me.settle(await me.claim_one(), Snoozed(timedelta(hours=5)))
+        await store.close()
+
+    asyncio.run(snooze())
+    text = told(cli, path, "a")
+    assert "snoozed: its handler asked to wait, and no attempt was spent" in text
+    assert "(in " in text
+    assert "attempts spent since the last start: 0" in text
 
 
 # L11

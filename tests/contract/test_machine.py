@@ -27,6 +27,7 @@ from ackbox.model import (
     ReplayKind,
     RetentionPolicy,
     Settlement,
+    Snoozed,
     Status,
     to_text,
 )
@@ -48,7 +49,7 @@ STEPS = (
     *("replay", "replay", "discard", "retention_passes", "retention_passes"),
     *("time_passes", "time_passes", "crash_and_restart"),
 )
-ENDS = ("done", "done", "effects", "bad effects", "retry", "dead", "release", "held")
+ENDS = ("done", "done", "effects", "bad effects", "retry", "dead", "release", "held", "snooze")
 DELAY = timedelta(seconds=5)
 POLICY = RetentionPolicy(
     keep=timedelta(seconds=20),
@@ -101,6 +102,10 @@ class Model:
                 self._close("completed", "handled")
             case "retry" | "bad effects":
                 self.status, self.outcome = "pending", "retry"
+                self.due = self.retry_after = now + DELAY
+            case "snooze":
+                self.status, self.outcome = "pending", "snoozed"
+                self.attempts -= 1
                 self.due = self.retry_after = now + DELAY
             case "dead":
                 self._close("failed", "dead")
@@ -301,6 +306,7 @@ class LedgerMachine(RuleBasedStateMachine):
             "dead": dead(),
             "release": Release(),
             "held": Release(held=True),
+            "snooze": Snoozed(DELAY),
         }
         return outcomes[end]
 

@@ -18,7 +18,9 @@ from ackbox.model import (
     Failure,
     Outcome,
     Release,
+    ReplayKind,
     Settlement,
+    Snoozed,
     from_text,
     make_failure,
 )
@@ -269,6 +271,7 @@ OUTCOMES = [
     dead(),
     Release(),
     Release(held=True),
+    Snoozed(SECOND),
 ]
 
 
@@ -459,6 +462,49 @@ async def test_a_held_one_waits_for_a_handler(
     assert after["claimable_at"] is None
     clock.advance(days=1)
     assert await me.claim() == []
+
+
+async def test_a_snooze_waits_and_refunds_its_attempt(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:  # N17
+    _, running, after = await settle_one(backend, me, clock, Snoozed(10 * SECOND, "busy"))
+    assert (after["status"], after["outcome"], after["attempts"]) == ("pending", "snoozed", 0)
+    assert from_text(after["retry_after"]) == clock() + 10 * SECOND
+    assert after["claimable_at"] == after["retry_after"]
+    written = (*SETTLED, "retry_after", "attempts")
+    assert without(after, *written) == without(running, *written)
+    assert await me.claim() == []
+    assert await backend.reader.waiting(clock()) == 0
+    clock.advance(seconds=10)
+    again = await me.claim_one()
+    assert (again.attempts, again.run, again.replayed_at) == (1, 2, None)
+
+
+async def test_a_snoozed_head_holds_its_lane(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:  # N17
+    await record(backend, "a1", "a2", lane="a")
+    await me.settle(await me.claim_one(), Snoozed(10 * SECOND))
+    await record(backend, "b1", lane="b")
+    assert await me.keys() == ["b1"]
+    clock.advance(seconds=10)
+    assert await me.keys() == ["a1"]
+
+
+async def test_a_replay_makes_a_snoozed_event_due_and_is_remembered(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:  # N17, F31
+    (sent,) = await record(backend, "a")
+    await me.settle(await me.claim_one(), Snoozed(timedelta(days=3)))
+    clock.advance(seconds=5)
+    done_to = await backend.store.replay([sent.id], actor="tester")
+    assert done_to == {sent.id: ReplayKind.HURRIED}
+    claim = await me.claim_one()
+    assert (claim.attempts, claim.replayed_at) == (1, clock())
+    await me.settle(claim, dead())
+    clock.advance(seconds=5)
+    await backend.store.replay([sent.id], actor="tester")
+    assert (await me.claim_one()).replayed_at == clock()
 
 
 async def test_the_last_ten_errors_are_kept(

@@ -11,7 +11,7 @@ import structlog
 
 from ackbox.handlers import Registration, Registry, describe
 from ackbox.model import SUSPECT, Caps, Claim, EventId, Outcome, Settlement, Suspect, WorkerId
-from ackbox.worker import Executor
+from ackbox.worker import Executor, RunPolicy
 from support.events import NOON
 
 MINUTE = timedelta(minutes=1)
@@ -33,6 +33,7 @@ def claim(key: str = "a", **more: Any) -> Claim:
         "source_sequence": None,
         "source_emitted_at": None,
         "created_at": NOON,
+        "replayed_at": None,
         "request_id": None,
         "payload": b"{}",
     }
@@ -54,13 +55,16 @@ def registry(*registrations: Registration) -> Registry:
 
 
 def executor(**more: Any) -> Executor:
-    given: dict[str, Any] = {
+    """Any of its policy and of its other arguments may be given."""
+    policy: dict[str, Any] = {
         "backoff": lambda attempts: timedelta(seconds=10 * attempts),
         "max_attempts": 5,
         "timeout": MINUTE,
-        "logger": lambda claim: structlog.get_logger(),
+        "snooze_max_age": timedelta(days=7),
     }
-    return Executor(**{**given, **more})
+    policy = {name: more.pop(name, value) for name, value in policy.items()}
+    given = {"clock": lambda: NOON, "logger": lambda claim: structlog.get_logger(), **more}
+    return Executor(policy=RunPolicy(**policy), **given)
 
 
 class ScriptedQueue:

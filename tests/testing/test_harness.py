@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ackbox import Dead, Event, Inbox, Retry, Tx
+from ackbox import Dead, Event, Inbox, Retry, Snooze, Tx
 from ackbox.config import Settings
 from ackbox.errors import InvalidEvent, InvalidStatement, SettingError, Stopped
 from ackbox.testing import Delivery, InboxHarness, MovableClock
@@ -90,6 +90,38 @@ async def test_a_retry_waits_for_the_clock_and_not_for_us(inbox: Inbox) -> None:
         assert await box.run_until_idle() == 1
         assert (await box.event(posted)).status == "completed"
     assert time.monotonic() - started < 10
+
+
+async def test_a_snoozed_event_waits_for_the_clock_and_spends_no_attempt(inbox: Inbox) -> None:
+    @inbox.on("order.paid", max_attempts=1)  # N17
+    async def limited(event: Event) -> None:
+        if event.run < 4:
+            raise Snooze("rate limited", after=30)
+
+    async with InboxHarness(inbox) as box:
+        posted = await box.post("order.paid")
+        assert await box.run_until_idle() == 1
+        event = await box.event(posted)
+        assert (event.status, event.outcome, event.attempts) == ("pending", "snoozed", 0)
+        await box.replay(posted)  # due now
+        assert await box.run_until_idle() == 1
+        assert await box.run_until_settled() == 2
+        assert (await box.event(posted)).status == "completed"
+
+
+async def test_a_snooze_ends_with_its_greatest_age(inbox: Inbox) -> None:  # N17
+    @inbox.on("order.paid", max_attempts=2)
+    async def limited(event: Event) -> None:
+        raise Snooze("rate limited", after="1d")
+
+    async with InboxHarness(inbox) as box:
+        posted = await box.post("order.paid")
+        assert await box.run_until_settled() == 9  # on days 0 to 6, and then two attempts
+        event = await box.event(posted)
+        assert (event.status, event.attempts, event.error_code) == ("failed", 2, "Snooze")
+        await box.replay(posted)
+        await box.run_until_idle()
+        assert (await box.event(posted)).outcome == "snoozed"
 
 
 async def test_delays_are_the_same_each_time(inbox: Inbox) -> None:
@@ -189,7 +221,7 @@ async def test_what_a_handler_raises_before_a_crash_is_raised(inbox: Inbox) -> N
         await box.post("order.paid")
         with pytest.raises(Odd):
             await box.crash_before_settle()
-        assert (await box.crash_before_settle(raise_errors=False)).attempts == 2
+        assert (await box.crash_before_settle(raise_errors=False)).run == 2
 
 
 async def test_a_dead_letter_is_not_run_again(inbox: Inbox) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ackbox.handlers import Dead, Event, Retry, Tx
-from ackbox.model import Again, Buried, Done, Failure, Outcome
+from ackbox.handlers import Dead, Event, Retry, Snooze, Tx
+from ackbox.model import Again, Buried, Done, Failure, Outcome, Snoozed
 from ackbox.telemetry import AbandonedEnded, Fact, HandlerAbandoned, Observer, to_all
 from ackbox.worker import execution
 from support.events import NOON
@@ -485,10 +485,48 @@ async def test_however_odd_what_it_raises_is_its_run_failed(
     assert outcome.failure.code == code
 
 
-@pytest.mark.parametrize("wrong", [60, 1.5, b"1m"])
+@pytest.mark.parametrize(
+    ("after", "delay"), [("10m", timedelta(minutes=10)), (0.1, timedelta(seconds=1))]
+)
+@pytest.mark.parametrize("attempts", [1, 5])
+async def test_a_snooze_waits_at_least_a_second_and_is_never_the_last_attempt(
+    after: Any, delay: timedelta, attempts: int
+) -> None:  # N17
+    async def handler(event: Event) -> None:
+        raise Snooze("rate limited", after=after)
+
+    assert await run(handler, attempts=attempts) == Snoozed(delay, "rate limited")
+
+
+@pytest.mark.parametrize(
+    ("came", "replayed", "kind"),
+    [
+        (timedelta(days=6, hours=23), None, Snoozed),
+        (timedelta(days=7), None, Again),
+        (timedelta(days=30), timedelta(days=6), Snoozed),
+        (timedelta(days=30), timedelta(days=7), Again),
+    ],
+)
+async def test_past_its_greatest_age_a_snooze_is_a_retry(
+    came: timedelta, replayed: timedelta | None, kind: type
+) -> None:  # N17
+    def handler(event: Event) -> None:
+        raise Snooze("rate limited", after="10m")
+
+    since = None if replayed is None else NOON - replayed
+    old = claim(created_at=NOON - came, replayed_at=since)
+    outcome = await executor().run(old, registration(handler))
+    assert isinstance(outcome, kind)
+    if isinstance(outcome, Again):
+        assert (outcome.failure.code, outcome.delay) == ("Snooze", timedelta(minutes=10))
+        last = replace(old, attempts=5)
+        assert isinstance(await executor().run(last, registration(handler)), Buried)
+
+
+@pytest.mark.parametrize("wrong", [None, [60], b"1m"])
 async def test_a_retry_after_nonsense_is_a_failed_run(wrong: Any) -> None:
     async def handler(event: Event) -> None:
-        raise Retry("closed", after=wrong)
+        raise Snooze("closed", after=wrong)
 
     outcome = await run(handler)
     assert isinstance(outcome, Again)

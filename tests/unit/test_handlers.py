@@ -8,7 +8,7 @@ import pytest
 
 from ackbox.config import Settings
 from ackbox.errors import SettingError
-from ackbox.handlers import Registration, Registry, Retry, Tx, describe
+from ackbox.handlers import Registration, Registry, Retry, Snooze, Tx, describe
 from ackbox.inbox import Inbox
 
 
@@ -207,11 +207,35 @@ def test_tx_collects_statements_in_order() -> None:
     ]
 
 
-@pytest.mark.parametrize("after", ["10m", timedelta(minutes=10)])
-def test_retry_takes_a_duration_as_people_write_it(after: str | timedelta) -> None:
+@pytest.mark.parametrize("after", ["10m", timedelta(minutes=10), 600, 600.0])
+def test_a_delay_is_given_as_people_write_it(after: str | timedelta | float) -> None:  # N17
     assert Retry(after=after).after == timedelta(minutes=10)
+    assert Snooze(after=after).after == timedelta(minutes=10)
     assert Retry("why", after=None).after is None
-    assert str(Retry("why")) == "why"
+    assert str(Retry("why")) == str(Snooze("why", after=1)) == "why"
+
+
+@pytest.mark.parametrize("raised", [Retry, Snooze])
+@pytest.mark.parametrize(
+    ("after", "kind"),
+    [
+        ("10 minutes", ValueError),
+        ("10", ValueError),
+        (-1, ValueError),
+        (timedelta(seconds=-1), ValueError),
+        (float("nan"), ValueError),
+        (float("inf"), ValueError),
+        (10**30, ValueError),
+        (True, TypeError),
+        (b"1m", TypeError),
+    ],
+    ids=repr,
+)
+def test_a_wrong_delay_fails_where_it_is_raised(
+    raised: Any, after: object, kind: type[Exception]
+) -> None:  # N17
+    with pytest.raises(kind, match=rf"{raised.__name__}\(after=\) takes seconds as a number.*not"):
+        raised(after=after)
 
 
 @pytest.mark.parametrize(

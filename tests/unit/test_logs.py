@@ -22,6 +22,7 @@ from ackbox.model import (
     Outcome,
     Receipt,
     ReceiptKind,
+    Snoozed,
     Stats,
     Status,
 )
@@ -262,6 +263,15 @@ def test_metrics_that_fail_on_everything_are_logged_all_the_same() -> None:  # S
 
     to_all(broken, on_error=count_and_log(broken, log.logger))(StoreRecovered())
     assert log.said() == [("error", "observer failed")]
+
+
+def test_a_snooze_tells_why_and_for_how_long() -> None:  # N17
+    log = Log()
+    snoozed = Snoozed(timedelta(seconds=90), "rate limited")
+    log.observe(Settled([claim("a")], [0.1], {EventId("a"): snoozed}, [None]))
+    (line,) = log.lines()
+    assert (line["event"], line["level"]) == ("event snoozed", "info")
+    assert (line["seconds"], line["reason"], line["event_id"]) == (90.0, "rate limited", "a")
 
 
 @pytest.mark.parametrize(

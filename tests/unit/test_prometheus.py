@@ -16,6 +16,7 @@ from ackbox.model import (
     Receipt,
     ReceiptKind,
     Release,
+    Snoozed,
     Stats,
     Status,
 )
@@ -122,7 +123,7 @@ def test_what_is_counted() -> None:
 
 
 def test_ends_of_runs_are_counted_by_what_was_written() -> None:  # P9
-    ended = [claim(key) for key in ("a", "b", "c", "d", "e", "f")]
+    ended = [claim(key) for key in "abcdefg"]
     failure = Failure("boom", "ValueError")
     outcomes: list[Outcome] = [
         Done(),
@@ -130,20 +131,22 @@ def test_ends_of_runs_are_counted_by_what_was_written() -> None:  # P9
         Again(failure, timedelta(0)),
         Buried(failure),
         Release(),
+        Snoozed(timedelta(seconds=1)),
     ]
-    written = {EventId(key): outcome for key, outcome in zip("abcde", outcomes, strict=True)}
+    written = {EventId(key): outcome for key, outcome in zip("abcdef", outcomes, strict=True)}
 
-    handlers = ["app.pay"] * 3 + ["app.ship", None, "app.ship"]
-    found = samples(Settled(ended, [0.004] * 5 + [0.3], written, handlers))
+    handlers = ["app.pay"] * 3 + ["app.ship", None, "app.pay", "app.ship"]
+    found = samples(Settled(ended, [0.004] * 6 + [0.3], written, handlers))
 
     expected = {
         "ackbox_events_processed_total": 2,
         "ackbox_events_errored_total": 1,
         "ackbox_events_dead_letter_total": 1,
         "ackbox_events_released_total": 1,
+        "ackbox_events_snoozed_total": 1,  # N17
         "ackbox_events_fenced_total": 1,
-        "ackbox_run_seconds_bucket handler=app.pay le=0.005": 3,
-        "ackbox_run_seconds_count handler=app.pay": 3,
+        "ackbox_run_seconds_bucket handler=app.pay le=0.005": 4,
+        "ackbox_run_seconds_count handler=app.pay": 4,
         "ackbox_run_seconds_bucket handler=app.ship le=0.005": 1,
         "ackbox_run_seconds_count handler=app.ship": 2,
         "ackbox_run_seconds_sum handler=app.ship": 0.304,
@@ -153,6 +156,7 @@ def test_ends_of_runs_are_counted_by_what_was_written() -> None:  # P9
     assert {name: value for name, value in runs.items() if value} == {  # N9
         "ackbox_runs_total handler=app.pay outcome=completed": 2,
         "ackbox_runs_total handler=app.pay outcome=retry": 1,
+        "ackbox_runs_total handler=app.pay outcome=snoozed": 1,
         "ackbox_runs_total handler=app.ship outcome=dead_letter": 1,
         "ackbox_runs_total handler=app.ship outcome=fenced": 1,
     }
@@ -165,7 +169,7 @@ def test_every_series_of_a_handler_exists_from_the_start() -> None:  # N9, C3
     assert {name for name in before if "app.pay" in name and "_total" in name} == {
         *(
             f"ackbox_runs_total handler=app.pay outcome={outcome}"
-            for outcome in ("completed", "retry", "dead_letter", "released", "fenced")
+            for outcome in ("completed", "retry", "dead_letter", "released", "snoozed", "fenced")
         ),
         "ackbox_runs_abandoned_total handler=app.pay",
     }

@@ -138,6 +138,8 @@ def _waiting(story: "EventStory", now: datetime, workers: Workers) -> str:
         return "pending, behind another event of its lane"
     if event.outcome == "retry" and story.claimable_at is not None and story.claimable_at > now:
         return "pending, waits for another run after one that failed"
+    if event.outcome == "snoozed" and story.claimable_at is not None and story.claimable_at > now:
+        return "pending, snoozed: its handler asked to wait, and no attempt was spent"
     if event.outcome == "replayed":
         return f"pending: an operator replayed it; {workers.said}"
     return f"pending: due; {workers.said}"
@@ -155,6 +157,8 @@ def _next_run(story: "EventStory", now: datetime, workers: Workers) -> list[Line
         return [("next run", "none, unless it is put back or replayed")]
     if due <= now:
         return [("next run", "when a worker is free" if workers.may_run else "none until then")]
+    if event.outcome == "snoozed":
+        return [("next run", _moment(due, now))]
     return [("next run", f"{_moment(due, now)}, after {event.attempts} failed attempts")]
 
 

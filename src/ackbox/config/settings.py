@@ -92,6 +92,7 @@ class Settings(BaseSettings):
     retry_base_delay: Annotated[timedelta, duration("0s", "365d")] = timedelta(seconds=5)
     retry_max_delay: Annotated[timedelta, duration("0s", "365d")] = timedelta(seconds=300)
     retry_jitter: Annotated[RetryJitter, one_of(RetryJitter)] = "full"
+    snooze_max_age: Annotated[timedelta, duration("0s", "365d")] = timedelta(days=7)
 
     # From 1: 0 would mean "never" to one reader and "at once" to another.
     retention_days: Annotated[float, number(1, 36500)] = 30

@@ -8,7 +8,7 @@ from types import NoneType
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 
 from ackbox.exporters.histograms import Histogram
-from ackbox.model import Again, Buried, Done, Outcome, Release
+from ackbox.model import Again, Buried, Done, Outcome, Release, Snoozed
 from ackbox.telemetry import Settled
 
 _SECONDS = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -17,6 +17,7 @@ _OUTCOMES: dict[type, str] = {
     Again: "retry",
     Buried: "dead_letter",
     Release: "released",
+    Snoozed: "snoozed",
     NoneType: "fenced",
 }
 

@@ -22,6 +22,7 @@ from ackbox.model import (
     Receipt,
     ReceiptKind,
     Release,
+    Snoozed,
     Status,
 )
 from ackbox.telemetry import (
@@ -162,6 +163,9 @@ class LogObserver:
                 )
             case Buried(failure):
                 self._logger.error("event failed", **_reason(failure), **about)
+            case Snoozed(delay, reason):
+                seconds = round(delay.total_seconds(), 3)
+                self._logger.info("event snoozed", seconds=seconds, reason=reason, **about)
             case Release():
                 self._logger.info("event handed back", **about)
 

@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from ackbox.exporters.handler_metrics import HandlerMetrics
 from ackbox.exporters.histograms import Histogram
-from ackbox.model import Again, Buried, Clock, Done, ReceiptKind, Release, Stats, Status
+from ackbox.model import Again, Buried, Clock, Done, ReceiptKind, Release, Snoozed, Stats, Status
 from ackbox.telemetry import (
     REFUSAL_REASONS,
     Answered,
@@ -52,6 +52,7 @@ _OUTCOMES: dict[type, str] = {
     Again: "ackbox_events_errored",
     Buried: "ackbox_events_dead_letter",
     Release: "ackbox_events_released",
+    Snoozed: "ackbox_events_snoozed",
     NoneType: "ackbox_events_fenced",
 }
 _COUNTERS = {
@@ -62,6 +63,7 @@ _COUNTERS = {
     "ackbox_events_errored": "Runs that failed and will be tried again.",
     "ackbox_events_dead_letter": "Runs that ended as a dead letter.",
     "ackbox_events_released": "Runs that were handed back.",
+    "ackbox_events_snoozed": "Runs that asked to wait, without spending an attempt.",
     "ackbox_events_fenced": "Runs whose claim was lost; nothing of theirs was applied.",
     "ackbox_leases_lost": "Claims that were lost before their runs were settled.",
     "ackbox_observer_failures": "Facts that a log or metrics exporter failed on.",

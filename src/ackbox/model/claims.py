@@ -44,6 +44,7 @@ class Claim(Struct, frozen=True, gc=False):
     source_sequence: int | None
     source_emitted_at: datetime | None
     created_at: datetime
+    replayed_at: datetime | None
     request_id: str | None
     payload: bytes
 
@@ -98,7 +99,15 @@ class Release(Struct, frozen=True):
     delay: timedelta = timedelta(0)
 
 
-Outcome = Done | Again | Buried | Release
+class Snoozed(Struct, frozen=True):
+    """Outcome *snoozed*: back to pending, due after `delay`, attempt refunded. No store keeps the
+    reason: it is for the log."""
+
+    delay: timedelta
+    reason: str = ""
+
+
+Outcome = Done | Again | Buried | Release | Snoozed
 
 
 class Settlement(Struct, frozen=True):

@@ -29,6 +29,7 @@ class OutcomeName(StrEnum):
     """How an event got where it is, as the column `outcome` says it."""
 
     RETRY = "retry"
+    SNOOZED = "snoozed"
     HELD = "held"
     REPLAYED = "replayed"
     HANDLED = "handled"

@@ -24,6 +24,7 @@ from ackbox.model import (
     Outcome,
     Release,
     Settlement,
+    Snoozed,
     Suspect,
     WorkerId,
 )
@@ -209,7 +210,7 @@ def within_share(announced: Announced, caps: Caps) -> list[EventId]:
 def _claimable_in(settlement: Settlement) -> float | None:
     """Seconds until it, or the next of its lane, is due: nobody announces those."""
     match settlement.outcome:
-        case Again(delay=delay) | Release(held=False, delay=delay):
+        case Again(delay=delay) | Snoozed(delay=delay) | Release(held=False, delay=delay):
             return max(delay.total_seconds(), 0.0)
         case _:
             return None if settlement.claim.lane is None else 0.0

@@ -21,8 +21,8 @@ EVENTS = (
     *("processor_id", "lease_until", "claimable_at", "ingest_count", "conflict_count"),
     *("source_sequence", "source_emitted_at", "lane", "channel", "sender", "recipient"),
     *("provider_message_id", "transport", "verified_by", "request_id", "trace", "created_at"),
-    *("updated_at", "last_seen_at", "processed_at", "content_type", "payload_sha256", "headers"),
-    "payload",
+    *("updated_at", "last_seen_at", "processed_at", "replayed_at", "content_type"),
+    *("payload_sha256", "headers", "payload"),
 )
 TABLES: Mapping[str, Sequence[str]] = {
     "events": EVENTS,

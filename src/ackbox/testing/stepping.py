@@ -8,7 +8,7 @@ from datetime import timedelta
 from time import monotonic
 
 from ackbox.errors import InvalidStatement
-from ackbox.handlers import Dead, Retry
+from ackbox.handlers import Dead, Retry, Snooze
 from ackbox.model import (
     Again,
     Buried,
@@ -32,7 +32,8 @@ class HandlerFailed(Exception):
 
 
 class Stepper:
-    """`error` is what the last run raised, unless the handler asked for it by `Retry` or `Dead`."""
+    """`error` is what the last run raised, unless the handler asked for it by `Retry`, `Snooze`
+    or `Dead`."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.error: BaseException | None = None
@@ -79,7 +80,7 @@ class Stepper:
                 return self.error
 
     def _note_error(self, error: BaseException) -> None:
-        self.error = None if isinstance(error, Dead | Retry) else error
+        self.error = None if isinstance(error, Dead | Retry | Snooze) else error
 
 
 def raise_for_a_test(error: BaseException | None) -> None:

@@ -13,7 +13,18 @@ from msgspec import Struct
 
 from ackbox import handlers
 from ackbox.handlers import Event, Logger, Registration, Tx
-from ackbox.model import SUSPECT, Again, Buried, Claim, Done, Failure, Outcome, Suspect
+from ackbox.model import (
+    SUSPECT,
+    Again,
+    Buried,
+    Claim,
+    Clock,
+    Done,
+    Failure,
+    Outcome,
+    Snoozed,
+    Suspect,
+)
 from ackbox.quantities import show_duration
 from ackbox.telemetry import AbandonedEnded, HandlerAbandoned, Observer, to_nobody
 from ackbox.worker.deadlines import Deadlines, Guard, run_at_once, run_later
@@ -31,8 +42,18 @@ Backoff = Callable[[int], timedelta]
 """The delay after so many attempts, by policy."""
 
 _STUBBORN_SECONDS = 5.0
+_SHORTEST_SNOOZE = timedelta(seconds=1)
 _HANDLED = Done("handled")
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
+
+
+class RunPolicy(Struct, frozen=True):
+    """How runs may end, from the settings; a handler may have its own limits."""
+
+    backoff: Backoff
+    max_attempts: int
+    timeout: timedelta
+    snooze_max_age: timedelta
 
 
 class Executor:
@@ -41,17 +62,15 @@ class Executor:
     def __init__(
         self,
         *,
-        backoff: Backoff,
-        max_attempts: int,
-        timeout: timedelta,
+        policy: RunPolicy,
+        clock: Clock,
         logger: Callable[[Claim], Logger],
         observe: Observer = to_nobody,
         guard: Guard = run_at_once,
         note_error: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
-        self._backoff = backoff
-        self._max_attempts = max_attempts
-        self._timeout = timeout
+        self._policy = policy
+        self._clock = clock
         self._logger = logger
         self._observe = observe
         self._guard = guard
@@ -71,7 +90,7 @@ class Executor:
         if is_spent(claim, limit):
             return Buried(Failure("every attempt ended with the process", "crashed"))
         tx = Tx() if registration.wants_tx else None
-        allowed = registration.timeout or self._timeout
+        allowed = registration.timeout or self._policy.timeout
         task = self._current_task()
         cancelled_before = task.cancelling()
         self._deadlines.start(task, allowed)
@@ -92,7 +111,7 @@ class Executor:
 
     def attempts_of(self, registration: Registration) -> int:
         """Return how many attempts an event of this handler has."""
-        return registration.max_attempts or self._max_attempts
+        return registration.max_attempts or self._policy.max_attempts
 
     def stubborn(self) -> list[asyncio.Task[Any]]:
         """Runs that were cancelled a while ago because their time was over, and go on."""
@@ -109,7 +128,7 @@ class Executor:
         task.add_done_callback(
             lambda task: self._came_back(task, claim, registration, _failure_of(task))
         )
-        allowed = show_duration(registration.timeout or self._timeout)
+        allowed = show_duration(registration.timeout or self._policy.timeout)
         late = f"it took longer than {allowed}, and did not end when it was cancelled"
         return self.fail(claim, registration, Overdue(late, stack))
 
@@ -160,8 +179,18 @@ class Executor:
                 return Buried(describe_failure(error))
             case handlers.Retry():
                 return self._again(claim, limit, describe_failure(error), error.after)
+            case handlers.Snooze():
+                return self._snooze(claim, limit, error)
             case _:
                 return self._again(claim, limit, describe_failure(error), None)
+
+    def _snooze(self, claim: Claim, limit: int, error: handlers.Snooze) -> Outcome:
+        """Refund the attempt, unless the event is too old for that: so it ends at some time."""
+        failure = describe_failure(error)
+        age = self._clock() - (claim.replayed_at or claim.created_at)
+        if age >= self._policy.snooze_max_age:
+            return self._again(claim, limit, failure, error.after)
+        return Snoozed(max(error.after, _SHORTEST_SNOOZE), failure.error)
 
     async def _in_thread(
         self, call: Callable[[], Any], claim: Claim, registration: Registration
@@ -194,7 +223,7 @@ class Executor:
             if not thread.ended.done():
                 self._guard(lambda: self._abandon_thread(thread, claim, registration))
 
-        allowed = (registration.timeout or self._timeout).total_seconds()
+        allowed = (registration.timeout or self._policy.timeout).total_seconds()
         timer = run_later(max(started + allowed - monotonic(), 0.0), look)
         thread.ended.add_done_callback(lambda _: timer.cancel())
 
@@ -233,7 +262,8 @@ class Executor:
     ) -> Again | Buried:
         if claim.attempts >= limit:
             return Buried(failure)
-        return Again(failure, self._backoff(claim.attempts) if after is None else after)
+        delay = self._policy.backoff(claim.attempts) if after is None else after
+        return Again(failure, delay)
 
 
 def is_spent(claim: Claim | Suspect, limit: int) -> bool:

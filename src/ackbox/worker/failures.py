@@ -2,7 +2,7 @@
 
 import asyncio
 
-from ackbox.handlers import Dead, Retry
+from ackbox.handlers import Dead, Retry, Snooze
 from ackbox.model import Failure, make_failure
 from ackbox.worker.tracebacks import (
     Stack,
@@ -41,7 +41,7 @@ class Overdue(Exception):
 def describe_failure(error: BaseException) -> Failure:
     name, text = type(error).__name__, text_of(error)
     match error:
-        case Dead() | Retry():
+        case Dead() | Retry() | Snooze():
             return make_failure(text or name, name, where_of(error), _traceback_of_cause(error))
         case Overdue() if error.stack:
             return make_failure(
@@ -54,6 +54,6 @@ def describe_failure(error: BaseException) -> Failure:
             return make_failure(said, name, where_of(error), format_error(error))
 
 
-def _traceback_of_cause(error: Dead | Retry) -> str | None:
+def _traceback_of_cause(error: Dead | Retry | Snooze) -> str | None:
     """The handler decided this: a traceback explains it only if another exception led to it."""
     return format_error(error) if error.__cause__ or error.__context__ else None

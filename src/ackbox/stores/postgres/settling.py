@@ -4,7 +4,17 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from ackbox.model import Again, Buried, Done, EventId, Failure, Outcome, Release, Settlement
+from ackbox.model import (
+    Again,
+    Buried,
+    Done,
+    EventId,
+    Failure,
+    Outcome,
+    Release,
+    Settlement,
+    Snoozed,
+)
 from ackbox.stores.outcomes import bounded
 from ackbox.stores.postgres.database import Database, Rows, Session
 from ackbox.stores.postgres.lanes import Lane, hold_lanes, promote
@@ -98,6 +108,8 @@ def _group(outcome: Outcome) -> tuple[str, str]:
             return "settle_release", ""
         case Again():
             return "settle_retry", ""
+        case Snoozed():
+            return "settle_snooze", ""
         case Buried():
             return "settle_dead", ""
 
@@ -122,6 +134,8 @@ def _columns(outcome: Outcome) -> dict[str, Any]:
             return {}
         case Release(held, delay):
             return {"held": held, "delays": bounded(delay)}
+        case Snoozed(delay):
+            return {"delays": bounded(delay)}
         case Again(failure, delay):
             return {"delays": bounded(delay), **_failure(failure)}
         case Buried(failure):

@@ -61,6 +61,7 @@ def _claim(row: Sequence[Any], sql: Statements) -> Claim:
     fields["payload"] = _large(sql, row[0]) if payload is None else bytes.fromhex(payload)
     fields["source_emitted_at"] = emitted and from_text(emitted)
     fields["created_at"] = from_text(fields["created_at"])
+    fields["replayed_at"] = fields["replayed_at"] and from_text(fields["replayed_at"])
     return Claim(**fields)
 
 

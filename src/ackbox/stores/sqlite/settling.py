@@ -15,6 +15,7 @@ from ackbox.model import (
     Failure,
     Release,
     Settlement,
+    Snoozed,
     to_text,
 )
 from ackbox.stores.outcomes import bounded
@@ -74,6 +75,8 @@ class Settling:
                 return "settle_release", ("held" if held else None, due)
             case Again(failure, delay):
                 return "settle_retry", (self._due(delay), *self._failure(settlement, failure))
+            case Snoozed(delay):
+                return "settle_snooze", (self._due(delay),)
             case Buried(failure):
                 return "settle_dead", (None, *self._failure(settlement, failure))
 

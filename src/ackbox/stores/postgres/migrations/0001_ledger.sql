@@ -20,6 +20,7 @@ CREATE TABLE events (
     lease_until         timestamptz,
     retry_after         timestamptz,
     processed_at        timestamptz,
+    replayed_at         timestamptz,
     source_sequence     bigint,
     source_emitted_at   timestamptz,
     source              text COLLATE "C" NOT NULL,

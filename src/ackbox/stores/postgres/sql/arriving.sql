@@ -40,8 +40,8 @@ WITH arrived AS (
         unsettled, last_error, error_code, errors, retry_after, processor_id, lease_until,
         claimable_at, ingest_count, conflict_count, source_sequence, source_emitted_at, lane,
         channel, sender, recipient, provider_message_id, transport, verified_by, request_id, trace,
-        created_at, updated_at, last_seen_at, processed_at, content_type, payload_sha256, headers,
-        payload, payload_json
+        created_at, updated_at, last_seen_at, processed_at, replayed_at, content_type,
+        payload_sha256, headers, payload, payload_json
     )
     SELECT
         ledger_id, id, source, idempotency_key, event_type, status, outcome, attempts, run,
@@ -52,7 +52,7 @@ WITH arrived AS (
         ingest_count, conflict_count, source_sequence, source_emitted_at::timestamptz, lane,
         channel, sender, recipient, provider_message_id, transport, verified_by, request_id, trace,
         created_at::timestamptz, updated_at::timestamptz, last_seen_at::timestamptz,
-        processed_at::timestamptz, content_type, payload_sha256, headers,
+        processed_at::timestamptz, replayed_at::timestamptz, content_type, payload_sha256, headers,
         payload, ackbox_json(payload)
     FROM unnest(
         :ledger_id::bigint[], :id::uuid[], :source::text[], :idempotency_key::text[],
@@ -63,15 +63,15 @@ WITH arrived AS (
         :source_emitted_at::text[], :lane::text[], :channel::text[], :sender::text[],
         :recipient::text[], :provider_message_id::text[], :transport::text[], :verified_by::text[],
         :request_id::text[], :trace::text[], :created_at::text[], :updated_at::text[],
-        :last_seen_at::text[], :processed_at::text[], :content_type::text[],
+        :last_seen_at::text[], :processed_at::text[], :replayed_at::text[], :content_type::text[],
         :payload_sha256::bytea[], :headers::text[], :payload::bytea[]
     ) AS carried (
         ledger_id, id, source, idempotency_key, event_type, status, outcome, attempts, run,
         unsettled, last_error, error_code, errors, retry_after, processor_id, lease_until,
         claimable_at, ingest_count, conflict_count, source_sequence, source_emitted_at, lane,
         channel, sender, recipient, provider_message_id, transport, verified_by, request_id, trace,
-        created_at, updated_at, last_seen_at, processed_at, content_type, payload_sha256, headers,
-        payload)
+        created_at, updated_at, last_seen_at, processed_at, replayed_at, content_type,
+        payload_sha256, headers, payload)
     RETURNING ledger_id, source, lane, status
 ), counted AS (
     INSERT INTO tallies (status, events) SELECT status, count(*) FROM arrived GROUP BY status
@@ -112,7 +112,7 @@ SELECT ledger_id, id::text, source, idempotency_key, event_type, status, outcome
        CASE WHEN status <> 'processing' THEN claimable_at END,
        ingest_count, conflict_count, source_sequence, source_emitted_at, lane, channel, sender,
        recipient, provider_message_id, transport, verified_by, request_id, trace, created_at,
-       updated_at, last_seen_at, processed_at, content_type, payload_sha256, headers,
+       updated_at, last_seen_at, processed_at, replayed_at, content_type, payload_sha256, headers,
        sha256(payload)
 FROM events WHERE ledger_id = ANY (:ledger_id::bigint[])
 

@@ -29,8 +29,8 @@ placed AS (
         updated_at = now()
     WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM placed))
     RETURNING ledger_id, id::text, run, source, idempotency_key, event_type, content_type, headers,
-        attempts, unsettled, lane, source_sequence, source_emitted_at, created_at, request_id,
-        payload
+        attempts, unsettled, lane, source_sequence, source_emitted_at, created_at, replayed_at,
+        request_id, payload
 ), counted AS (
     -- Those that were processing already did not move.
     INSERT INTO tallies SELECT * FROM ackbox_moved(
@@ -189,7 +189,7 @@ RETURNING ledger_id, run
             'error', (:errors::text[])[width_bucket(ledger_id, :rows::bigint[])],
             'traceback', (:tracebacks::text[])[width_bucket(ledger_id, :rows::bigint[])])),
 
--- name: settle_retry
+-- part: postponing
 WITH ours AS (
     UPDATE agenda SET
         unsettled = 0, suspect = false, lease_until = NULL,
@@ -210,12 +210,27 @@ WITH ours AS (
 ), counted AS (
     INSERT INTO tallies SELECT * FROM ackbox_moved('processing', 'pending', (SELECT count(*) FROM ours))
 )
+
+-- name: settle_retry
+-- here: postponing
 UPDATE events SET
     status = 'pending', outcome = 'retry', unsettled = 0, processor_id = NULL, lease_until = NULL,
     retry_after = now() + (:delays::interval[])[width_bucket(ledger_id, :rows::bigint[])],
     claimable_at = (SELECT due FROM places)[
         width_bucket(ledger_id, (SELECT places.rows FROM places))],
     -- here: failure
+    updated_at = now()
+WHERE ledger_id = ANY ((SELECT places.rows FROM places)::bigint[])
+RETURNING ledger_id, run
+
+-- name: settle_snooze
+-- here: postponing
+UPDATE events SET
+    status = 'pending', outcome = 'snoozed', unsettled = 0, attempts = attempts - 1,
+    processor_id = NULL, lease_until = NULL,
+    retry_after = now() + (:delays::interval[])[width_bucket(ledger_id, :rows::bigint[])],
+    claimable_at = (SELECT due FROM places)[
+        width_bucket(ledger_id, (SELECT places.rows FROM places))],
     updated_at = now()
 WHERE ledger_id = ANY ((SELECT places.rows FROM places)::bigint[])
 RETURNING ledger_id, run

@@ -40,12 +40,14 @@ WITH counted AS (
 )
 UPDATE events SET
     status = 'pending', outcome = 'replayed', attempts = 0, unsettled = 0, retry_after = now(),
-    claimable_at = CASE WHEN lane IS NULL THEN now() END, processed_at = NULL, updated_at = now()
+    claimable_at = CASE WHEN lane IS NULL THEN now() END, processed_at = NULL, replayed_at = now(),
+    updated_at = now()
 WHERE ledger_id = ANY (:rows::bigint[])
 
 -- name: replay_hurried
 UPDATE events SET
-    retry_after = now(), claimable_at = CASE WHEN lane IS NULL THEN now() END, updated_at = now()
+    retry_after = now(), claimable_at = CASE WHEN lane IS NULL THEN now() END, replayed_at = now(),
+    updated_at = now()
 WHERE ledger_id = ANY (:rows::bigint[])
 
 -- name: replay_put_back

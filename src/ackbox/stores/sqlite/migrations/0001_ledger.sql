@@ -36,6 +36,7 @@ CREATE TABLE events (
     updated_at          TEXT NOT NULL,
     last_seen_at        TEXT NOT NULL,
     processed_at        TEXT,
+    replayed_at         TEXT,
     content_type        TEXT NOT NULL,
     payload_sha256      BLOB NOT NULL,
     headers             TEXT,

@@ -5,7 +5,8 @@ SELECT ledger_id, id, source, idempotency_key, event_type, status, outcome, atte
        CASE WHEN status <> 'processing' THEN claimable_at END,
        ingest_count, conflict_count, source_sequence, source_emitted_at, lane, channel, sender,
        recipient, provider_message_id, transport, verified_by, request_id, trace, created_at,
-       updated_at, last_seen_at, processed_at, content_type, payload_sha256, headers, payload
+       updated_at, last_seen_at, processed_at, replayed_at, content_type, payload_sha256, headers,
+       payload
 FROM events WHERE ledger_id > ? ORDER BY ledger_id LIMIT ?
 
 -- name: leave_tombstones

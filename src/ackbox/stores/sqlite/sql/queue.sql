@@ -58,7 +58,8 @@ WHERE ledger_id IN (SELECT value FROM json_each(:picked))
 -- name: claimed
 SELECT json_group_array(json_array(
     ledger_id, events.id, run, source, idempotency_key, event_type, content_type, headers,
-    attempts, unsettled, lane, source_sequence, source_emitted_at, created_at, request_id,
+    attempts, unsettled, lane, source_sequence, source_emitted_at, created_at, replayed_at,
+    request_id,
     CASE WHEN length(payload) <= :inline THEN hex(payload) END))
 FROM json_each(:picked) AS picked JOIN events ON ledger_id = picked.value
 
@@ -108,6 +109,19 @@ UPDATE events SET
     processor_id = NULL, lease_until = NULL,
     -- here: failure
     updated_at = :now
+FROM json_each(:settled) AS settled
+WHERE ledger_id = settled.value ->> 0 AND run = settled.value ->> 1 AND status = 'processing'
+
+-- name: settle_snooze
+UPDATE events SET
+    status = 'pending', outcome = 'snoozed', unsettled = 0, attempts = attempts - 1,
+    retry_after = settled.value ->> 2,
+    claimable_at = CASE WHEN lane IS NULL OR NOT EXISTS (
+        SELECT 1 FROM events AS older
+        WHERE older.source = events.source AND older.lane = events.lane
+          AND older.status IN ('pending', 'processing')
+          AND older.ledger_id < events.ledger_id) THEN settled.value ->> 2 END,
+    processor_id = NULL, lease_until = NULL, updated_at = :now
 FROM json_each(:settled) AS settled
 WHERE ledger_id = settled.value ->> 0 AND run = settled.value ->> 1 AND status = 'processing'
 

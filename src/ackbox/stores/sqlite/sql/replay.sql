@@ -15,12 +15,14 @@ FROM (
 -- name: replay_replayed
 UPDATE events SET
     status = 'pending', outcome = 'replayed', attempts = 0, unsettled = 0, retry_after = :now,
-    claimable_at = CASE WHEN lane IS NULL THEN :now END, processed_at = NULL, updated_at = :now
+    claimable_at = CASE WHEN lane IS NULL THEN :now END, processed_at = NULL, replayed_at = :now,
+    updated_at = :now
 WHERE ledger_id IN (SELECT value FROM json_each(:rows))
 
 -- name: replay_hurried
 UPDATE events SET
-    retry_after = :now, claimable_at = CASE WHEN lane IS NULL THEN :now END, updated_at = :now
+    retry_after = :now, claimable_at = CASE WHEN lane IS NULL THEN :now END, replayed_at = :now,
+    updated_at = :now
 WHERE ledger_id IN (SELECT value FROM json_each(:rows))
 
 -- name: replay_put_back
