@@ -120,8 +120,18 @@ class Runtime:
                 stats.lag(self.clock()).total_seconds(),
                 self._app.home.engine,
                 self.settings.durability,
+                self._why_refused(backlog),
             )
         )
+
+    def _why_refused(self, backlog: int) -> str | None:
+        """Why new events are not accepted now. A full queue does not make the inbox unready, but
+        senders get 429."""
+        if (unready := self.why_not_ready()) is not None:
+            return unready.detail
+        if backlog < self.settings.queue_maxsize:
+            return None
+        return f"{backlog} events wait, and QUEUE_MAXSIZE is {self.settings.queue_maxsize}."
 
     async def _look_around(
         self, store: Store, reader: Reader

@@ -13,12 +13,14 @@ from ackbox.model import Claim, Envelope, EventId, Failure, Outcome, Receipt, St
 
 
 class Started(Struct, frozen=True):
-    """The inbox is ready; this is what it found (L12)."""
+    """The inbox has started; this is what it found (L12). `refuses` says why new events are not
+    accepted; None: the inbox is ready."""
 
     stats: Stats
     lag_seconds: float
     engine: str
     durability: str
+    refuses: str | None = None
 
 
 class Recorded(Struct, frozen=True):

@@ -58,6 +58,7 @@ def test_a_sound_ledger_is_found_sound(cli: Cli, ledger: Ledger) -> None:
     done = cli("doctor", "--deep", "--json")
     found = findings(done)
     found.pop("filesystem")  # tests may well run in memory
+    assert "the oldest since" in found.pop("queue")["detail"]  # these events are months old
     assert done.code == 0
     assert {row["verdict"] for row in found.values()} == {"ok"}
     assert {

@@ -83,6 +83,7 @@ def test_a_sound_ledger_is_found_sound(cli: Cli, ledger: PostgresLedger) -> None
     assert set(found) == {
         *("python", "open files", "postgresql", "encoding", "durability", "clock", "connections"),
         *("transactions", "notify", "writing", "ledger", "rights", "vacuum", "queue", "tallies"),
+        *("parked", "dead letters"),
     }
     assert found["postgresql"]["detail"].startswith(f"PostgreSQL {major_of(ledger.server)}.")
     assert found["queue"]["detail"] == "3 pending"
@@ -176,9 +177,9 @@ def test_held_events_are_a_warning(cli: Cli, ledger: PostgresLedger) -> None:
     ledger.execute("UPDATE events SET outcome = 'held' WHERE idempotency_key <> 'key-0'")
     for statement in FOLLOW:
         ledger.execute(statement)
-    verdict, words = examine(cli, "queue", ledger.url)
+    verdict, words = examine(cli, "parked", ledger.url)
     assert verdict == "warn"
-    assert "2 of them held" in words
+    assert "2 events are held" in words
 
 
 def test_deep_counts_the_events_one_by_one(cli: Cli, ledger: PostgresLedger) -> None:
@@ -353,8 +354,3 @@ def test_dead_rows_that_nobody_vacuums_are_a_warning() -> None:
 def test_each_open_transaction_is_a_finding() -> None:
     found = [LongTransaction(1, "active", 90.0), LongTransaction(2, "idle in transaction", 80.0)]
     assert len(list(condition.check_transactions(found))) == 2
-
-
-def test_events_that_wait_for_long_are_a_warning() -> None:
-    assert condition.check_queue(1, NOON - timedelta(hours=2), 0, NOON).verdict is Verdict.WARN
-    assert condition.check_queue(1, NOON - timedelta(minutes=2), 0, NOON).verdict is Verdict.OK

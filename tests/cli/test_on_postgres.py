@@ -15,7 +15,7 @@ from support.cli import Cli, environment
 from support.events import envelope, envelopes
 from support.postgres import Install, PostgresServer, find_installs
 from support.postgres_cli import PostgresLedger
-from support.seeding import States
+from support.seeding import States, seed
 from support.server import running
 
 PASSWORD = "hunter2-hunter2-hunter2"
@@ -239,3 +239,28 @@ def test_the_address_is_shown_without_its_password(cli: Cli) -> None:
     words = [line.split() for line in done.out.splitlines()]
     assert ["DATABASE_URL", "postgresql://user:***@127.0.0.1:1/events", "environment"] in words
     assert ["NOTIFY", "off", "environment"] in words
+
+
+# N20
+def test_doctor_reports_what_waits_as_it_does_on_sqlite(
+    cli: Cli, ledger: PostgresLedger, states: States, tmp_path: Path
+) -> None:
+    path = seed(tmp_path / "there" / "events.db", states.seed)
+    about = ("parked", "dead letters")
+    here, there = (
+        [row for row in json.loads(done.out)["findings"] if row["about"] in about]
+        for done in (
+            cli("doctor", "--json", DB_PATH=str(path)),
+            cli("doctor", "--json", DATABASE_URL=ledger.url),
+        )
+    )
+    assert here == there
+    assert [row["verdict"] for row in here] == ["warn", "warn"]
+
+
+# N19
+def test_stats_counts_by_status(cli: Cli, ledger: PostgresLedger, states: States) -> None:
+    found = json.loads(cli("stats", "--json", DATABASE_URL=ledger.url).out)
+    counts = {"pending": 5, "processing": 1, "completed": 1, "failed": 1}
+    assert found["events"] == counts
+    assert found["oldest_pending_seconds"] < 3600

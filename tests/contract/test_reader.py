@@ -22,6 +22,7 @@ from ackbox.model import (
 from ackbox.ports import Reader
 from support.backends import Backend, Fresh
 from support.events import NOON, envelope, envelopes
+from support.working import DEAD, work
 
 ANY = EventFilter()
 BOTH = pytest.mark.parametrize("order", list(Order))
@@ -322,3 +323,46 @@ async def test_what_was_recorded_is_there_after_a_restart(backend: Backend) -> N
     assert (await backend.reader.stats()).pending == 10
     receipts = await backend.store.record([envelope("key-3", sent[3].payload)])
     assert (receipts[0].kind, receipts[0].id) == ("duplicate", sent[3].id)
+
+
+# N19
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("order.paid", ["order.paid"]),
+        ("order.*", ["order.", "order.paid", "order.sent"]),
+        ("order*", ["order", "order.", "order.paid", "order.sent"]),
+        ("*", ["Order.paid", "o%_", "order", "order.", "order.paid", "order.sent"]),
+        ("o%*", ["o%_"]),
+        ("ord%*", []),
+        ("order.paid*", ["order.paid"]),
+    ],
+)
+@pytest.mark.parametrize("source_order", [False, True])
+async def test_types_are_found_by_the_patterns_of_handlers(
+    backend: Backend, pattern: str, found: list[str], source_order: bool
+) -> None:
+    types = ["order", "order.", "order.paid", "order.sent", "Order.paid", "o%_"]
+    sent = [envelope(kind, event_type=kind, source_sequence=n) for n, kind in enumerate(types)]
+    await backend.store.record(sent)
+    where = EventFilter(source="webhooks", event_type=pattern)
+    if source_order:
+        items = (await backend.reader.events_of_source(where, limit=50)).items
+    else:
+        items = (await backend.reader.events(where, order=Order.NEWEST, limit=50)).items
+    assert sorted(event.event_type for event in items) == found
+
+
+# N5
+@pytest.mark.parametrize("source_order", [False, True])
+async def test_completed_events_can_be_left_out(backend: Backend, source_order: bool) -> None:
+    done, dead, waiting = sent = [envelope(f"{n}", source_sequence=n) for n in range(3)]
+    await backend.store.record(sent)
+    await work(backend.store, [done])
+    await work(backend.store, [dead], DEAD)
+    where = EventFilter(source="webhooks", skip_completed=True)
+    if source_order:
+        items = (await backend.reader.events_of_source(where, limit=50)).items
+    else:
+        items = (await backend.reader.events(where, order=Order.OLDEST, limit=50)).items
+    assert [event.id for event in items] == [dead.id, waiting.id]

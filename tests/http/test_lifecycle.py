@@ -13,10 +13,13 @@ from threading import Event, Thread
 import apsw
 import pytest
 
+from ackbox.ports import Store
 from support.disk import on_a_faulty_disk
+from support.events import envelopes
 from support.polling import eventually
 from support.posting import new_key, posted
 from support.problems import assert_problem
+from support.seeding import seed
 from support.server import API_TOKEN, WATCHFUL, Server, read_ledger, running
 from support.wire import Cut, Wire, exchange, request
 
@@ -224,3 +227,30 @@ def write(ledger: Path, sql: str) -> None:
     connection = apsw.Connection(str(ledger))
     connection.execute(sql)
     connection.close()
+
+
+# N23
+@pytest.mark.parametrize(
+    ("settings", "low", "reason"),
+    [
+        ({}, 1 << 60, "The disk is nearly full"),
+        ({"QUEUE_MAXSIZE": "2"}, None, "3 events wait, and QUEUE_MAXSIZE is 2."),
+    ],
+)
+def test_a_start_that_refuses_events_says_so_and_not_ready(
+    tmp_path: Path, settings: dict[str, str], low: int | None, reason: str
+) -> None:
+    async def fill(store: Store) -> None:
+        await store.record(envelopes(3))
+
+    seed(tmp_path / "events.db", fill)
+    changes = {"set": {} if low is None else {"ackbox.stores.sqlite.reserve:LOW_BYTES": low}}
+    server = Server(tmp_path, settings, changes)
+    try:
+        eventually(lambda: "listening" in server.log)
+        said = {line["event"]: line for line in server.records()}
+        assert "ready" not in said
+        assert reason in said["started, new events are refused"]["reason"]
+        assert said["started, new events are refused"]["pending"] == 3
+    finally:
+        server.kill()

@@ -189,7 +189,9 @@ def listing(where: EventFilter, order: Order) -> Callable[..., Awaitable[None]]:
     async def read(store: SqliteStore, reader: SqliteReader) -> None:
         await reader.events(where, order=order, limit=50)
 
-    read.__name__ = f"list-{order}-{where.status or where.source or where.since or 'all'}"
+    read.__name__ = (
+        f"list-{order}-{where.status or where.source or where.since or where.event_type or 'all'}"
+    )
     return read
 
 
@@ -224,6 +226,8 @@ LISTS = [
         EventFilter(),
         *[EventFilter(status=status) for status in Status],
         EventFilter(source="nobody"),
+        EventFilter(event_type="nobody.*"),
+        EventFilter(source="webhooks", skip_completed=True),
         EventFilter(since=NOON + timedelta(days=9)),
     ]
 ]

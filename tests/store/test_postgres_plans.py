@@ -184,6 +184,20 @@ async def test_a_list_looks_at_a_page(
     assert await blocks_touched(grown, f"events_{order}", asked) < 400
 
 
+# N19
+@pytest.mark.parametrize("order", list(Order))
+async def test_a_list_by_prefix_looks_at_no_more_than_one_by_type(
+    grown: Connection, order: Order
+) -> None:
+    pages = []
+    for where in (EventFilter(event_type="nobody"), EventFilter(event_type="nobody.*")):
+        asked = {**terms(where), **bounds(where, order, 50, None), "source": where.source}
+        asked |= {"unordered": False, "last_readable": 1 << 40}
+        pages.append(await blocks_touched(grown, f"events_{order}", asked))
+    by_type, by_prefix = pages
+    assert by_prefix <= by_type * 1.05 + 10
+
+
 @pytest.mark.parametrize("name", sorted(HOT))
 async def test_a_hot_block_scans_no_table(grown: Connection, name: str) -> None:
     assert await blocks_touched(grown, name, HOT[name]) < 100

@@ -434,3 +434,13 @@ def test_a_clock_that_was_set_is_warned_of() -> None:  # F25
     log.observe(ClockStepped(-3600.00049))
     assert log.said() == [("warning", "clock was set")]
     assert log.lines()[0]["seconds"] == -3600
+
+
+# N23
+def test_a_start_that_refuses_new_events_does_not_say_ready() -> None:
+    log = Log()
+
+    log.observe(Started(Stats(COUNTS, None), 0.0, "3.99", "full", "The disk is full."))
+
+    assert log.said() == [("error", "started, new events are refused")]
+    assert log.lines()[0]["reason"] == "The disk is full."

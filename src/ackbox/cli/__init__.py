@@ -18,6 +18,7 @@ from ackbox.cli import (
     running,
     sending,
     settings,
+    stats,
 )
 from ackbox.cli.output import warn
 from ackbox.errors import AckboxError
@@ -33,6 +34,7 @@ app.command("serve")(running.serve)
 app.command("work")(running.work)
 app.command("send")(sending.send)
 app.add_typer(events.app, name="events")
+app.command("stats")(stats.stats)
 app.command("config")(settings.config)
 app.command("migrate")(migration.migrate)
 app.command("backup")(copying.backup)

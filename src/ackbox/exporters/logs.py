@@ -298,14 +298,17 @@ class LogObserver:
             )
 
     def _say_started(self, fact: Started) -> None:
-        self._logger.info(
-            "ready",
-            pending=fact.stats.pending,
-            dead_letters=fact.stats.counts[Status.FAILED],
-            oldest_pending_seconds=round(fact.lag_seconds, 1),
-            engine=fact.engine,
-            durability=fact.durability,
-        )
+        found = {
+            "pending": fact.stats.pending,
+            "dead_letters": fact.stats.counts[Status.FAILED],
+            "oldest_pending_seconds": round(fact.lag_seconds, 1),
+            "engine": fact.engine,
+            "durability": fact.durability,
+        }
+        if fact.refuses is None:
+            self._logger.info("ready", **found)
+        else:
+            self._logger.error("started, new events are refused", reason=fact.refuses, **found)
 
 
 def _run(claim: Claim) -> dict[str, Any]:

@@ -8,10 +8,8 @@ from msgspec import Struct
 from ackbox.model import Finding, Verdict
 
 LONG_TRANSACTION = timedelta(minutes=1)
-MOST_HELD = 10_000
 _FIRST, _LAST = 14, 18
 _SKEW = timedelta(seconds=30)
-_OLD = timedelta(hours=1)
 _CONNECTIONS_OF_AN_INSTANCE = 11
 _DEAD_ROWS_ALARM = 1_000_000
 
@@ -145,18 +143,3 @@ def check_vacuum(on: bool, table: Vacuumed | None) -> Finding:
         remedy = "See what keeps vacuum away (transactions, replication slots), or VACUUM events."
         return Finding("vacuum", Verdict.WARN, detail, remedy)
     return Finding("vacuum", Verdict.OK, "autovacuum is on")
-
-
-def check_queue(pending: int, oldest: datetime | None, held: int, now: datetime) -> Finding:
-    waits = timedelta() if oldest is None else now - oldest
-    shown = f"{pending} pending"
-    if waits > _OLD:
-        detail = f"{shown}, the oldest since {round(waits.total_seconds() / 3600)} h."
-        remedy = "`ackbox events list --status pending --order oldest`, `ackbox events explain ID`"
-        return Finding("queue", Verdict.WARN, detail, remedy)
-    if held:
-        more = " or more" if held >= MOST_HELD else ""
-        remedy = "Start an instance that handles them: `ackbox events list --outcome held`"
-        detail = f"{shown}, {held}{more} of them held for want of a handler."
-        return Finding("queue", Verdict.WARN, detail, remedy)
-    return Finding("queue", Verdict.OK, shown)

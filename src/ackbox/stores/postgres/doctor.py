@@ -11,6 +11,7 @@ import asyncpg
 
 from ackbox.errors import AckboxError, StoreError, Unavailable
 from ackbox.model import Clock, Finding, Verdict
+from ackbox.stores.backlog import MOST_PARKED, Backlog, check_backlog
 from ackbox.stores.postgres import condition, migrating, rights
 from ackbox.stores.postgres.arriving import assert_none_arriving
 from ackbox.stores.postgres.condition import Condition, LongTransaction, Vacuumed
@@ -111,7 +112,8 @@ async def _ledger(database: Database, found: Condition) -> AsyncGenerator[Findin
     yield Finding("rights", Verdict.OK, "the user of DATABASE_URL has those it needs")
     (row,) = await database.fetch("vacuumed")
     yield condition.check_vacuum(found.autovacuum, Vacuumed(**dict(row)))
-    yield await _queue(database, found)
+    for finding in check_backlog(await _backlog(database), found.clock):
+        yield finding
 
 
 async def _no_ledger(database: Database) -> Finding:
@@ -121,12 +123,12 @@ async def _no_ledger(database: Database) -> Finding:
     return Finding("ledger", Verdict.OK, detail)
 
 
-async def _queue(database: Database, found: Condition) -> Finding:
+async def _backlog(database: Database) -> Backlog:
     tallies = {row[0]: row[1] for row in await database.fetch("tallies")}
     oldest = await database.fetch("oldest_pending")
-    ((held,),) = await database.fetch("held_events", limit=condition.MOST_HELD)
+    ((parked,),) = await database.fetch("held_events", limit=MOST_PARKED)
     since = oldest[0][0] if oldest else None
-    return condition.check_queue(tallies.get("pending", 0), since, held, found.clock)
+    return Backlog(tallies.get("pending", 0), tallies.get("failed", 0), parked, since)
 
 
 async def _listening(address: Address, notify: bool) -> Finding:

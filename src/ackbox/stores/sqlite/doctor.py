@@ -15,6 +15,7 @@ import apsw
 
 from ackbox.errors import AckboxError, LedgerCorrupt, StoreError
 from ackbox.model import Finding, Verdict, from_text
+from ackbox.stores.backlog import MOST_PARKED, Backlog, check_backlog
 from ackbox.stores.sql import load_blocks
 from ackbox.stores.sqlite import migrations
 from ackbox.stores.sqlite.connections import (
@@ -102,10 +103,21 @@ def _ledger(path: Path, now: datetime) -> Iterator[Finding]:
             yield _schema(connection, path)
             assert_whole(connection)
             newest = [from_text(str(row[0])) for row in connection.execute(_sql("newest_created"))]
+            backlog = _backlog(connection)
     except AckboxError as error:
         yield _failed("ledger", error)
         return
     yield _order(max([changed, *newest]), now)
+    yield from check_backlog(backlog, now)
+
+
+def _backlog(connection: apsw.Connection) -> Backlog:
+    rows: list[Any] = connection.execute(_sql("tallies")).fetchall()
+    counts = dict(rows)
+    oldest = connection.execute(_sql("oldest_pending")).get
+    parked = connection.execute(_sql("held_events"), {"limit": MOST_PARKED}).get
+    since = None if oldest is None else from_text(oldest)
+    return Backlog(counts["pending"], counts["failed"], parked, since)
 
 
 def _absent(path: Path) -> Finding:

@@ -1,6 +1,10 @@
 -- name: newest_created
 SELECT created_at FROM events ORDER BY ledger_id DESC LIMIT 1
 
+-- name: held_events
+SELECT count(*) FROM (
+    SELECT 1 FROM events WHERE outcome = 'held' AND status = 'pending' AND source > '' LIMIT :limit)
+
 -- name: recount
 SELECT tallies.status, tallies.events,
        CASE tallies.status

@@ -1,0 +1,35 @@
+"""What doctor says of the events that wait (N20)."""
+
+from datetime import timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from ackbox.model import Verdict
+from ackbox.stores.backlog import MOST_PARKED, Backlog, check_backlog
+from support.events import NOON
+
+WELL = Backlog(pending=1, dead_letters=0, parked=0, oldest_pending=NOON - timedelta(minutes=2))
+
+
+def test_nothing_is_wrong_with_events_that_wait_a_moment() -> None:
+    assert {finding.verdict for finding in check_backlog(WELL, NOON)} == {Verdict.OK}
+
+
+# N20
+@pytest.mark.parametrize(
+    ("about", "found", "said"),
+    [
+        ("queue", replace(WELL, oldest_pending=NOON - timedelta(hours=2)), "the oldest since 2 h"),
+        ("parked", replace(WELL, parked=3), "3 events are held"),
+        ("parked", replace(WELL, parked=MOST_PARKED), f"{MOST_PARKED} or more"),
+        ("dead letters", replace(WELL, dead_letters=4), "4 events failed for good"),
+    ],
+)
+def test_each_is_a_warning_that_says_what_to_do(about: str, found: Backlog, said: str) -> None:
+    findings = {finding.about: finding for finding in check_backlog(found, NOON)}
+    assert findings[about].verdict is Verdict.WARN
+    assert said in findings[about].detail
+    assert findings[about].remedy is not None
+    others = {finding.verdict for name, finding in findings.items() if name != about}
+    assert others == {Verdict.OK}
