@@ -14,6 +14,7 @@ from support.capacity import (
 )
 from support.healthy_sender import healthy_sender
 from support.polling import eventually
+from support.posting import posted
 from support.problems import assert_problem
 from support.server import WATCHFUL, Server, running
 
@@ -44,6 +45,7 @@ def test_bodies_that_stop_one_byte_short_make_room_for_others(busy: Server, kind
         with one_byte_short(busy, data, count=count) as wires:
             dropped = first_answered(wires, within=5)
             assert "slowest" in assert_problem(dropped.read(), 408)
+            assert busy.post(posted(payload="x" * 1_000_000)).status == 202
             wait_for_events(busy, 60)
         eventually(lambda: busy.metric("ackbox_buffer_bytes") == 0, within=5)
 

@@ -40,6 +40,7 @@ _TAGS: list[str | Enum] = ["events"]
 _NO_SUCH = "No such event."
 _RUNNING = "The event is being processed; try again when its run has ended."
 _COMPLETED = 'The event is completed. To run it again as a whole, send {"completed": true}.'
+_LEFT = "The connection was closed, or your side of it, before the count was complete."
 _PROGRESS = "NDJSON: with `dry_run` one line that counts; else lines that say how far it is."
 _PROGRESS_LINES = ndjson_content("PreviewAnswer", "ProgressLine", "ErrorLine")
 Actor = Annotated[
@@ -124,7 +125,7 @@ def _add_replays(api: FastAPI, runtime: Runtime) -> None:
         response_class=NdjsonResponse,
         responses={
             200: {"description": _PROGRESS, "content": _PROGRESS_LINES},
-            **problem_answers(400, 503),
+            **problem_answers(400, 408, 503),
         },
         tags=_TAGS,
     )
@@ -174,7 +175,7 @@ def _add_discards(api: FastAPI, runtime: Runtime) -> None:
         response_class=NdjsonResponse,
         responses={
             200: {"description": _PROGRESS, "content": _PROGRESS_LINES},
-            **problem_answers(400, 503),
+            **problem_answers(400, 408, 503),
         },
         tags=_TAGS,
     )
@@ -229,9 +230,12 @@ def _add_overviews(api: FastAPI, runtime: Runtime) -> None:
 
 
 async def _preview(runtime: Runtime, where: EventFilter, request: Request) -> Response:
-    """Count what the filter finds, unless the client leaves: then the response goes nowhere."""
+    """Count what the filter finds, unless the client leaves. It may only have ended its side, and
+    must not take a part of the count for the whole."""
     async with watched(request.receive) as has_left:
         found = await preview(runtime.reader, where, runtime.clock(), is_abandoned=has_left)
+        if has_left():
+            raise HttpError(408, _LEFT)
     return Response(PreviewAnswer.of(found).model_dump_json() + "\n", media_type=NDJSON)
 
 
