@@ -88,6 +88,7 @@ class Ingest:
         self._monotonic = monotonic
         self._admitted = 0
         self._failing_since: float | None = None
+        self._last_failure = ""
         self._closed: str | None = None
         self._parcels: deque[Parcel] = deque()
         self._deadlines: deque[tuple[float, asyncio.Future[list[Receipt]]]] = deque()
@@ -143,6 +144,11 @@ class Ingest:
     @property
     def failing(self) -> bool:
         return self._failing_since is not None
+
+    @property
+    def failure(self) -> str | None:
+        """Why the last batch was not stored; None when batches are stored."""
+        return self._last_failure or None if self.failing else None
 
     @property
     def critical(self) -> bool:
@@ -302,6 +308,7 @@ class Ingest:
     def _note_failure(self, events: int, error: Exception, *, retrying: bool) -> None:
         if not isinstance(error, InvalidEvent):
             self._note_failing()
+            self._last_failure = str(error)
         self._observe(RecordFailed(events, str(error), retrying))
 
     def _note_failing(self) -> None:

@@ -231,7 +231,7 @@ class Runtime:
         trouble = None if self._store is None else self._store.trouble
         if trouble is None and not self.ingest.failing:
             return None
-        return Unready(_CANNOT_STORE, trouble or _CANNOT_STORE)
+        return Unready(_CANNOT_STORE, trouble or self.ingest.failure or _CANNOT_STORE)
 
     @property
     def _state(self) -> str:

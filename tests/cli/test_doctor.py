@@ -16,7 +16,9 @@ from ackbox.model import Verdict
 from ackbox.stores.sqlite import doctor as checks
 from ackbox.stores.sqlite import surroundings
 from support.cli import Cli, Done, Ledger
+from support.disk import on_a_faulty_disk
 from support.events import NOON, envelope, envelopes
+from support.posting import posted
 from support.server import Server, running
 
 MOUNTS = (
@@ -304,6 +306,26 @@ def test_a_server_that_does_not_answer_is_a_failure(
         server.process.send_signal(signal.SIGCONT)
     assert verdict == "fail"
     assert "Look at its log" in words
+
+
+# N10
+def test_a_server_that_takes_no_events_is_a_failure_that_says_why(cli: Cli, tmp_path: Path) -> None:
+    with on_a_faulty_disk(tmp_path) as (server, disk):
+        disk.break_("full")
+        assert server.post(posted()).status == 503
+        verdict, words = examine(cli, "server", DB_PATH=str(server.ledger))
+    assert verdict == "fail"
+    assert "takes no events: The disk is full: new events cannot be stored." in words
+
+
+# N1, F54
+def test_a_ledger_that_was_deleted_under_its_server_is_a_failure(cli: Cli, tmp_path: Path) -> None:
+    with running(tmp_path / "server") as server:
+        server.ledger.unlink()
+        verdict, words = examine(cli, "files", DB_PATH=str(server.ledger))
+        assert verdict == "fail"
+        assert f"Process {server.pid} has {server.ledger} open, which was deleted" in words
+        assert "ackbox backup FILE" in words
 
 
 def test_a_killed_server_does_not_run(cli: Cli, tmp_path: Path) -> None:

@@ -69,6 +69,23 @@ async def test_a_disk_that_fills_up_refuses_new_events_before_sqlite_must(
     assert transitions(facts) == ["StoreTrouble"]
 
 
+# N10
+async def test_the_refusal_says_what_is_free_and_both_limits(
+    store: SqliteStore, disk: Disk, facts: Facts
+) -> None:
+    disk.free = LOW_BYTES - 1
+    store.check_room()
+    disk.free = LOW_BYTES + 7 * 1024 * 1024
+    store.check_room()
+    with pytest.raises(StorageFull) as caught:
+        await store.record([envelope("refused")])
+    limits = "new events are refused below 16 MiB, and taken again from 24 MiB on."
+    assert str(caught.value) == f"The disk is nearly full, with 23 MiB free: {limits}"
+    assert store.trouble == str(caught.value)
+    (told,) = facts.of(StoreTrouble)
+    assert told == StoreTrouble(f"The disk is nearly full, with 15 MiB free: {limits}")
+
+
 async def test_everything_but_record_lives_on_the_reserve(
     store: SqliteStore, disk: Disk, reserve: Path
 ) -> None:  # F9

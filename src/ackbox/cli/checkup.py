@@ -32,9 +32,8 @@ def doctor(
 ) -> None:
     """Check settings, machine and ledger; say what to do. Exits 1 on a failure.
 
-    It changes nothing, and a server may run. One thing it cannot see on SQLite: a program that
-    opens the ledger with another SQLite library inside the process of the server, as Python's
-    sqlite3 in a handler would, takes away the server's locks. Read it from other processes only.
+    It changes nothing, and a server may run. One thing it cannot see on SQLite: code inside the
+    process of the server that writes to the ledger with another SQLite library can damage it.
     """
     with _elapsed() as tick:
         findings = list(_examine(deep, tick))
@@ -92,25 +91,34 @@ def _server(settings: "Settings") -> "Finding":
     who = f"process {holder.pid} holds the ledger"
     if holder.url is None:
         return Finding("server", Verdict.OK, f"{who}: a command, or a server that starts")
-    return _health(f"{who} and answers at {holder.url}", holder.url)
+    return _ask_server(settings, f"{who} and answers at {holder.url}", holder.url)
 
 
-def _health(who: str, url: str) -> "Finding":
+def _ask_server(settings: "Settings", who: str, url: str) -> "Finding":
     import httpx2
 
+    from ackbox.app import find_operator_token
     from ackbox.cli.client import open_client, reachable
     from ackbox.model import Finding, Verdict
 
     remedy = "Look at its log; `ackbox doctor` after that looks at the disk."
     try:
-        with open_client(None, timeout=_HEALTH_SECONDS) as client:
+        token = find_operator_token(settings)  # with it, the server says more
+        with open_client(token, timeout=_HEALTH_SECONDS) as client:
             status = client.get(f"{reachable(url)}/health").json()["status"]
+            unready = _why_not_ready(client.get(f"{reachable(url)}/ready"))
     except (httpx2.RequestError, ValueError, TypeError, KeyError) as error:
         detail = f"{who}, but /health does not: {str(error) or type(error).__name__}."
         return Finding("server", Verdict.FAIL, detail, remedy)
+    if unready is not None:
+        return Finding("server", Verdict.FAIL, f"{who}, and takes no events: {unready}", remedy)
     if status != "ok":
         return Finding("server", Verdict.FAIL, f"{who}, and says it is {status}.", remedy)
     return Finding("server", Verdict.OK, who)
+
+
+def _why_not_ready(response: Any) -> str | None:
+    return None if response.is_success else str(response.json()["detail"])
 
 
 def _read_mounts() -> str:

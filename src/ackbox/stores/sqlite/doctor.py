@@ -24,11 +24,13 @@ from ackbox.stores.sqlite.connections import (
     open_reader,
     translate,
 )
+from ackbox.stores.sqlite.lock import find_holder
 from ackbox.stores.sqlite.names import beside
 from ackbox.stores.sqlite.offline import looking_at
 from ackbox.stores.sqlite.reserve import free_bytes
 from ackbox.stores.sqlite.surroundings import (
     check_clock,
+    check_deleted,
     check_engine,
     check_files,
     check_filesystem,
@@ -57,6 +59,8 @@ def examine(path: Path, *, now: datetime, mounts: str) -> Iterator[Finding]:
     yield check_room(free_bytes(folder))
     yield check_filesystem(filesystem_of(folder.resolve(), mounts))
     yield from check_files(path)
+    if (holder := find_holder(path)) is not None:
+        yield from check_deleted(path, holder.pid)
     yield from _ledger(path, now)
     yield _log(path)
 

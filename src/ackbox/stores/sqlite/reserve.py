@@ -11,6 +11,8 @@ from pathlib import Path
 
 LOW_BYTES = 16 * 1024 * 1024
 RESERVE_BYTES = 8 * 1024 * 1024
+RESUME_BYTES = LOW_BYTES + RESERVE_BYTES
+_MIB = 1024 * 1024
 
 
 class Reserve:
@@ -20,6 +22,23 @@ class Reserve:
         self._path = ledger.with_name(ledger.name + ".reserve")
         self._free_bytes = free_bytes
         self.full = False
+        self._free: int | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why new events are refused, and until when, with the numbers of the last look."""
+        limits = (
+            f"new events are refused below {LOW_BYTES // _MIB} MiB, and taken again from "
+            f"{RESUME_BYTES // _MIB} MiB on."
+        )
+        if self._free is None:
+            return f"The disk is nearly full: {limits}"
+        if self._free < RESUME_BYTES:
+            return f"The disk is nearly full, with {self._free // _MIB} MiB free: {limits}"
+        return (
+            f"SQLite finds the disk full, although {self._free // _MIB} MiB are free (a quota?): "
+            "new events are refused until a write succeeds."
+        )
 
     def check(self) -> bool:
         """Measure; returns whether the disk is too full for new events.
@@ -42,12 +61,13 @@ class Reserve:
             self._path.unlink(missing_ok=True)
 
     def _judge(self, free: int) -> None:
+        self._free = free
         held = self._path.exists()
         if not self.full and free < LOW_BYTES:
             self.give_up()
-        elif self.full and free >= LOW_BYTES + RESERVE_BYTES:
+        elif self.full and free >= RESUME_BYTES:
             self.full = False
-        if not self.full and not held and free >= LOW_BYTES + RESERVE_BYTES:
+        if not self.full and not held and free >= RESUME_BYTES:
             self._take()
 
     def _take(self) -> None:

@@ -35,15 +35,10 @@ from ackbox.stores.sqlite.lock import LedgerLock
 from ackbox.stores.sqlite.queue import SqliteQueue
 from ackbox.stores.sqlite.reader import SqliteReader
 from ackbox.stores.sqlite.record import RecordOperations
-from ackbox.stores.sqlite.reserve import LOW_BYTES, Reserve, free_bytes
+from ackbox.stores.sqlite.reserve import Reserve, free_bytes
 from ackbox.stores.sqlite.schema import apply_schema
 from ackbox.stores.sqlite.writer import Writer
 from ackbox.telemetry import Observer, StoreRecovered, StoreTrouble
-
-_DISK_FULL = (
-    f"The disk is nearly full (less than {LOW_BYTES >> 20} MiB are free): new events are refused "
-    "until there is room."
-)
 
 
 async def open_store(
@@ -120,13 +115,13 @@ class SqliteStore:
 
     @property
     def trouble(self) -> str | None:
-        return self._writer.trouble or (_DISK_FULL if self._reserve.full else None)
+        return self._writer.trouble or (self._reserve.reason if self._reserve.full else None)
 
     async def record(
         self, envelopes: Sequence[Envelope], *, checkpoint: Checkpoint | None = None
     ) -> list[Receipt]:
         if self._reserve.full:
-            raise StorageFull(_DISK_FULL, retry_after=5)
+            raise StorageFull(self._reserve.reason, retry_after=5)
         operation = self._operations.record(envelopes, checkpoint, self._clock)
         try:
             receipts = await self._writer.submit(operation)
@@ -243,4 +238,4 @@ class SqliteStore:
         """Once each way, however often it is seen (F9)."""
         if full != self._told_full:
             self._told_full = full
-            self._observe(StoreTrouble(_DISK_FULL) if full else StoreRecovered())
+            self._observe(StoreTrouble(self._reserve.reason) if full else StoreRecovered())

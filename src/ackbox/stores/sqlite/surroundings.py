@@ -3,17 +3,19 @@
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
 from ackbox.model import Finding, Verdict
 from ackbox.stores.sqlite.connections import has_wal_reset_bug
 from ackbox.stores.sqlite.names import SIDE_SUFFIXES, beside
-from ackbox.stores.sqlite.reserve import LOW_BYTES
+from ackbox.stores.sqlite.reserve import LOW_BYTES, RESUME_BYTES
 
 _MIB = 1024 * 1024
 _ROOM_ADVISED = 1024 * _MIB
 _YEARS = range(2025, 2100)
+_DELETED = " (deleted)"
 _OCTAL = re.compile(r"\\([0-7]{3})")
 _SHARED = re.compile(
     r"9p|afs|ceph|cifs|fuse\.(glusterfs|rclone|s3fs|sshfs)|lustre|ncpfs|nfs4?|smb3|smbfs|vboxsf"
@@ -44,11 +46,13 @@ def check_folder(folder: Path) -> Finding:
 
 def check_room(free: int) -> Finding:
     shown = f"{free // _MIB} MiB free"
+    refused = f"below {LOW_BYTES // _MIB} MiB new events are refused"
+    taken = f"from {RESUME_BYTES // _MIB} MiB on they are taken again"
     if free < LOW_BYTES:
-        remedy = "Make room; new events are taken again by themselves."
-        return Finding("room", Verdict.FAIL, f"{shown}: new events are refused.", remedy)
+        detail = f"{shown}: {refused}."
+        return Finding("room", Verdict.FAIL, detail, f"Make room; {taken}, by themselves.")
     if free < _ROOM_ADVISED:
-        remedy = f"Make room: below {LOW_BYTES // _MIB} MiB new events are refused."
+        remedy = f"Make room: {refused}; {taken}."
         return Finding("room", Verdict.WARN, f"Only {shown}.", remedy)
     return Finding("room", Verdict.OK, shown)
 
@@ -68,6 +72,18 @@ def check_files(path: Path) -> Iterator[Finding]:
     there = [file for suffix in ("", *SIDE_SUFFIXES) if (file := beside(path, suffix)).exists()]
     flaws = [*_locked_out(there), *_too_open(there), *_mixed(path, there)]
     yield from flaws or [Finding("files", Verdict.OK, "permissions are sound")]
+
+
+def check_deleted(path: Path, pid: int) -> Iterator[Finding]:
+    """A server goes on writing to a file that lost its name. Only the process's own user may look,
+    and only where there is a /proc."""
+    with suppress(OSError):
+        targets = [str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()]
+        gone = {name.removesuffix(_DELETED) for name in targets if name.endswith(_DELETED)}
+        for file in sorted(gone & {str(beside(path, suffix)) for suffix in ("", "-wal", ".lock")}):
+            detail = f"Process {pid} has {file} open, which was deleted or replaced."
+            remedy = "Do not kill it. Save what it holds, `ackbox backup FILE`, then restart it."
+            yield Finding("files", Verdict.FAIL, detail, remedy)
 
 
 def _locked_out(files: list[Path]) -> Iterator[Finding]:
