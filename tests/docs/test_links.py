@@ -57,7 +57,7 @@ def test_every_file_that_the_architecture_names_is_there() -> None:
 
 def test_the_architecture_draws_the_layers_that_are_enforced() -> None:
     drawing = (ROOT / "ARCHITECTURE.md").read_text().partition("```text")[2].partition("```")[0]
-    drawn = [re.findall(r"[a-z]+", line.split("  ")[0]) for line in undented(drawing)]
+    drawn = [re.findall(r"[a-z_]+", line.split("  ")[0]) for line in undented(drawing)]
     assert [names for names in drawn if names] == enforced_layers()
 
 

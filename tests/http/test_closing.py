@@ -199,6 +199,17 @@ def test_who_asks_first_and_is_refused_is_told_that_the_connection_ends(  # C6, 
                 wire.read()
 
 
+def test_who_asks_first_and_breaks_the_protocol_gets_the_refusal_alone(closed: Server) -> None:
+    """The app is told of the request, and asks for its body, when the refusal has been sent."""
+    headers = {"Transfer-Encoding": "chunked", **EXPECT, **GOOD}
+    with Wire(closed.port) as wire:
+        wire.send(request("POST", "/webhooks", headers=headers) + b"zz\r\n")
+        assert wire.read_interim() == 400
+        assert wire.is_closed()
+    assert closed.post(posted(), GOOD).status == 202
+    assert "Traceback" not in closed.log
+
+
 def test_so_is_who_asks_a_route_that_reads_no_body(closed: Server) -> None:  # C6, S17
     with Wire(closed.port) as wire:
         answer = wire.send(request("GET", headers={"Content-Length": "9", **EXPECT})).read()

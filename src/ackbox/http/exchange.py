@@ -58,11 +58,9 @@ class Exchange(RequestResponseCycle):
         self.message_event.set()
 
     async def receive(self) -> ASGIReceiveEvent:
-        if self.waiting_for_100_continue and not self.transport.is_closing():
-            self.transport.write(_CONTINUE)
-            self.waiting_for_100_continue = False
-            self.keep_alive = self.keep_alive_after_100
         if not self._is_over():
+            if self.waiting_for_100_continue and not self.transport.is_closing():
+                self._continue()
             self.flow.resume_reading()
             await self.message_event.wait()
             self.message_event.clear()
@@ -94,6 +92,11 @@ class Exchange(RequestResponseCycle):
             self.transport.close()
         self.on_response()
         return True
+
+    def _continue(self) -> None:
+        self.transport.write(_CONTINUE)
+        self.waiting_for_100_continue = False
+        self.keep_alive = self.keep_alive_after_100
 
     def _is_over(self) -> bool:
         """Tell whether nothing more can be received; uvicorn is then content without a response."""
