@@ -145,12 +145,6 @@ class Connection(HttpToolsProtocol):
         latest = self.loop.time() + REQUEST_SECONDS
         self.deadline = min(self.deadline, latest)
 
-    def let_others_run(self) -> None:
-        """Read on in the next turn of the event loop. libuv reads from one connection up to 32
-        times in a turn, and a body in chunks of a byte takes milliseconds for each."""
-        self.transport.pause_reading()
-        self.loop.call_soon(self._read_on)
-
     def refuse(self, status: int, detail: str, headers: bytes = b"") -> None:
         """Respond to what cannot be handed to the app, in its turn, and close."""
         if not self.closing and not self.transport.is_closing():
@@ -181,10 +175,6 @@ class Connection(HttpToolsProtocol):
         self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
-
-    def _read_on(self) -> None:
-        if not self.flow.read_paused and not self.at_eof:
-            self.transport.resume_reading()
 
     def _wait(self, seconds: float) -> None:
         self.since = now = self.loop.time()

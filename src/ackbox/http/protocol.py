@@ -26,8 +26,8 @@ _FRAMING = 16
 """Bytes that become no body are headers, chunk sizes and trailers: bounded. But a body may well
 come in chunks of a byte, so each of its bytes allows for so many others."""
 _CHUNK_COST = 256
-"""A piece of a body that nobody reads counts for more than its bytes: tiny ones cost time."""
-_LARGE_READ = 64 * 1024
+"""A piece of a body that nobody reads counts for more than its bytes: tiny ones cost time, and
+libuv may read from one connection 32 times in a turn of the event loop."""
 _HEADER_MARKS = len(": \r\n")
 _VERSIONS = frozenset({"1.0", "1.1"})
 _CHECKED_HEADERS = frozenset({b"expect", b"host", b"transfer-encoding"})
@@ -54,8 +54,6 @@ class HardenedProtocol(Connection):
             self._refuse_broken(error)
         if self.receiving and not self.closing:
             self._limit_credit()
-        if len(data) > _LARGE_READ:
-            self.let_others_run()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
