@@ -168,6 +168,12 @@ class Registry:
         return frozenset(r.name for r in self._registrations)
 
     @property
+    def packages(self) -> frozenset[str]:
+        """Those that handlers are defined in."""
+        modules = (getattr(r.handler, "__module__", None) or "" for r in self._registrations)
+        return frozenset(module.partition(".")[0] for module in modules)
+
+    @property
     def sources(self) -> frozenset[str]:
         """Those that a handler names."""
         return frozenset(r.source for r in self._registrations if r.source is not None)

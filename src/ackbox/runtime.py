@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from enum import StrEnum
+from time import monotonic
 from typing import Any
 from uuid import uuid4
 
@@ -24,6 +25,8 @@ from ackbox.telemetry import (
     HandlerAbandoned,
     Settled,
     Started,
+    StopBegan,
+    StopEnded,
     StoreRecovered,
     StoreTrouble,
     to_all,
@@ -81,14 +84,15 @@ class Runtime:
         self.registry = registry
         app.metrics.add_handlers(registry.names)
         self._schemas = schemas
+        self._handed_back = 0
         self._worker: Worker | None = None
         self._heartbeat: Heartbeat | None = None
 
     async def start(self) -> None:
         """Pragmas asserted and migrations verified as the store opens; then what is there is looked
         at, and only then does the door open."""
-        for caution in cautions(self.settings):
-            self.logger.warning("caution", reason=caution)
+        self._warn()
+        self._app.packages |= self.registry.packages
         self._store = store = await self._app.open_store(self._fail, self._note_waiting)
         self.operator_token = self._app.ensure_operator_token()
         self._reader = reader = self._app.open_reader()
@@ -114,6 +118,9 @@ class Runtime:
             self._start_worker(store.queue)
             self._loops.append(self._start_putting_back(store, reader))
         self.phase = Phase.RUNNING
+        self._tell_of_start(stats, backlog)
+
+    def _tell_of_start(self, stats: Stats, backlog: int) -> None:
         self.observe(
             Started(
                 stats,
@@ -150,6 +157,13 @@ class Runtime:
                     raise
                 await asyncio.sleep(_WAIT_SECONDS)
 
+    def _warn(self) -> None:
+        """Say what is allowed, and yet unwise."""
+        for caution in cautions(self.settings):
+            self.logger.warning("caution", reason=caution)
+        if self.settings.worker_count and not len(self.registry):
+            self.logger.warning("no handlers", unhandled=self.settings.unhandled)
+
     def hurry(self) -> None:
         """Whoever stops us will not wait for running handlers any longer."""
         if self._worker is not None:
@@ -157,7 +171,23 @@ class Runtime:
 
     async def stop(self) -> None:
         """Make durable what was taken, then let go of the ledger."""
+        started, was_running = monotonic(), self.phase is Phase.RUNNING
         self.phase = Phase.DRAINING
+        if was_running:
+            self._tell_of_stop()
+        await self._close()
+        self.phase = Phase.STOPPED
+        if was_running:
+            self.observe(StopEnded(self._handed_back, monotonic() - started))
+
+    def _tell_of_stop(self) -> None:
+        grace = self.settings.shutdown_grace.total_seconds()
+        if self._worker is None:
+            self.observe(StopBegan({}, 0, grace))
+        else:
+            self.observe(StopBegan(self._worker.running, self._worker.queued, grace))
+
+    async def _close(self) -> None:
         if self._worker is not None:
             await self._worker.stop(self.settings.shutdown_grace.total_seconds())
         if self._heartbeat is not None:
@@ -171,7 +201,6 @@ class Runtime:
             await self._reader.close()
         if self._store is not None:
             await self._store.close()
-        self.phase = Phase.STOPPED
 
     async def read(self, sql: str, params: Mapping[str, object]) -> list[dict[str, Any]]:
         """A user's own question to a user's own tables."""
@@ -307,6 +336,8 @@ class Runtime:
                 self._ingest.note_claimed(sum(c.attempts == 1 and not c.unsettled for c in claims))
             case Settled(_, _, written):
                 back = [outcome for outcome in written.values() if isinstance(outcome, Release)]
+                if self.phase is Phase.DRAINING:
+                    self._handed_back += len(back)
                 self._ingest.note_claimed(-sum(not outcome.held for outcome in back))
             case _:
                 pass

@@ -6,6 +6,7 @@ costs one call a commit, not one an event.
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextvars import ContextVar
 
 from msgspec import Struct
 
@@ -128,6 +129,31 @@ class QueueTrouble(Struct, frozen=True):
 
 class QueueRecovered(Struct, frozen=True):
     """It carries them again."""
+
+
+RUNNING: ContextVar[Claim | None] = ContextVar("ackbox_running", default=None)
+"""The claim whose handler runs in this context: log lines of the application name its event."""
+
+
+class Unhandled(Struct, frozen=True):
+    """No handler takes these events: each is completed as `ignored`, or parked (N4)."""
+
+    claims: Sequence[Claim]
+
+
+class StopBegan(Struct, frozen=True):
+    """The process stops: so many runs of each handler get so many seconds to end (N7)."""
+
+    running: Mapping[str, int]
+    queued: int
+    grace: float
+
+
+class StopEnded(Struct, frozen=True):
+    """The process has stopped, after so many seconds; so many events were handed back."""
+
+    handed_back: int
+    seconds: float
 
 
 class LeaseLost(Struct, frozen=True):
@@ -280,6 +306,9 @@ Fact = (
     | WorkerTrouble
     | QueueTrouble
     | QueueRecovered
+    | Unhandled
+    | StopBegan
+    | StopEnded
     | LeaseLost
     | ServiceStarted
     | ServiceFailed

@@ -1,9 +1,12 @@
 """Facts as log lines (W14)."""
 
+import asyncio
 import io
 import json
 import logging
+import sysconfig
 from collections.abc import Callable, Iterator
+from contextvars import copy_context
 from datetime import timedelta
 from typing import Any
 
@@ -27,6 +30,7 @@ from ackbox.model import (
     Status,
 )
 from ackbox.telemetry import (
+    RUNNING,
     AbandonedEnded,
     Answered,
     Checkpointed,
@@ -45,8 +49,11 @@ from ackbox.telemetry import (
     ServiceRecovered,
     Settled,
     Started,
+    StopBegan,
+    StopEnded,
     StoreRecovered,
     StoreTrouble,
+    Unhandled,
     WorkerTrouble,
     to_all,
 )
@@ -371,18 +378,83 @@ def test_what_happens_all_the_time_is_not_said() -> None:
     assert log.lines() == []
 
 
-def test_what_libraries_log_goes_the_same_way() -> None:
-    log = Log()
+def log_from(path: str, name: str, level: int, text: str) -> None:
+    """As code in that file would."""
+    logger = logging.getLogger(name)
+    if logger.isEnabledFor(level):
+        logger.handle(logger.makeRecord(name, level, path, 1, text, (), None))
 
-    logging.getLogger("uvicorn.error").warning("hello %s", "world")
-    logging.getLogger("uvicorn.error").info("not this")
+
+LIBRARY = f"{sysconfig.get_paths()['purelib']}/library/module.py"
+
+
+def test_what_libraries_log_goes_the_same_way_from_warning_up() -> None:  # N16
+    log = Log("DEBUG")
+    log_from(LIBRARY, "library", logging.WARNING, "hello")
+    log_from(LIBRARY, "library", logging.INFO, "not this")
+    log_from(asyncio.__file__, "asyncio", logging.DEBUG, "nor this")
 
     (line,) = log.lines()
-    assert (line["event"], line["logger"], line["level"]) == (
-        "hello world",
-        "uvicorn.error",
-        "warning",
+    assert (line["event"], line["logger"], line["level"]) == ("hello", "library", "warning")
+
+
+@pytest.mark.parametrize(
+    ("level", "written"), [("DEBUG", ["debug", "info"]), ("INFO", ["info"]), ("WARNING", [])]
+)
+def test_what_the_application_logs_is_written_from_the_level_up(
+    level: str, written: list[str]
+) -> None:  # N16
+    log = Log(level)
+    logging.getLogger("billing").debug("a")
+    logging.getLogger("billing").info("b")
+
+    assert [line["level"] for line in log.lines()] == written
+
+
+def test_an_application_that_is_installed_is_the_application_all_the_same() -> None:  # N16
+    stream = io.StringIO()
+    set_up_logging("INFO", "json", stream, {"billing"})
+    log_from(LIBRARY, "billing.invoices", logging.INFO, "this")
+    log_from(LIBRARY, "library", logging.INFO, "not this")
+
+    (line,) = map(json.loads, stream.getvalue().splitlines())
+    assert line["logger"] == "billing.invoices"
+
+
+def test_a_line_of_a_running_handler_names_its_event() -> None:  # N16
+    log = Log()
+
+    def handler() -> None:
+        RUNNING.set(claim("a", request_id="req"))
+        logging.getLogger("billing").info("in a handler")
+        structlog.get_logger().info("in a handler")
+        log.logger.info("of another", event_id="b")
+
+    copy_context().run(handler)
+    logging.getLogger("billing").info("outside")
+
+    found = [(line.get("event_id"), line.get("request_id")) for line in log.lines()]
+    assert found == [("a", "req"), ("a", "req"), ("b", "req"), (None, None)]
+
+
+def test_a_type_without_a_handler_is_said_once_and_so_are_a_hundred_of_them() -> None:  # N4
+    log = Log()
+    for number in range(150):
+        log.observe(Unhandled([claim("a", event_type=f"type-{number}"), claim("b")]))
+
+    assert log.said() == [("warning", "no handler for this event type")] * 100
+
+
+def test_a_stop_is_said_at_its_begin_and_at_its_end() -> None:  # N7
+    log = Log()
+    log.observe(StopBegan({"grant_access": 2}, 3, 20.0))
+    log.observe(StopEnded(4, 20.12345))
+
+    begun, ended = log.lines()
+    assert (begun["event"], begun["running"], begun["queued"], begun["grace_seconds"]) == (
+        *("stopping", {"grant_access": 2}, 3, 20.0),
     )
+    assert (ended["event"], ended["handed_back"], ended["seconds"]) == ("stopped", 4, 20.123)
 
 
 def test_a_library_that_fails_shows_where() -> None:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -70,7 +71,11 @@ class App:
         self.clock_steps = ClockSteps(utc_now, uptime)
         self.guest = guest
         self.home = find_home(settings)
-        self.logger = guest_logger(settings.log_level) if guest else _own_logger(settings)
+        self.packages: set[str] = set()
+        """Of the application: what they log is wanted, wherever they are installed."""
+        self.logger = (
+            guest_logger(settings.log_level) if guest else _own_logger(settings, self.packages)
+        )
         self.metrics = PrometheusMetrics(self.clock, SOURCES)
         self.on_observer_error = count_and_log(self.metrics.observe, self.logger)
         self.observe = to_all(
@@ -115,9 +120,9 @@ def find_home(settings: Settings) -> Home:
     return PostgresHome(settings, settings.database_url.get_secret_value())
 
 
-def _own_logger(settings: Settings) -> Logger:
+def _own_logger(settings: Settings, packages: AbstractSet[str]) -> Logger:
     log_format = choose_log_format(settings.log_format, isatty=sys.stderr.isatty())
-    return set_up_logging(settings.log_level, log_format)
+    return set_up_logging(settings.log_level, log_format, packages=packages)
 
 
 def ledger_name(settings: Settings) -> str:

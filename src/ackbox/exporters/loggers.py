@@ -1,21 +1,32 @@
 """The logger: of a process of ours structlog, set up here; inside another app that app's own."""
 
 import logging
+import os
 import sys
+import sysconfig
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Any, TextIO
 
 import msgspec
 import structlog
 
+from ackbox.telemetry import RUNNING
+
 Logger = structlog.typing.FilteringBoundLogger
 
-_QUIET = frozenset({"ERROR", "CRITICAL"})
 _BELOW = ("stack", "exception")
 
 
-def set_up_logging(level: str, log_format: str, stream: TextIO = sys.stderr) -> Logger:
-    """The logger of this process; what the standard library logs goes the same way."""
+def set_up_logging(
+    level: str,
+    log_format: str,
+    stream: TextIO = sys.stderr,
+    packages: AbstractSet[str] = frozenset(),
+) -> Logger:
+    """The logger of this process. What the application logs through the standard library goes the
+    same way; what libraries log does from WARNING up. `packages` are the application's, wherever
+    they are installed."""
     structlog.configure(
         processors=_processors(log_format, stream),
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -24,8 +35,8 @@ def set_up_logging(level: str, log_format: str, stream: TextIO = sys.stderr) -> 
     )
     logger: Logger = structlog.get_logger()
     root = logging.getLogger()
-    root.handlers = [_Forward(logger)]
-    root.setLevel(level if level in _QUIET else logging.WARNING)
+    root.handlers = [_Forward(logger, packages)]
+    root.setLevel(level)
     return logger
 
 
@@ -57,9 +68,22 @@ class _Lines(structlog.WriteLogger):
 class _Forward(logging.Handler):
     """The standard library's records, through structlog."""
 
-    def __init__(self, logger: Logger) -> None:
+    def __init__(self, logger: Logger, packages: AbstractSet[str]) -> None:
         super().__init__()
         self._logger = logger
+        self._packages = packages
+        paths = sysconfig.get_paths()
+        folders = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+        self._libraries = tuple(folder + os.sep for folder in folders)
+        self.addFilter(self._is_wanted)
+
+    def _is_wanted(self, record: logging.LogRecord) -> bool:
+        """Whether it is a warning, or the application's own."""
+        return (
+            record.levelno >= logging.WARNING
+            or not record.pathname.startswith(self._libraries)
+            or record.name.partition(".")[0] in self._packages
+        )
 
     def emit(self, record: logging.LogRecord) -> None:
         self._logger.log(
@@ -70,6 +94,7 @@ class _Forward(logging.Handler):
 def _processors(log_format: str, stream: TextIO) -> list[structlog.typing.Processor]:
     shared: list[structlog.typing.Processor] = [
         structlog.processors.add_log_level,
+        _add_event,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     if log_format == "pretty":
@@ -79,6 +104,16 @@ def _processors(log_format: str, stream: TextIO) -> list[structlog.typing.Proces
         )
         return [*shared, renderer]
     return [*shared, structlog.processors.format_exc_info, _as_json]
+
+
+def _add_event(
+    _logger: Any, _method: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    """Name the event whose handler logs, unless the line names one."""
+    if (claim := RUNNING.get()) is not None:
+        event.setdefault("event_id", claim.id)
+        event.setdefault("request_id", claim.request_id)
+    return event
 
 
 def _for_the_host(

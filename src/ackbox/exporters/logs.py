@@ -50,14 +50,18 @@ from ackbox.telemetry import (
     ServiceRecovered,
     Settled,
     Started,
+    StopBegan,
+    StopEnded,
     StoreRecovered,
     StoreTrouble,
+    Unhandled,
     WorkerTrouble,
 )
 from ackbox.text import one_line
 
 _SECONDS_BETWEEN_FAILURES = 60.0
 _OUTAGE = "outage"
+_UNHANDLED_TYPES = 100
 _ALARMING_WAL_PAGES = 16_384
 _ERROR_CHARACTERS = 500
 _NAMES = {
@@ -98,6 +102,7 @@ class LogObserver:
         self._throttle = _Throttle(clock)
         self._store_away = False
         self._services_failed: set[str] = set()
+        self._unhandled: set[tuple[str, str]] = set()
         self._lines: dict[type, Callable[[Any], None]] = {
             Recorded: self._say_recorded,
             RecordFailed: self._say_failed,
@@ -112,6 +117,9 @@ class LogObserver:
             WorkerTrouble: self._say_worker_trouble,
             QueueTrouble: self._say_queue_trouble,
             QueueRecovered: self._say_queue_recovered,
+            Unhandled: self._say_unhandled,
+            StopBegan: self._say_stop_began,
+            StopEnded: self._say_stop_ended,
             LeaseLost: self._say_lease_lost,
             ServiceFailed: self._say_service_failed,
             ServiceRecovered: self._say_service_recovered,
@@ -214,6 +222,22 @@ class LogObserver:
             self._logger.warning(
                 "worker cannot reach the store", doing=fact.doing, error=fact.error
             )
+
+    def _say_unhandled(self, fact: Unhandled) -> None:
+        """One line for each type: they come from senders, so how many are known is bounded."""
+        for claim in fact.claims:
+            kind = (claim.source, claim.event_type)
+            if kind not in self._unhandled and len(self._unhandled) < _UNHANDLED_TYPES:
+                self._unhandled.add(kind)
+                self._logger.warning("no handler for this event type", **_run(claim))
+
+    def _say_stop_began(self, fact: StopBegan) -> None:
+        self._logger.info(
+            "stopping", running=dict(fact.running), queued=fact.queued, grace_seconds=fact.grace
+        )
+
+    def _say_stop_ended(self, fact: StopEnded) -> None:
+        self._logger.info("stopped", handed_back=fact.handed_back, seconds=round(fact.seconds, 3))
 
     def _say_lease_lost(self, fact: LeaseLost) -> None:
         for claim in fact.claims:

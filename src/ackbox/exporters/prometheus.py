@@ -41,6 +41,7 @@ from ackbox.telemetry import (
     Started,
     StoreRecovered,
     StoreTrouble,
+    Unhandled,
 )
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -65,6 +66,7 @@ _COUNTERS = {
     "ackbox_events_released": "Runs that were handed back.",
     "ackbox_events_snoozed": "Runs that asked to wait, without spending an attempt.",
     "ackbox_events_fenced": "Runs whose claim was lost; nothing of theirs was applied.",
+    "ackbox_events_unhandled": "Runs of events that no handler takes.",
     "ackbox_leases_lost": "Claims that were lost before their runs were settled.",
     "ackbox_observer_failures": "Facts that a log or metrics exporter failed on.",
     "ackbox_queue_troubles": "Times the queue of QUEUE_URL could not be used any more.",
@@ -187,8 +189,6 @@ class PrometheusMetrics:
                 self._gauges["ackbox_store_in_trouble"] = 1
             case StoreRecovered():
                 self._gauges["ackbox_store_in_trouble"] = 0
-            case LeaseLost(claims):
-                self._counts["ackbox_leases_lost"] += len(claims)
             case QueueTrouble():
                 self._counts["ackbox_queue_troubles"] += 1
                 self._gauges["ackbox_queue_in_trouble"] = 1
@@ -211,6 +211,10 @@ class PrometheusMetrics:
                 self._services_failing[(name,)] = 1
             case ServiceRecovered(name):
                 self._services_failing[(name,)] = 0
+            case Unhandled(claims):
+                self._counts["ackbox_events_unhandled"] += len(claims)
+            case LeaseLost(claims):
+                self._counts["ackbox_leases_lost"] += len(claims)
             case ObserverFailed():
                 self._counts["ackbox_observer_failures"] += 1
             case _:

@@ -26,7 +26,7 @@ from ackbox.model import (
     Suspect,
 )
 from ackbox.quantities import show_duration
-from ackbox.telemetry import AbandonedEnded, HandlerAbandoned, Observer, to_nobody
+from ackbox.telemetry import RUNNING, AbandonedEnded, HandlerAbandoned, Observer, to_nobody
 from ackbox.worker.deadlines import Deadlines, Guard, run_at_once, run_later
 from ackbox.worker.failures import Abandoned, Overdue, Raised, describe_failure
 from ackbox.worker.threads import Ended, HandlerThread
@@ -89,6 +89,7 @@ class Executor:
         limit = self.attempts_of(registration)
         if is_spent(claim, limit):
             return Buried(Failure("every attempt ended with the process", "crashed"))
+        RUNNING.set(claim)  # in the context of this run's own task
         tx = Tx() if registration.wants_tx else None
         allowed = registration.timeout or self._policy.timeout
         task = self._current_task()

@@ -1,7 +1,8 @@
 """One scheduler: it claims what is due, keeps the slots full, and sleeps until there is more."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections import Counter
+from collections.abc import Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -22,7 +23,7 @@ from ackbox.model import (
 )
 from ackbox.ports import EventQueue
 from ackbox.services import Services
-from ackbox.telemetry import Claimed, LeaseLost, Observer, WorkerTrouble
+from ackbox.telemetry import Claimed, LeaseLost, Observer, Unhandled, WorkerTrouble
 from ackbox.worker.execution import Executor
 from ackbox.worker.settling import Settler
 from ackbox.worker.slots import Run, Slots
@@ -71,6 +72,7 @@ class Worker:
         self._settler = Settler(queue, observe=observe, let_go=self._let_go)
         self._sources = set(registry.sources)
         self._suspects = Suspects(queue, registry, executor)
+        self._unhandled: list[Claim] = []
         self._backlogged = False  # the last claim was full: there is more
         self._room = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -107,6 +109,16 @@ class Worker:
         await self._settler.flush(_FLUSH_SECONDS)
         await _end(self._loops)
         self._executor.close()
+
+    @property
+    def running(self) -> Mapping[str, int]:
+        """How many runs of each handler there are now."""
+        return Counter(run.registration.name for run in self._slots.runs.values())
+
+    @property
+    def queued(self) -> int:
+        """How many claims wait for a slot."""
+        return len(self._slots.waiting) + len(self._slots.passed)
 
     def hurry(self) -> None:
         """Who waits in `stop` for running handlers waits no longer."""
@@ -225,6 +237,9 @@ class Worker:
                 taken += 1
         finally:
             self._slots.let_go(claims[taken:])
+            unhandled, self._unhandled = self._unhandled, []
+        if unhandled:
+            self._observe(Unhandled(unhandled))
 
     def _take(self, claim: Claim) -> None:
         self._sources.add(claim.source)
@@ -232,6 +247,7 @@ class Worker:
         if self._stopping.is_set():
             self._settler.add(claim, Release())
         elif registration is None:
+            self._unhandled.append(claim)
             held = self._rules.hold_unhandled
             self._settler.add(claim, Release(held=True) if held else Done("ignored"))
         elif claim.unsettled >= SUSPECT or self._slots.takes(registration):

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import Any
 
 from msgspec import Struct
@@ -22,6 +23,7 @@ class HandlerThread:
     def __init__(self, call: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
         self.ended: asyncio.Future[Ended] = loop.create_future()
         self._call = call
+        self._context = copy_context()  # log lines of the thread name its event
         self._loop = loop
         self._thread = threading.Thread(target=self._main, name="ackbox-handler", daemon=True)
         self._thread.start()
@@ -32,7 +34,7 @@ class HandlerThread:
 
     def _main(self) -> None:
         try:
-            ended = Ended(self._call())
+            ended = Ended(self._context.run(self._call))
         except BaseException as error:  # noqa: BLE001 - around a handler: goes to whoever waits
             ended = Ended(None, error)
         try:
