@@ -11,6 +11,7 @@ import apsw
 import pytest
 
 from ackbox.cli.moments import parse_moment, show_age
+from ackbox.model import OutcomeName
 from ackbox.stores import paging
 from support.cli import COMMAND, Cli, Done, Ledger, environment, run
 from support.events import NOON, envelope, envelopes
@@ -379,3 +380,33 @@ def test_the_order_of_a_source_goes_on_from_its_cursor(cli: Cli, tmp_path: Path)
     assert len(keys(first) + keys(rest)) == 7
     assert cli(*order, "--cursor", "7,8").code == 2
     assert cli("events", "list", "--order", "source").code == 2
+
+
+# N19
+def test_an_unknown_outcome_is_an_error_that_names_the_known_ones(cli: Cli, ledger: Ledger) -> None:
+    ledger(TEN)
+    done = cli("events", "list", "--outcome", "xx")
+    assert done.code == 2
+    assert all(outcome in done.err for outcome in OutcomeName)
+
+
+# N19
+def test_a_pattern_with_a_star_inside_is_an_error(cli: Cli, ledger: Ledger) -> None:
+    ledger(TEN)
+    assert "one `*`, at its end" in cli("events", "list", "--type", "a*b").line
+    assert len(keys(cli("events", "list", "--type", "type.*", "--json"))) == 10
+
+
+# N4, N19
+def test_a_list_shows_outcomes_and_the_errors_of_dead_letters(cli: Cli, tmp_path: Path) -> None:
+    path = seed(tmp_path / "events.db", States().seed)
+    assert cli("events", "discard", "pending", DB_PATH=str(path)).code == 0
+    everything = cli("events", "list", DB_PATH=str(path)).out
+    for shown in ("completed (discarded)", "pending (held)", "pending (retry)"):
+        assert shown in everything
+    assert "boom" not in everything
+    (heading, dead) = cli(
+        "events", "list", "--status", "dead_letter", DB_PATH=str(path)
+    ).out.splitlines()
+    assert heading.split()[-1] == "error"
+    assert dead.endswith("boom: it broke")

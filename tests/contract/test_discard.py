@@ -15,6 +15,7 @@ from ackbox.model import (
     ReplayKind,
     RetentionPolicy,
     Settlement,
+    Snoozed,
     Status,
 )
 from support.backends import Backend
@@ -24,6 +25,7 @@ from support.working import DEAD, DONE, again, claim, settle, work
 POLICY = RetentionPolicy(keep=timedelta(days=30), remember=timedelta(days=7))
 PARKED = Release(held=True)
 LATER = again(timedelta(hours=1))
+SNOOZED = Snoozed(timedelta(hours=1))
 
 
 async def discard(backend: Backend, *sent: Envelope) -> list[DiscardKind | None]:
@@ -47,7 +49,7 @@ async def in_a_lane(backend: Backend, count: int) -> list[Envelope]:
 
 
 # N14
-@pytest.mark.parametrize("before", [None, LATER, PARKED, DEAD])
+@pytest.mark.parametrize("before", [None, LATER, SNOOZED, PARKED, DEAD])
 async def test_a_discarded_event_is_completed_and_never_runs(
     backend: Backend, before: Outcome | None
 ) -> None:
@@ -129,7 +131,7 @@ async def test_a_stale_run_cannot_settle_a_discarded_event(backend: Backend) -> 
 
 
 # N14
-@pytest.mark.parametrize("before", [None, LATER, PARKED])
+@pytest.mark.parametrize("before", [None, LATER, SNOOZED, PARKED])
 async def test_a_lane_goes_on_behind_a_discarded_head(
     backend: Backend, before: Outcome | None
 ) -> None:

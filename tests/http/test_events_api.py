@@ -92,6 +92,8 @@ def test_the_order_of_a_source_is_a_choice(api: Server) -> None:
 @pytest.mark.parametrize(
     "asked",
     [
+        "outcome=xx",
+        "type=a*b",
         "status=broken",
         "status=",
         "limit=0",
