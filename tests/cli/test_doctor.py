@@ -106,6 +106,24 @@ def test_unwise_settings_are_warnings(cli: Cli) -> None:
     assert "API_TOKEN is short" in words
 
 
+# S5
+def test_a_token_that_others_can_read_is_a_failure(cli: Cli, ledger: Ledger) -> None:
+    path = ledger([])
+    assert examine(cli, "token")[0] == "ok"
+    token = path.with_name("ackbox.db.token")
+    token.write_text("a-token-of-twenty-characters\n")
+    token.chmod(0o644)
+    verdict, words = examine(cli, "token")
+    assert verdict == "fail"
+    assert "0644" in words
+    assert "a-token-of" not in words
+    assert "token" not in findings(
+        cli("doctor", "--json", API_TOKEN="a-token-of-twenty-characters")
+    )
+    token.chmod(0o600)
+    assert examine(cli, "token")[0] == "ok"
+
+
 # S16
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "inbox.internal"])
 def test_a_public_bind_without_an_ingest_token_is_a_warning(cli: Cli, host: str) -> None:

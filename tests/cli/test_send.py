@@ -18,14 +18,16 @@ TOKEN = "a-token-of-twenty-characters"
 
 
 @contextmanager
-def answering(answer: bytes | None) -> Iterator[str]:
+def answering(answer: bytes | None, heard: list[bytes] | None = None) -> Iterator[str]:
     """A server that says this to whoever connects first, or never anything."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
             connection, _ = listener.accept()
             with connection:
-                connection.recv(65536)
+                request = connection.recv(65536)
+                if heard is not None:
+                    heard.append(request)
                 if answer is not None:
                     connection.sendall(answer)
                     connection.shutdown(socket.SHUT_WR)
@@ -88,6 +90,20 @@ def test_the_ingest_token_is_sent_when_set(cli: Cli, tmp_path: Path) -> None:
         db = str(server.ledger)
         assert cli("send", DB_PATH=db, INGEST_TOKEN=TOKEN).out.startswith("new")
         assert "401 Unauthorized: Send INGEST_TOKEN" in cli("send", DB_PATH=db).line
+
+
+# S5
+@pytest.mark.parametrize("given", [{}, {"API_TOKEN": TOKEN}])
+def test_no_operator_token_is_sent_to_a_url_that_was_named(
+    cli: Cli, tmp_path: Path, given: dict[str, str]
+) -> None:
+    with running(tmp_path / "server") as server:
+        heard: list[bytes] = []
+        with answering(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", heard) as url:
+            cli("send", "--url", url, DB_PATH=str(server.ledger), **given)
+        assert heard[0].startswith(b"POST /webhooks ")
+        assert b"authorization" not in heard[0].lower()
+        assert server.token.encode() not in heard[0]
 
 
 def test_a_refusal_tells_the_detail_of_the_problem(cli: Cli, server: Server) -> None:
