@@ -11,7 +11,6 @@ from pathlib import Path
 
 LOW_BYTES = 16 * 1024 * 1024
 RESERVE_BYTES = 8 * 1024 * 1024
-RESUME_BYTES = LOW_BYTES + RESERVE_BYTES
 _MIB = 1024 * 1024
 
 
@@ -29,11 +28,11 @@ class Reserve:
         """Why new events are refused, and until when, with the numbers of the last look."""
         limits = (
             f"new events are refused below {LOW_BYTES // _MIB} MiB, and taken again from "
-            f"{RESUME_BYTES // _MIB} MiB on."
+            f"{resume_bytes() // _MIB} MiB on."
         )
         if self._free is None:
             return f"The disk is nearly full: {limits}"
-        if self._free < RESUME_BYTES:
+        if self._free < resume_bytes():
             return f"The disk is nearly full, with {self._free // _MIB} MiB free: {limits}"
         return (
             f"SQLite finds the disk full, although {self._free // _MIB} MiB are free (a quota?): "
@@ -65,9 +64,9 @@ class Reserve:
         held = self._path.exists()
         if not self.full and free < LOW_BYTES:
             self.give_up()
-        elif self.full and free >= RESUME_BYTES:
+        elif self.full and free >= resume_bytes():
             self.full = False
-        if not self.full and not held and free >= RESUME_BYTES:
+        if not self.full and not held and free >= resume_bytes():
             self._take()
 
     def _take(self) -> None:
@@ -83,3 +82,8 @@ class Reserve:
 def free_bytes(folder: Path) -> int:
     usage = os.statvfs(folder)
     return usage.f_bavail * usage.f_frsize
+
+
+def resume_bytes() -> int:
+    """From how much free room on new events are taken again: the reserve must fit in too."""
+    return LOW_BYTES + RESERVE_BYTES

@@ -10,7 +10,7 @@ from pathlib import Path
 from ackbox.model import Finding, Verdict
 from ackbox.stores.sqlite.connections import has_wal_reset_bug
 from ackbox.stores.sqlite.names import SIDE_SUFFIXES, beside
-from ackbox.stores.sqlite.reserve import LOW_BYTES, RESUME_BYTES
+from ackbox.stores.sqlite.reserve import LOW_BYTES, resume_bytes
 
 _MIB = 1024 * 1024
 _ROOM_ADVISED = 1024 * _MIB
@@ -47,7 +47,7 @@ def check_folder(folder: Path) -> Finding:
 def check_room(free: int) -> Finding:
     shown = f"{free // _MIB} MiB free"
     refused = f"below {LOW_BYTES // _MIB} MiB new events are refused"
-    taken = f"from {RESUME_BYTES // _MIB} MiB on they are taken again"
+    taken = f"from {resume_bytes() // _MIB} MiB on they are taken again"
     if free < LOW_BYTES:
         detail = f"{shown}: {refused}."
         return Finding("room", Verdict.FAIL, detail, f"Make room; {taken}, by themselves.")
