@@ -210,6 +210,31 @@ async def test_dead_is_dead_at_once() -> None:
     assert await run_without_place(handler) == Buried(Failure("no such customer", "Dead"))
 
 
+@pytest.mark.parametrize("decision", [Dead("no"), Retry("later")])
+@pytest.mark.parametrize("link", ["none", "cause", "context", "hidden"])
+async def test_a_decision_has_a_traceback_only_if_an_error_led_to_it(
+    decision: Exception, link: str
+) -> None:  # N2
+    async def handler(event: Event) -> None:
+        if link == "none":
+            raise decision
+        try:
+            event.json()["amount"]
+        except KeyError as error:
+            if link == "context":
+                raise decision  # noqa: B904 - that is the point
+            raise decision from (error if link == "cause" else None)
+
+    decision.__cause__, decision.__context__, decision.__traceback__ = None, None, None
+    decision.__suppress_context__ = False
+    outcome = await run(handler)
+    assert isinstance(outcome, Again | Buried)
+    shown = outcome.failure.traceback
+    assert (shown is not None) == (link in ("cause", "context"))
+    assert shown is None or "KeyError: 'amount'" in shown
+    assert outcome.failure.where is not None
+
+
 async def test_a_handler_has_its_own_limit_of_attempts() -> None:
     def handler(event: Event) -> None:
         raise ValueError("boom")

@@ -56,4 +56,5 @@ def describe_failure(error: BaseException) -> Failure:
 
 def _traceback_of_cause(error: Dead | Retry | Snooze) -> str | None:
     """The handler decided this: a traceback explains it only if another exception led to it."""
-    return format_error(error) if error.__cause__ or error.__context__ else None
+    context = None if error.__suppress_context__ else error.__context__
+    return format_error(error) if error.__cause__ or context else None
