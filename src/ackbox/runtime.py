@@ -91,7 +91,8 @@ class Runtime:
     async def start(self) -> None:
         """Pragmas asserted and migrations verified as the store opens; then what is there is looked
         at, and only then does the door open."""
-        self._warn()
+        for caution in cautions(self.settings):
+            self.logger.warning("caution", reason=caution)
         self._app.packages |= self.registry.packages
         self._store = store = await self._app.open_store(self._fail, self._note_waiting)
         self.operator_token = self._app.ensure_operator_token()
@@ -118,6 +119,7 @@ class Runtime:
             self._start_worker(store.queue)
             self._loops.append(self._start_putting_back(store, reader))
         self.phase = Phase.RUNNING
+        self._warn_without_handlers()
         self._tell_of_start(stats, backlog)
 
     def _tell_of_start(self, stats: Stats, backlog: int) -> None:
@@ -157,10 +159,7 @@ class Runtime:
                     raise
                 await asyncio.sleep(_WAIT_SECONDS)
 
-    def _warn(self) -> None:
-        """Say what is allowed, and yet unwise."""
-        for caution in cautions(self.settings):
-            self.logger.warning("caution", reason=caution)
+    def _warn_without_handlers(self) -> None:
         if self.settings.worker_count and not len(self.registry):
             self.logger.warning("no handlers", unhandled=self.settings.unhandled)
 

@@ -54,7 +54,7 @@ def test_every_command_and_option_says_what_it_is_for() -> None:
         for parameter in command.params
         if not parameter.help
     ]
-    assert len(list(commands())) == 16
+    assert len(list(commands())) == 18
     assert silent == []
 
 

@@ -223,7 +223,7 @@ def test_old_keys_are_known_and_new_events_get_new_numbers(
             assert fresh is not None
             assert fresh.ledger_id > last
             assert await store.checkpoint("feed") == "page-7"
-            done = await store.replay([full.states.completed.id], actor="bob")
+            done = await store.replay([full.states.completed.id], actor="bob", completed=True)
             assert done == {full.states.completed.id: ReplayKind.REPLAYED}
             audit = await reader.audit(limit=10)
             assert [(one.audit_id, one.actor) for one in audit.items] == [(2, "bob"), (1, "ann")]

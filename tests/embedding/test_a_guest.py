@@ -16,6 +16,8 @@ from ackbox import Event, Inbox
 from ackbox.config import Settings
 from support.polling import eventually
 
+TOKEN = "twelve-boxers-hunt-victor"
+OPERATOR = {"Authorization": f"Bearer {TOKEN}"}
 EVENT = {"idempotency_key": "order-1", "event_type": "order.paid", "payload": {"total": 42}}
 
 
@@ -100,7 +102,9 @@ def test_the_host_decides_which_lines_are_written(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, logger="ackbox")
-    with posting(Inbox(settings)) as client:
+    inbox = Inbox(settings)
+    inbox.on("order.*")(lambda event: None)
+    with posting(inbox) as client:
         client.post("/webhooks", json=EVENT)
     assert [record for record in caplog.records if record.name == "ackbox"] == []
 
@@ -142,6 +146,6 @@ def test_what_ends_a_process_of_our_own_is_told_to_the_host(settings: Settings) 
     with posting(inbox) as client:
         client.post("/webhooks", json=EVENT)
         eventually(lambda: client.get("/ready").status_code == 503)
-        assert "hang" in client.get("/ready").json()["detail"]
+        assert "hang" in client.get("/ready", headers=OPERATOR).json()["detail"]
         assert client.get("/health").json()["status"] == "critical"
         released.set()

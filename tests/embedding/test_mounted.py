@@ -229,7 +229,9 @@ def test_commands_on_this_machine_learn_where_the_inbox_answers(settings: Settin
     with TestClient(app, "http://127.0.0.1:8123/inbox") as client:
         assert find_holder(settings.db_path) == Holder(os.getpid(), None)
         client.get("/health")
-        assert find_holder(settings.db_path) == Holder(os.getpid(), "http://127.0.0.1:8123/inbox")
+        assert find_holder(settings.db_path) == Holder(
+            os.getpid(), "http://127.0.0.1:8123/inbox", workers=settings.worker_count
+        )
 
 
 async def test_a_websocket_is_turned_away(settings: Settings) -> None:

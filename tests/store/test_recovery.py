@@ -10,7 +10,7 @@ from ackbox.stores.sqlite.store import SqliteStore
 from support.backends import OpenStore, Row, all_rows
 from support.clock import HandMoved
 from support.events import NOON, envelope
-from support.work import Hands, boom
+from support.work import Hands, boom, done
 
 
 class Ledger:
@@ -89,7 +89,7 @@ async def test_a_lane_goes_on_in_its_order(ledger: Ledger) -> None:  # F25
     for key in ("a", "b", "c"):
         claim = await me.claim_one()
         assert claim.idempotency_key == key
-        await me.settle(claim, Release(held=True))
+        await me.settle(claim, done())
 
 
 async def test_a_held_event_is_due_when_it_is_put_back(ledger: Ledger) -> None:  # F25
@@ -135,7 +135,7 @@ async def test_a_run_betrays_the_clock_from_below_a_backlog(ledger: Ledger) -> N
     await add_old_backlog(ledger)
     me = await ledger.restart(hours=-1)
     (running,) = await me.claim(ids=[running.id])
-    await me.settle(running, Release(held=True))
+    await me.settle(running, done())
     assert "b" in await me.keys(2000)
 
 
