@@ -41,16 +41,17 @@ class Comparison:
 
 
 P99 = Figure("ackbox", "p99_ms", less_is_better=True)
+CPU = Figure("ackbox", "cpu_us", less_is_better=True)
 FIGURES: Mapping[str, Sequence[Figure]] = {
-    "http": [Figure("ackbox")],
+    "http": [Figure("ackbox"), CPU],
     "batch": [Figure("ackbox-batch")],
     "growth": [Figure("grown")],
-    "end-to-end": [Figure("ackbox", "completed_rate")],
+    "end-to-end": [Figure("ackbox", "completed_rate"), CPU],
     "latency": [P99],
-    "worker": [Figure("ackbox")],
+    "worker": [Figure("ackbox"), CPU],
     "postgres-enqueue": [Figure("ackbox")],
     "postgres-work": [Figure("ackbox"), Figure("ackbox-50")],
-    "postgres-http": [Figure("ackbox")],
+    "postgres-http": [Figure("ackbox"), CPU],
     "postgres-growth": [Figure("grown"), Figure("grown-work")],
     "postgres-latency": [Figure("two", "p99_ms", less_is_better=True)],
 }
