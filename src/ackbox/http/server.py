@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import uvicorn
@@ -18,6 +19,7 @@ from ackbox.errors import SettingError
 from ackbox.http.protocol import protocol_class
 from ackbox.http.requests import Asgi
 from ackbox.runtime import Runtime
+from ackbox.services import Service
 from ackbox.telemetry import Observer, to_nobody
 
 T = TypeVar("T")
@@ -32,7 +34,10 @@ _SWITCH_SECONDS = 0.0001
 
 
 class Server(uvicorn.Server):
-    """Sweeps deadlines once a second, and leaves signals to its caller."""
+    """Sweeps deadlines once a second, and leaves signals to its caller. `deadlines` is the service
+    that supervises the sweep."""
+
+    deadlines: Service | None = None
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -43,10 +48,18 @@ class Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         if counter % 10 == 0:
-            now = asyncio.get_running_loop().time()
-            for connection in list(self.server_state.connections):
-                connection.sweep(now)  # type: ignore[union-attr]
+            sweep = partial(self._sweep, asyncio.get_running_loop().time())
+            sweep() if self.deadlines is None else self.deadlines.guard(sweep)
         return await super().on_tick(counter)
+
+    def _sweep(self, now: float) -> None:
+        """If one connection fails here, it is cut off: the next sweep reaches those behind it."""
+        for connection in list(self.server_state.connections):
+            try:
+                connection.sweep(now)  # type: ignore[union-attr]
+            except BaseException:
+                connection.transport.abort()
+                raise
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """uvicorn would cancel what is not answered in time; who does not take its answer is cut
@@ -151,6 +164,7 @@ async def serve(app: Asgi, runtime: Runtime) -> int:
     """
     listener = listen(runtime.settings.host, runtime.settings.port)
     server = make_server(app, runtime.observe)
+    server.deadlines = runtime.services.add("connection-deadlines")
     stopping = asyncio.Event()
 
     def stop() -> None:
