@@ -222,3 +222,19 @@ def test_an_error_of_ackbox_itself_has_no_traceback() -> None:  # N2
 
 def test_what_was_never_raised_has_no_traceback() -> None:  # N2
     assert format_error(ValueError("secret")) is None
+
+
+class Delegates(Exception):
+    """As some clients' errors do: what it lacks is looked for in a response that may be missing."""
+
+    def __getattr__(self, name: str) -> object:
+        return self.__dict__["response"][name]
+
+
+def test_an_error_whose_attributes_cannot_be_read_is_shown_without_its_notes() -> None:  # N2
+    def fail() -> None:
+        raise Delegates("rate limited")
+
+    shown = format_error(raised_by(fail))
+    assert shown is not None
+    assert shown.splitlines()[-1] == "Delegates: rate limited"

@@ -160,14 +160,22 @@ def _format_one(error: BaseException, stack: Stack, most: int) -> list[str]:
 def _format_text(error: BaseException) -> list[str]:
     """What Python prints below the calls: the text, notes, and what a group holds."""
     name, text = type(error).__name__, text_of(error)
-    given = getattr(error, "__notes__", None)
-    notes = [note for note in given if isinstance(note, str)] if isinstance(given, list) else []
-    said = "\n".join([f"{name}: {text}" if text else name, *notes])
+    said = "\n".join([f"{name}: {text}" if text else name, *_notes_of(error)])
     first, *more = said[:_TEXT_LIMIT].split("\n")
     lines = [first, *(f"    {line}" for line in more)]  # indented: none passes for a log line
     if isinstance(error, BaseExceptionGroup):
         lines += [f"  | {line}" for line in _format_group(error)]
     return lines
+
+
+def _notes_of(error: BaseException) -> list[str]:
+    """Return the notes of an exception, none if its own `__getattr__` fails, as that of urllib's
+    HTTPError without a body does."""
+    try:
+        notes = getattr(error, "__notes__", None)
+    except BaseException:  # noqa: BLE001 - around a handler's: its error is recorded without notes
+        return []
+    return [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
 
 
 def _format_group(group: BaseExceptionGroup[BaseException]) -> list[str]:
