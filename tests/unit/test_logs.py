@@ -272,6 +272,17 @@ def test_metrics_that_fail_on_everything_are_logged_all_the_same() -> None:  # S
     assert log.said() == [("error", "observer failed")]
 
 
+def test_a_log_that_cannot_be_written_stops_nothing() -> None:  # S26, F56
+    log, counted = Log(), Facts()
+    log.stream.close()
+
+    observe = to_all(log.observe, on_error=count_and_log(counted, log.logger))
+    for _ in range(2):
+        observe(StoreRecovered())
+
+    assert len(counted.of(ObserverFailed)) == 2
+
+
 def test_a_snooze_tells_why_and_for_how_long() -> None:  # N17
     log = Log()
     snoozed = Snoozed(timedelta(seconds=90), "rate limited")

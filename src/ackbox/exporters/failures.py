@@ -2,20 +2,23 @@
 
 from ackbox.exporters.loggers import Logger
 from ackbox.services import summarize
-from ackbox.telemetry import Observer, ObserverFailed, OnObserverError, to_all
+from ackbox.telemetry import Fact, Observer, ObserverFailed, OnObserverError, to_all
 
 
 def count_and_log(metrics: Observer, logger: Logger) -> OnObserverError:
-    """Count with `metrics`, log with `logger`: neither goes through the observer that failed."""
-    count = to_all(metrics)  # which may be the one that fails
+    """Count with `metrics`, log with `logger`: neither goes through the observer that failed. If
+    one of the two fails as well, a log on a full disk say, the caller goes on all the same."""
     logged: set[str] = set()
 
+    def log_first(fact: Fact) -> None:
+        if isinstance(fact, ObserverFailed) and fact.observer not in logged:
+            logged.add(fact.observer)
+            logger.error("observer failed", observer=fact.observer, error=fact.error)
+
+    report = to_all(metrics, log_first)
+
     def on_error(observer: Observer, error: Exception) -> None:
-        name = observer_name(observer)
-        count(ObserverFailed(name, summarize(error)))
-        if name not in logged:
-            logged.add(name)
-            logger.error("observer failed", observer=name, error=summarize(error))
+        report(ObserverFailed(observer_name(observer), summarize(error)))
 
     return on_error
 
