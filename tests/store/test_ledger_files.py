@@ -13,9 +13,9 @@ import pytest
 
 from ackbox.errors import LedgerCorrupt, LedgerInUse, OutcomeUnknown
 from ackbox.model import EventFilter, Order
+from ackbox.stores.sqlite import shared_locks
 from ackbox.stores.sqlite.lock import LedgerLock, lock_path, read_holder
 from ackbox.stores.sqlite.names import beside
-from ackbox.stores.sqlite.shared_locks import SharedLocks
 from ackbox.telemetry import StoreRecovered, StoreTrouble
 from support.backends import OpenStore
 from support.events import envelope, envelopes
@@ -236,7 +236,7 @@ async def test_our_own_checkpoints_and_copies_are_no_change(
 async def test_a_log_that_cannot_be_copied_back_ends_the_writer(
     open_it: OpenStore, path: Path, fatal: Fatal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SharedLocks, "take", lambda self: None)
+    monkeypatch.setattr(shared_locks, "_set_lock", lambda fd, kind, where: None)
     store = await open_it()
     with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as reading:
         reading.execute("BEGIN")

@@ -11,8 +11,8 @@ import pytest
 from ackbox.errors import Unavailable
 from ackbox.telemetry import StoreRecovered, StoreTrouble
 from support.backends import OpenStore
-from support.events import envelope
-from support.facts import Facts
+from support.events import envelope, envelopes
+from support.facts import Facts, Fatal
 from support.polling import eventually
 
 
@@ -50,6 +50,23 @@ async def test_a_ledger_that_is_gone_is_noticed_while_nobody_writes(
     path.with_suffix(".away").rename(path)
     store.check_room()
     await until(lambda: store.trouble is None)
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_a_ledger_that_was_copied_into_while_it_was_gone_can_be_put_back(
+    open_it: OpenStore, path: Path, fatal: Fatal, is_replaced: bool
+) -> None:  # F54
+    store = await open_it(durability="normal")
+    path.rename(path.with_suffix(".away"))
+    if is_replaced:
+        path.write_bytes(bytes(16 * 1024 * 1024))
+    for _ in range(2):  # the first has so many pages that a checkpoint follows its commit
+        with pytest.raises(Unavailable):
+            await store.record(envelopes(1500, size=3000))
+
+    path.with_suffix(".away").rename(path)
+    await store.record([envelope("new")])
+    assert (store.trouble, fatal) == (None, [])
 
 
 # F54

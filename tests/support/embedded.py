@@ -14,7 +14,7 @@ from support.server import TESTS, read_ledger
 from support.wire import Answer, exchange, request
 
 WITHOUT_HOOK = "ackbox.stores.sqlite.store:refuse_in_process"
-WITHOUT_LOCKS = "ackbox.stores.sqlite.shared_locks:SharedLocks.take"
+WITHOUT_LOCKS = "ackbox.stores.sqlite.shared_locks:_set_lock"
 _PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG")
 
 

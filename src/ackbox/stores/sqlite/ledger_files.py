@@ -51,9 +51,10 @@ class LedgerFiles:
         self._known = ledger, log, self.lock.identity
 
     def learn_size(self) -> None:
-        """After a checkpoint. What the files are stays as it was learnt when they were opened."""
-        ledger, log, lock = self._known
-        self._known = ledger[:2] + _state(self._paths[0])[2:], log, lock
+        """After a checkpoint. What the files are stays as it was learnt when they were opened; the
+        ledger is asked by its descriptor, because its name may stand for another file or none."""
+        _, log, lock = self._known
+        self._known = _seen(self.shared_locks.stat_ledger()), log, lock
 
     def assert_in_place(self) -> None:
         """Raise if another file has the name of the ledger: the log beside it is not its own."""
@@ -99,6 +100,10 @@ def _state(path: str) -> Seen:
         found = os.stat(path)  # noqa: PTH116 - once for each commit, and a Path costs as much again
     except OSError:
         return ()
+    return _seen(found)
+
+
+def _seen(found: os.stat_result) -> Seen:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 

@@ -30,6 +30,7 @@ class SharedLocks:
     reading and writing are possible: no connection deletes the log or starts a new index."""
 
     def __init__(self, ledger: Path) -> None:
+        self._ledger = ledger
         self._bytes = {ledger: _SHARED_BYTES, beside(ledger, "-shm"): _FIRST_CONNECTION_BYTE}
         self._descriptors: dict[Path, int] = {}
 
@@ -40,6 +41,10 @@ class SharedLocks:
                 _set_lock(self._descriptor(path), fcntl.F_RDLCK, where)
             except OSError as error:
                 raise StoreError(f"Cannot lock {path}: {error.strerror}.") from error
+
+    def stat_ledger(self) -> os.stat_result:
+        """Describe the ledger that was locked, whatever bears its name now."""
+        return os.fstat(self._descriptors[self._ledger])
 
     def release(self) -> None:
         """Let SQLite fold the log into the file when it closes. The descriptors stay open: closing
