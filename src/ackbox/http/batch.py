@@ -14,8 +14,9 @@ from itertools import islice
 from ackbox.errors import AckboxError, InvalidEvent
 from ackbox.http.answers import accepted_line
 from ackbox.http.envelopes import EnvelopeReader
+from ackbox.http.guard import told_to_strangers
 from ackbox.http.lines import Lines
-from ackbox.http.problems import from_error, problem_body
+from ackbox.http.problems import problem_body
 from ackbox.http.requests import (
     Receive,
     Send,
@@ -85,7 +86,7 @@ class BatchRoute:
         for group in _groups(lines):
             parsed = [self._parse(line, request_id) for line in islice(group, left)]
             envelopes = [p for p in parsed if isinstance(p, Envelope)]
-            answers = iter(await _accept(ingest, envelopes))
+            answers = iter(await self._accept(ingest, envelopes))
             said = [next(answers) if isinstance(p, Envelope) else p for p in parsed]
             left -= len(group)
             bad += len(parsed) - len(envelopes)
@@ -97,6 +98,22 @@ class BatchRoute:
                 # Nothing was waited for: bad lines would leave no time for the others, least of
                 # all for the writer thread, which needs the interpreter too.
                 await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def _accept(self, ingest: Ingest, envelopes: Sequence[Envelope]) -> list[bytes]:
+        """As many as there is room for; the rest are told to come again."""
+        room = ingest.room
+        taken, refused = envelopes[:room], envelopes[room:]
+        answers = await self._accept_all(ingest, taken) if taken else []
+        full = problem_body(429, "Too many events wait already; send this line again soon.")
+        return [*answers, *[full] * len(refused)]
+
+    async def _accept_all(self, ingest: Ingest, envelopes: Sequence[Envelope]) -> list[bytes]:
+        try:
+            receipts = await ingest.accept_many(envelopes)
+        except AckboxError as error:
+            problem = told_to_strangers(error, self._runtime)
+            return [problem_body(problem.status, str(problem))] * len(envelopes)
+        return [accepted_line(e, r) for e, r in zip(envelopes, receipts, strict=True)]
 
     def _reason_to_stop(self, left: int, bad: int) -> tuple[bytes, ...]:
         """The problem that ends the answer, if any."""
@@ -127,24 +144,6 @@ def _groups(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
             group, size = [], 0
     if group:
         yield group
-
-
-async def _accept(ingest: Ingest, envelopes: Sequence[Envelope]) -> list[bytes]:
-    """As many as there is room for; the rest are told to come again."""
-    room = ingest.room
-    taken, refused = envelopes[:room], envelopes[room:]
-    answers = await _accept_all(ingest, taken) if taken else []
-    full = problem_body(429, "Too many events wait already; send this line again soon.")
-    return [*answers, *[full] * len(refused)]
-
-
-async def _accept_all(ingest: Ingest, envelopes: Sequence[Envelope]) -> list[bytes]:
-    try:
-        receipts = await ingest.accept_many(envelopes)
-    except AckboxError as error:
-        problem = from_error(error)
-        return [problem_body(problem.status, str(problem))] * len(envelopes)
-    return [accepted_line(e, r) for e, r in zip(envelopes, receipts, strict=True)]
 
 
 def _start(request_id: str) -> dict[str, object]:

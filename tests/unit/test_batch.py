@@ -1,0 +1,51 @@
+"""What the lines of a batch are answered when the store fails."""
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from ackbox.byte_buffer import ByteBuffer
+from ackbox.config import Settings
+from ackbox.errors import Stopped
+from ackbox.http.batch import BatchRoute
+from ackbox.http.envelopes import EnvelopeReader
+from ackbox.model import Envelope, Receipt
+from ackbox.runtime import Runtime
+from support.events import NOON
+from support.posting import posted
+
+
+class BrokenIngest:
+    """Takes nothing: the writer has ended, and said which file is damaged."""
+
+    def __init__(self, ledger: Path) -> None:
+        self.room = 100
+        self.bytes = ByteBuffer(1 << 20, note_refusal=lambda reason: None, monotonic=lambda: 0.0)
+        self._ledger = ledger
+
+    async def accept_many(self, envelopes: Sequence[Envelope]) -> list[Receipt]:
+        raise Stopped(f"The writer stopped: The ledger {self._ledger} is damaged.")
+
+
+async def test_strangers_are_not_told_where_the_ledger_is(tmp_path: Path) -> None:  # S24
+    ledger = tmp_path / "events.db"
+    runtime = SimpleNamespace(settings=Settings(db_path=ledger), ingest=BrokenIngest(ledger))
+    route = BatchRoute(cast("Runtime", runtime), EnvelopeReader(lambda: NOON, random.getrandbits))
+    messages = iter([{"type": "http.request", "body": b"\n".join([posted(), posted()])}])
+    sent = b""
+
+    async def receive() -> Any:
+        return next(messages, {"type": "http.disconnect"})
+
+    async def send(message: Any) -> None:
+        nonlocal sent
+        sent += message.get("body", b"")
+
+    await route.post({}, "request-1", receive, send)
+
+    lines = [json.loads(line) for line in sent.splitlines()]
+    assert [line["status"] for line in lines] == [503, 503]
+    assert str(tmp_path) not in sent.decode()
