@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -271,3 +271,72 @@ def test_a_command_that_holds_the_ledger_is_named(cli: Cli, ledger: Ledger) -> N
     lock = LedgerLock(path)
     assert f"process {os.getpid()}" in cli("backup", "copy.db").line
     lock.release()
+
+
+def replace(ledger: Path) -> None:
+    other = ledger.with_name("other.db")
+    fill(other, 1)
+    other.replace(ledger)
+
+
+def move_away(ledger: Path) -> None:
+    ledger.rename(ledger.with_name("away.db"))
+
+
+# F54
+@pytest.mark.parametrize("change", [replace, move_away, Path.unlink])
+def test_a_file_that_the_server_does_not_hold_is_not_copied_in_its_name(
+    cli: Cli, tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    with running(tmp_path / "server") as server:
+        server.post(posted("held"))
+        change(server.ledger)
+        refusal = cli("backup", "copy.db", DB_PATH=str(server.ledger)).line
+        assert (
+            f"Process {server.pid} serves a ledger that {server.ledger} no longer names" in refusal
+        )
+        assert "Do not stop it" in refusal
+    assert list(tmp_path.glob("copy.db*")) == []
+
+
+# F54
+@pytest.mark.parametrize("change", [replace, move_away, Path.unlink])
+def test_what_a_server_holds_is_saved_into_its_backup_folder(
+    cli: Cli, tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    with running(tmp_path / "server", {"BACKUP_DIR": str(tmp_path)}) as server:
+        server.post(posted("held"))
+        change(server.ledger)
+        done = cli("backup", "copy.db", DB_PATH=str(server.ledger), BACKUP_DIR=".")
+        assert done.code == 0, done.err
+    assert keys(tmp_path / "copy.db") == {"held"}
+
+
+# F54
+def test_a_ledger_that_was_put_back_is_copied_again(cli: Cli, tmp_path: Path) -> None:
+    with running(tmp_path / "server") as server:
+        server.post(posted("held"))
+        move_away(server.ledger)
+        server.ledger.with_name("away.db").rename(server.ledger)
+        assert cli("backup", "copy.db", DB_PATH=str(server.ledger)).code == 0
+    assert keys(tmp_path / "copy.db") == {"held"}
+
+
+# F54
+def test_a_deleted_ledger_is_copied_from_the_paused_process(tmp_path: Path) -> None:
+    """As docs/how-to/recover.md has it, for a server without BACKUP_DIR."""
+    with running(tmp_path / "server") as server:
+        server.post(posted("held"))
+        for suffix in ("", "-wal"):
+            server.ledger.with_name(server.ledger.name + suffix).unlink()
+        server.process.send_signal(signal.SIGSTOP)
+        for suffix in ("", "-wal"):
+            copy_open_file(server.pid, f"{server.ledger}{suffix}", tmp_path / f"saved.db{suffix}")
+        server.process.send_signal(signal.SIGCONT)
+    assert keys(tmp_path / "saved.db") == {"held"}
+
+
+def copy_open_file(pid: int, name: str, target: Path) -> None:
+    links = Path(f"/proc/{pid}/fd").iterdir()
+    source = next(link for link in links if str(link.readlink()) == f"{name} (deleted)")
+    target.write_bytes(source.read_bytes())

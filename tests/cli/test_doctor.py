@@ -337,13 +337,23 @@ def test_a_server_that_takes_no_events_is_a_failure_that_says_why(cli: Cli, tmp_
 
 
 # N1, F54
-def test_a_ledger_that_was_deleted_under_its_server_is_a_failure(cli: Cli, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["deleted", "moved", "replaced"])
+def test_a_ledger_that_lost_its_name_under_its_server_is_a_failure(
+    cli: Cli, tmp_path: Path, how: str
+) -> None:
     with running(tmp_path / "server") as server:
-        server.ledger.unlink()
-        verdict, words = examine(cli, "files", DB_PATH=str(server.ledger))
-        assert verdict == "fail"
-        assert f"Process {server.pid} has {server.ledger} open, which was deleted" in words
-        assert "ackbox backup FILE" in words
+        server.ledger.rename(away := tmp_path / "away.db")
+        if how == "deleted":
+            away.unlink()
+        elif how == "replaced":
+            server.ledger.write_bytes(away.read_bytes())
+        found = findings(cli("doctor", "--json", DB_PATH=str(server.ledger)))
+    row = found["files"]
+    assert row["verdict"] == "fail"
+    no_longer = f"Process {server.pid} serves a ledger that {server.ledger} no longer names"
+    assert no_longer in row["detail"]
+    assert "with FILE in the BACKUP_DIR of the server" in row["remedy"]
+    assert "ledger" not in found  # whatever has its name now is not the ledger
 
 
 def test_a_killed_server_does_not_run(cli: Cli, tmp_path: Path) -> None:

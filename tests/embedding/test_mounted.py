@@ -228,9 +228,13 @@ def test_commands_on_this_machine_learn_where_the_inbox_answers(settings: Settin
     app = behind_a_proxy(Inbox(settings), "/inbox")
     with TestClient(app, "http://127.0.0.1:8123/inbox") as client:
         assert find_holder(settings.db_path) == Holder(os.getpid(), None)
+        file = settings.db_path.stat()
         client.get("/health")
         assert find_holder(settings.db_path) == Holder(
-            os.getpid(), "http://127.0.0.1:8123/inbox", workers=settings.worker_count
+            os.getpid(),
+            "http://127.0.0.1:8123/inbox",
+            workers=settings.worker_count,
+            ledger=(file.st_dev, file.st_ino),
         )
 
 

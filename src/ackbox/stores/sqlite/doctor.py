@@ -35,6 +35,7 @@ from ackbox.stores.sqlite.surroundings import (
     check_files,
     check_filesystem,
     check_folder,
+    check_moved,
     check_room,
     filesystem_of,
 )
@@ -60,7 +61,11 @@ def examine(path: Path, *, now: datetime, mounts: str) -> Iterator[Finding]:
     yield check_filesystem(filesystem_of(folder.resolve(), mounts))
     yield from check_files(path)
     if (holder := find_holder(path)) is not None:
+        moved = list(check_moved(path, holder))
+        yield from moved
         yield from check_deleted(path, holder.pid)
+        if moved:  # another file has the name, or none: it says nothing about the ledger
+            return
     yield from _ledger(path, now)
     yield _log(path)
 

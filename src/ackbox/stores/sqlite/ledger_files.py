@@ -49,6 +49,8 @@ class LedgerFiles:
         """The lock is the one that is held, whatever bears its name now."""
         ledger, log, _ = self._look()
         self._known = ledger, log, self.lock.identity
+        if ledger:
+            self.lock.note_ledger(*ledger[:2])
 
     def learn_size(self) -> None:
         """After a checkpoint. What the files are stays as it was learnt when they were opened; the

@@ -22,6 +22,7 @@ class Holder(Struct, frozen=True):
     pid: int
     url: str | None = None
     workers: int | None = None
+    ledger: tuple[int, int] | None = None  # device and inode of the file that it opened
 
 
 class LedgerLock:
@@ -31,9 +32,15 @@ class LedgerLock:
         self.ledger = ledger.resolve()
         self.path = lock_path(ledger)
         self._holder = Holder(os.getpid())
+        self._ledger_file: tuple[int, int] | None = None
         self._changing = Lock()  # the loop describes, the writer takes again
         self._fd: int | None = self._take()
         self.describe(None)
+
+    def note_ledger(self, device: int, inode: int) -> None:
+        """Keep which file was opened as the ledger; the next `describe` tells other processes."""
+        with self._changing:
+            self._ledger_file = device, inode
 
     @property
     def identity(self) -> tuple[int, ...]:
@@ -46,7 +53,7 @@ class LedgerLock:
     def describe(self, url: str | None, workers: int | None = None) -> None:
         """Tell others who holds it, where it answers, and how many workers it runs."""
         with self._changing:
-            self._holder = Holder(os.getpid(), url, workers)
+            self._holder = Holder(os.getpid(), url, workers, self._ledger_file)
             if self._fd is not None:
                 _note(self._fd, msgspec.json.encode(self._holder))
 
@@ -95,6 +102,20 @@ def find_holder(ledger: Path) -> Holder | None:
     finally:
         os.close(fd)
     return None
+
+
+def has_lost_its_name(ledger: Path, holder: Holder) -> bool:
+    """Return whether the file that the holder opened was moved, deleted or replaced since. The
+    file that has its name now, if any, does not hold the events that the holder has."""
+    if holder.ledger is None:
+        return False
+    try:
+        found = ledger.stat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return (found.st_dev, found.st_ino) != holder.ledger
 
 
 def read_holder(ledger: Path) -> Holder | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ackbox.model import Finding, Verdict
 from ackbox.stores.sqlite.connections import has_wal_reset_bug
+from ackbox.stores.sqlite.lock import Holder, has_lost_its_name
 from ackbox.stores.sqlite.names import SIDE_SUFFIXES, beside
 from ackbox.stores.sqlite.reserve import LOW_BYTES, resume_bytes
 
@@ -74,15 +75,28 @@ def check_files(path: Path) -> Iterator[Finding]:
     yield from flaws or [Finding("files", Verdict.OK, "permissions are sound")]
 
 
+def check_moved(path: Path, holder: Holder) -> Iterator[Finding]:
+    """Report a ledger that was moved, deleted or replaced under its server."""
+    if has_lost_its_name(path, holder):
+        yield Finding(
+            "files",
+            Verdict.FAIL,
+            f"Process {holder.pid} serves a ledger that {path} no longer names: it was moved, "
+            "deleted or replaced.",
+            "Do not stop it. Put the file back with `mv`, or run `ackbox backup FILE` with FILE in "
+            "the BACKUP_DIR of the server; docs/how-to/recover.md has the steps.",
+        )
+
+
 def check_deleted(path: Path, pid: int) -> Iterator[Finding]:
-    """A server goes on writing to a file that lost its name. Only the process's own user may look,
-    and only where there is a /proc."""
+    """Report a log or lock file that lost its name while a server has it open. Only the user of
+    that process may look, and only where there is a /proc."""
     with suppress(OSError):
         targets = [str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()]
         gone = {name.removesuffix(_DELETED) for name in targets if name.endswith(_DELETED)}
-        for file in sorted(gone & {str(beside(path, suffix)) for suffix in ("", "-wal", ".lock")}):
+        for file in sorted(gone & {str(beside(path, suffix)) for suffix in ("-wal", ".lock")}):
             detail = f"Process {pid} has {file} open, which was deleted or replaced."
-            remedy = "Do not kill it. Save what it holds, `ackbox backup FILE`, then restart it."
+            remedy = "Do not stop it: it opens its files again within seconds. Then look again."
             yield Finding("files", Verdict.FAIL, detail, remedy)
 
 
