@@ -6,7 +6,7 @@ AckboxError
 ├── InvalidEvent            what a sender handed over cannot be an event
 ├── InvalidStatement        SQL of the user's own is wrong, or may not be run
 ├── HandlersStuck           handlers hang and cannot be ended; the process drains and exits
-├── NotAccepted             the event was not taken; nothing was stored, the sender should retry
+├── NotAccepted             the event was not acknowledged; the sender should retry
 │   ├── Overloaded          too much is waiting already (W7)
 │   └── Unavailable         the store cannot take writes now
 │       ├── StorageFull     no room on the disk
@@ -44,7 +44,7 @@ class InvalidStatement(AckboxError):
 
 
 class HandlersStuck(AckboxError):
-    """As many plain handlers hang in threads of theirs as there are workers."""
+    """As many handlers, plain or async, hang past their time-out as there are workers."""
 
 
 class NotAccepted(AckboxError):
@@ -60,7 +60,8 @@ class Overloaded(NotAccepted):
 
 
 class Unavailable(NotAccepted):
-    """The store cannot take writes now; nothing of this operation was kept."""
+    """The store cannot take writes now. Nothing of this operation was kept, except perhaps after
+    `OutcomeUnknown`."""
 
 
 class StorageFull(Unavailable):

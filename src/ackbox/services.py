@@ -33,7 +33,8 @@ _CRITICAL_SECONDS = 60.0
 
 
 class ServiceStatus(Struct, frozen=True):
-    """One service, for the operator; `since` is when it started, or first failed in a row."""
+    """One service, for the operator; `since` is when it started, first failed in a row, or
+    recovered."""
 
     name: str
     state: str

@@ -140,7 +140,7 @@ def test_it_tells_of_a_snooze(cli: Cli, tmp_path: Path) -> None:
     text = told(cli, path, "a")
     assert "snoozed: its handler asked to wait, and no attempt was spent" in text
     assert "(in " in text
-    assert "attempts spent since the last start: 0" in text
+    assert "attempts spent since it arrived or was replayed: 0" in text
 
 
 # L11

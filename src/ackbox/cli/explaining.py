@@ -64,7 +64,7 @@ def lines(story: "EventStory", now: datetime, around: Around) -> list[Line]:
         ("key", f"{event.idempotency_key}: {_repeats(event, now)}"),
         ("now", _state(story, now, around)),
         *_next_run(story, now, around.workers),
-        ("runs", f"{event.run}; attempts spent since the last start: {event.attempts}"),
+        ("runs", f"{event.run}; attempts spent since it arrived or was replayed: {event.attempts}"),
         *_crashes(story),
         *_lane(story),
         *_errors(story, now),

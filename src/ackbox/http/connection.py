@@ -232,5 +232,8 @@ class Connection(HttpToolsProtocol):
 
 
 def _too_slow(in_headers: bool) -> str:
-    what = "The headers" if in_headers else "The body"
-    return f"{what} came too slowly: a request has {REQUEST_SECONDS:.0f} seconds to arrive."
+    allowed = f"a request has {REQUEST_SECONDS:.0f} seconds to arrive"
+    if in_headers:
+        return f"The headers came too slowly: {allowed}."
+    more = f"one more for every {BYTES_A_SECOND // 1024} KiB of its body"
+    return f"The body came too slowly: {allowed}, and {more}."

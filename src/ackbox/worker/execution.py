@@ -88,7 +88,9 @@ class Executor:
         """Raises only when it is cancelled: then the claim was lost, or we are shutting down."""
         limit = self.attempts_of(registration)
         if is_spent(claim, limit):
-            return Buried(Failure("every attempt ended with the process", "crashed"))
+            return Buried(
+                Failure("the last runs ended with the process; no attempt is left", "crashed")
+            )
         RUNNING.set(claim)  # in the context of this run's own task
         tx = Tx() if registration.wants_tx else None
         allowed = registration.timeout or self._policy.timeout

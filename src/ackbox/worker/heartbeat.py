@@ -14,7 +14,7 @@ from ackbox.ports import EventQueue
 from ackbox.services import Service
 from ackbox.telemetry import Observer, WorkerTrouble
 
-TAKEN_OVER = "another run holds the event, or an operator replayed it"
+TAKEN_OVER = "the lease ended, and another run took the event over"
 NOT_RENEWED = "the store could not be reached before the lease ended"
 
 
@@ -81,7 +81,8 @@ class Heartbeat:
             self._tell([claim for claim in claims if claim.id not in kept], TAKEN_OVER)
 
     def _give_up_if_late(self, claims: list[Claim]) -> None:
-        """Two thirds of the lease have passed without a renewal: before it ends, stop the runs."""
+        """Stop the runs if 60 % of the lease have passed without a renewal: the next beat may come
+        too late."""
         if monotonic() - self._last_renewed > self._lease.total_seconds() * 0.6:
             self._tell(claims, NOT_RENEWED)
 

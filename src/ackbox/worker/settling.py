@@ -126,7 +126,8 @@ class Settler:
         await self._sleep(_RETRY_SECONDS)
 
     async def _isolate(self, batch: list[Entry], error: Exception) -> None:
-        """A bad one fails alone: its lease ends, and its attempts with it."""
+        """Settle each outcome alone, and drop one that cannot be written. Its lease ends, and the
+        event is claimed again with the attempt given back; repeated, that makes it a suspect."""
         if len(batch) > 1:
             for one in batch:
                 await self._settle([one])
