@@ -327,9 +327,9 @@ class Writer:
         return connection
 
     def _disconnect(self, *, keep_log: bool = False) -> None:
-        """Close the connection. At a close SQLite deletes the log, unless the shared locks are held,
-        which bind our own connection too. Release them first; or, before a reopen and after a fatal
-        error, hold them and so keep the log."""
+        """Close the connection. SQLite then deletes the log, unless the shared locks are held: they
+        bind our own connection too. Release them first; or, before a reopen and after a fatal error,
+        hold them and so keep the log."""
         connection, self._connection = self._connection, None
         if connection is not None:
             if not keep_log:
