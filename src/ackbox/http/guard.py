@@ -27,7 +27,8 @@ _CLOSED = (
 )
 _OUT_OF_ORDER = "The ledger cannot be used now; the log of the server says why. Try again later."
 _FOREIGN = "A page of another origin may not send this: its Origin is not the Host it sends to."
-_ONLY_READS = f"READ_TOKEN allows GET on /api and /metrics only: send {_OPERATOR}."
+_ONLY_READS = "READ_TOKEN allows GET on /api and /metrics only"
+_READER = f"READ_TOKEN {_BEARER}; there is no operator token, because API_TOKEN is unset"
 
 
 def authorized(header: bytes | None, token: SecretStr | None) -> bool:
@@ -70,10 +71,10 @@ def check_operator(scope: Scope, runtime: Runtime, *, readable: bool = False) ->
     may_read = _carries(header, runtime.settings.read_token)
     if _carries(header, runtime.operator_token) or (readable and may_read):
         return
+    if runtime.operator_token is None:
+        raise _no_operator_token(header, runtime, readable=readable, may_read=may_read)
     if may_read:
-        raise HttpError(403, _ONLY_READS)
-    if runtime.operator_token is None and not (readable and runtime.settings.read_token):
-        raise _no_operator_token(runtime)
+        raise HttpError(403, f"{_ONLY_READS}: send {_OPERATOR}.")
     raise _refusal(header, _OPERATOR)
 
 
@@ -100,11 +101,16 @@ def refuse_sender(header: bytes | None) -> HttpError:
     return _refusal(header, f"INGEST_TOKEN {_BEARER}")
 
 
-def _no_operator_token(runtime: Runtime) -> HttpError:
-    """While the inbox starts, the token is not known yet."""
+def _no_operator_token(
+    header: bytes | None, runtime: Runtime, *, readable: bool, may_read: bool
+) -> HttpError:
+    """Refuse without asking for a token that does not exist. While the inbox starts, the token is
+    not known yet."""
     if runtime.phase is Phase.STARTING:
         return from_error(Stopped(f"The inbox is {runtime.phase}."))
-    return HttpError(403, _CLOSED)
+    if readable and runtime.settings.read_token is not None:
+        return _refusal(header, _READER)
+    return HttpError(403, f"{_ONLY_READS}. {_CLOSED}" if may_read else _CLOSED)
 
 
 def _refusal(header: bytes | None, wanted: str) -> HttpError:
