@@ -328,8 +328,8 @@ class Writer:
 
     def _disconnect(self, *, keep_log: bool = False) -> None:
         """Close the connection. SQLite then deletes the log, unless the shared locks are held: they
-        bind our own connection too. Release them first; or, before a reopen and after a fatal error,
-        hold them and so keep the log."""
+        bind our own connection too. Release them first; or hold them and so keep the log, before a
+        reopen and after a fatal error."""
         connection, self._connection = self._connection, None
         if connection is not None:
             if not keep_log:
