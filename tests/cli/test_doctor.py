@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import signal
 from datetime import UTC, datetime, timedelta
@@ -333,7 +334,7 @@ def test_a_server_that_takes_no_events_is_a_failure_that_says_why(cli: Cli, tmp_
         assert server.post(posted()).status == 503
         verdict, words = examine(cli, "server", DB_PATH=str(server.ledger))
     assert verdict == "fail"
-    assert "takes no events: The disk is full: new events cannot be stored." in words
+    assert re.search("takes no events: .*disk.* full", words)  # as ingest or the monitor says it
 
 
 # N1, F54

@@ -129,15 +129,17 @@ class PostgresServer(GuardedServer):
 def running_postgres(install: Install, **settings: str) -> Iterator[PostgresServer]:
     """A new server in a temporary folder; both are gone at the end.
 
-    Not in pytest's temporary folder: that one only its owner may reach.
+    Not in pytest's temporary folder: that one only its owner may reach. The folder is removed by a
+    process of its own: on a busy disk that takes longer than the last test may.
     """
-    with tempfile.TemporaryDirectory(prefix=f"ackbox-{install}-") as folder:
-        server = PostgresServer(install, Path(folder), **settings)
+    folder = tempfile.mkdtemp(prefix=f"ackbox-{install}-")
+    server = PostgresServer(install, Path(folder), **settings)
+    try:
         server.initialise()
-        try:
-            yield server.start()
-        finally:
-            server.stop()
+        yield server.start()
+    finally:
+        server.stop()
+        subprocess.run(["sh", "-c", 'rm -rf "$0" &', folder], check=True)
 
 
 def _user() -> str:
