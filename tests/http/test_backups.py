@@ -5,7 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fastapi import FastAPI
+from pydantic import SecretStr
+from starlette.testclient import TestClient
 
+from ackbox import Inbox
+from ackbox.config import Settings
 from support.posting import posted
 from support.problems import assert_problem
 from support.server import Server, read_ledger, running
@@ -108,3 +113,22 @@ def test_a_folder_that_cannot_be_written_is_an_error_of_the_copy(tmp_path: Path)
         with running(tmp_path / "server", settings) as server:
             assert reason in error_of(order(server, {"name": "copy.db"}))
             assert server.post(posted()).status == 202
+
+
+# S13
+def test_an_error_of_the_operating_system_is_a_line_of_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("ackbox.stores.sqlite.backup._assert_free", forbidden)
+    token = "twelve-boxers-hunt-victor"
+    inbox = Inbox(
+        Settings(db_path=tmp_path / "inbox.db", backup_dir=tmp_path, api_token=SecretStr(token))
+    )
+    app = FastAPI(lifespan=inbox.lifespan)
+    app.mount("/", inbox.asgi())
+    with TestClient(app, headers={"Authorization": f"Bearer {token}"}) as client:
+        answer = client.post("/api/backup", json={"name": "copy.db"})
+    assert answer.json() == {"error": f"Cannot write {tmp_path / 'copy.db'}: Permission denied."}
