@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 
 from ackbox import Event, Inbox
 from ackbox.app import App
+from ackbox.app.sqlite import SqliteHome
 from ackbox.config import Settings
 from ackbox.model import EventId, EventRecord, Status
 from ackbox.runtime import Runtime
@@ -188,6 +189,18 @@ async def test_ingest_that_raises_is_restarted(
         await asyncio.gather(sending, return_exceptions=True)
         await assert_all_goes_on(inbox)
         await inbox.until(lambda: state_of(inbox, name) == "running")
+
+
+async def test_on_a_shared_ledger_parked_events_are_looked_for_again_after_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # S26
+    monkeypatch.setattr(SqliteHome, "shared", True)
+    monkeypatch.setattr("ackbox.runtime._HELD_SECONDS", 0.05)
+    breaks = break_for_a_while(monkeypatch, SqliteReader, "held_type")
+    async with running(tmp_path) as inbox:
+        await inbox.until(lambda: inbox.failures("parked-events") >= 2)
+        breaks.clear()
+        await inbox.until(lambda: state_of(inbox, "parked-events") == "running")
 
 
 async def test_a_loop_that_keeps_failing_is_critical(

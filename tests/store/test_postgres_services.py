@@ -1,0 +1,51 @@
+"""The background loops of a PostgreSQL ledger are supervised (S26)."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ackbox.app import utc_now
+from ackbox.stores.postgres import store as store_module
+from ackbox.stores.postgres.database import Address
+from ackbox.stores.postgres.notices import Notices
+from ackbox.stores.postgres.store import PostgresStore, open_store
+from ackbox.telemetry import ServiceFailed
+from support.facts import Facts
+from support.postgres import Install, PostgresServer, find_installs
+from support.supervisor import supervisor
+
+LOOPS: dict[str, tuple[type, str]] = {
+    "database-checks": (PostgresStore, "_compare_clocks"),
+    "notifications": (Notices, "_listen"),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+async def test_a_loop_that_raises_is_restarted(
+    name: str,
+    postgres_of: Callable[[Install], PostgresServer],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # S26, F56
+    monkeypatch.setattr(store_module, "_PULSE_SECONDS", 0.0)
+    where, method = LOOPS[name]
+    really, errors, works = getattr(where, method), [ValueError("x")] * 2, asyncio.Event()
+
+    async def fails_twice(self: Any) -> None:
+        if errors:
+            raise errors.pop()
+        works.set()
+        await really(self)
+
+    monkeypatch.setattr(where, method, fails_twice)
+    server, facts = postgres_of(find_installs()[-1]), Facts()
+    url = server.create_database()
+    store = await open_store(Address(url), clock=utc_now, observe=facts, services=supervisor(facts))
+    try:
+        await asyncio.wait_for(works.wait(), 10)
+    finally:
+        await store.close()
+        server.take_back(url)
+    failed = [(fact.name, fact.failures) for fact in facts.of(ServiceFailed)]
+    assert failed == [(name, 1), (name, 2)]
