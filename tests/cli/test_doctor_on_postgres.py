@@ -144,6 +144,18 @@ def test_a_transaction_that_stays_open_is_named_by_its_process(
     assert f"pg_terminate_backend({pid})" in words
 
 
+# N20
+def test_an_event_that_has_waited_for_hours_is_a_warning(cli: Cli, ledger: PostgresLedger) -> None:
+    async def fill(store: Any) -> None:
+        await store.record(envelopes(2))
+
+    ledger.fill(fill)
+    ledger.execute("UPDATE events SET created_at = created_at - interval '3 hours'")
+    verdict, words = examine(cli, "queue", ledger.url)
+    assert verdict == "warn"
+    assert "2 pending, the oldest since 3 h." in words
+
+
 # F37
 def test_a_table_without_autovacuum_is_a_failure(cli: Cli, ledger: PostgresLedger) -> None:
     assert cli("migrate", DATABASE_URL=ledger.url).code == 0

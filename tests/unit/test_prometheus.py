@@ -45,6 +45,7 @@ from ackbox.telemetry import (
     Started,
     StoreRecovered,
     StoreTrouble,
+    Unhandled,
 )
 from support.events import NOON, envelope, noon
 from support.runs import claim
@@ -287,6 +288,7 @@ def test_no_count_adds_a_series_that_was_not_there_from_the_start() -> None:  # 
         *(ServiceFailed("claims", 1, "x"), ServiceRecovered("claims", 1)),
         *(ServiceFailed("claims", 1, "x"), ObserverFailed("log", "x")),
         LeaseLost([claim("a"), claim("b")], "gone"),
+        Unhandled([claim("a"), claim("b"), claim("c")]),
     )
 
     assert after.keys() == before.keys()
@@ -294,3 +296,4 @@ def test_no_count_adds_a_series_that_was_not_there_from_the_start() -> None:  # 
     assert after["ackbox_service_failing service=claims"] == 1
     assert after["ackbox_observer_failures_total"] == 1
     assert after["ackbox_leases_lost_total"] == 2  # S27
+    assert after["ackbox_events_unhandled_total"] == 3  # N4
