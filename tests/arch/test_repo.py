@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import ackbox
+from ackbox.stores.sqlite.names import SIDE_SUFFIXES
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -55,6 +56,11 @@ def test_no_file_names_a_registry_or_a_machine(pattern: re.Pattern[str]) -> None
 
 def test_git_ignores_the_lock_files_that_name_hosts() -> None:
     assert {"uv.lock", "pylock*.toml"} <= set((ROOT / ".gitignore").read_text().splitlines())
+
+
+def test_git_ignores_a_ledger_and_all_that_is_beside_it() -> None:  # N22
+    lines = (ROOT / ".gitignore").read_text().splitlines()
+    assert {f"*.db{suffix}" for suffix in ("", *SIDE_SUFFIXES)} <= set(lines)
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
