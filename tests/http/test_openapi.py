@@ -104,17 +104,23 @@ def test_acting_by_filter_has_one_media_type_and_each_line_is_described(
         assert_line(document, described, line)
 
 
-def test_only_routes_that_may_refuse_a_stranger_list_401(server: Server) -> None:  # C9
+@pytest.mark.parametrize(
+    ("status", "never"),
+    [("401", {"/health", "/ready"}), ("403", {"/health", "/ready", "/webhooks/{event_id}"})],
+)
+def test_only_routes_that_may_refuse_a_stranger_list_401_and_403(
+    server: Server, status: str, never: set[str]
+) -> None:  # C9
     paths = server.get("/openapi.json").json()["paths"]
 
     without = {
         path
         for path, operations in paths.items()
         for operation in operations.values()
-        if "401" not in operation["responses"]
+        if status not in operation["responses"]
     }
 
-    assert without == {"/health", "/ready"}
+    assert without == never
 
 
 def assert_line(document: dict[str, Any], described: dict[str, Any], line: bytes) -> None:

@@ -107,6 +107,9 @@ _PROBLEMS = {
     "503": "The disk or database is in trouble, or the server is stopping; see Retry-After.",
 }
 
+_NEVER = {**dict.fromkeys(OPEN_PATHS, ("401", "403")), "/webhooks/{event_id}": ("403",)}
+"""Statuses that all routes declare and these never send."""
+
 _ACCEPTED = {"application/json": {"schema": {"$ref": "#/components/schemas/AcceptedEvent"}}}
 
 
@@ -127,8 +130,8 @@ def add_ingest_routes(api: FastAPI, settings: Settings) -> None:
                 operation["responses"].pop("422", None)  # a bad value is a 400 here
                 names = _tokens(path, method, settings)
                 operation["security"] = [{name: []} for name in names]
-                if path in OPEN_PATHS:
-                    operation["responses"].pop("401", None)
+                for status in _NEVER.get(path, ()):
+                    operation["responses"].pop(status, None)
         return document
 
     api.openapi = openapi  # type: ignore[method-assign]
