@@ -11,7 +11,7 @@ from ackbox.app import utc_now
 from ackbox.errors import Unavailable
 from ackbox.model import EventId
 from ackbox.stores.postgres import database
-from ackbox.stores.postgres.database import Address
+from ackbox.stores.postgres.database import Address, KeptConnection
 from ackbox.stores.postgres.store import PostgresStore, open_store
 from ackbox.telemetry import to_nobody
 from support.events import envelope
@@ -106,3 +106,15 @@ async def test_a_server_that_is_away_is_unavailable(
         await beats.beat()
     monkeypatch.setattr(database, "connect", real)
     assert len(await beats.beat()) == 1
+
+
+async def test_a_connection_that_was_idle_for_long_is_not_trusted(
+    server: PostgresServer, connections: Connections
+) -> None:  # S7: a firewall that forgot it drops its packets, and the beat would hang
+    now = 0.0
+    kept = KeptConnection(Address(server.create_database()), monotonic=lambda: now)
+    for now in (0.0, 59.0, 118.0, 179.0, 238.0):  # noqa: B007 - the clock
+        await kept.fetch("server_time")
+    kept.close()
+    assert len(connections) == 2
+    assert connections[0].is_closed()

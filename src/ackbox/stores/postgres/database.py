@@ -5,8 +5,9 @@ until something succeeds again: a write, if it was a write that the server would
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from time import monotonic
 from typing import Any
 
 import asyncpg
@@ -42,6 +43,7 @@ _PLANS_BY_VALUE = {"plan_cache_mode": "force_custom_plan", "jit": "off"}
 _CONNECT_SECONDS = 5.0
 _SECONDS = 15.0
 _IDLE_SECONDS = 300.0
+_KEPT_IDLE_SECONDS = 60.0
 _CLOSE_SECONDS = 2.0
 _STANDSTILL = "2s"
 _AWAY = "The database cannot be reached, or takes no writes."
@@ -171,15 +173,20 @@ class Session:
 
 
 class KeptConnection:
-    """One connection outside of the pool, kept between calls and made anew when it is lost. All
-    calls come from one event loop, whichever that is, one at a time."""
+    """One connection outside of the pool, kept between calls and made anew when it is lost, or was
+    idle for long: what lies between may have forgotten it, and a call would hang until it times
+    out. All calls come from one event loop, whichever that is, one at a time."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, *, monotonic: Callable[[], float] = monotonic) -> None:
         self._address = address
+        self._monotonic = monotonic
         self._connection: Connection | None = None
+        self._used_at = 0.0
 
     async def fetch(self, block: str, **values: object) -> Rows:
         """One statement. A connection that was lost since the last call is replaced at once."""
+        if self._monotonic() - self._used_at > _KEPT_IDLE_SECONDS:
+            self.close()
         kept = self._connection is not None
         try:
             return await self._fetch(block, values)
@@ -209,6 +216,7 @@ class KeptConnection:
             if isinstance(error, FOREIGN):
                 raise translate(error) from error
             raise
+        self._used_at = self._monotonic()
         return rows
 
 
