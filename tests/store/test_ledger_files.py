@@ -136,6 +136,32 @@ async def test_a_reopen_waits_for_a_read_that_runs(
     await reader.close()
 
 
+# N1
+async def test_readers_are_closed_while_a_reopen_is_tried_again(
+    open_it: OpenStore, path: Path, facts: Facts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await open_it()
+    reader = store.open_reader()
+    await store.record(envelopes(3))
+    reconnect = store._writer._reconnect
+    closed: list[bool] = []
+
+    def fail_once() -> apsw.Connection:
+        closed.append(reader.connections._idle.empty())
+        if len(closed) == 1:
+            raise apsw.CantOpenError("no file descriptor is left")
+        return reconnect()
+
+    monkeypatch.setattr(store._writer, "_reconnect", fail_once)
+    delete_log_and_index(path)
+    with pytest.raises(OutcomeUnknown):
+        await store.record([envelope("unknown")])
+    await until(lambda: bool(facts.of(StoreRecovered)))
+    assert closed == [True, True]
+    assert (await reader.stats()).pending == 4
+    await reader.close()
+
+
 def cut_to_nothing(path: Path) -> None:
     os.truncate(path, 0)
 

@@ -7,8 +7,8 @@ only if the files of the ledger are still those that were opened (ADR 26).
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from enum import Enum
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -149,7 +149,8 @@ class Writer:
     def _serve(self, jobs: list[Job[Any]]) -> None:
         self._in_hand = jobs
         if self._connection is None and monotonic() >= self._mend_at:
-            self._mend()
+            with self._readers_closed():
+                self._mend()
         if self._connection is not None and (self._is_moved or not jobs):
             self._inspect(self._connection)
         if self._connection is None:
@@ -276,22 +277,29 @@ class Writer:
 
     def _reopen(self, connection: apsw.Connection, difference: Difference) -> None:
         """Copy the log into the ledger from the connection that still has it, then open all anew.
-        SQLite shares one index of the log among the connections of a process: a reader that stayed
-        open would hand the index of the old log to the new writer. Whatever cannot be made whole
-        ends the process; the log of that moment is left for whoever recovers it."""
+        Whatever cannot be made whole ends the process; the log of that moment is left for whoever
+        recovers it."""
         self.trouble = difference.value
         self._is_moved, self._is_suspect = False, True
         self._observe(StoreTrouble(difference.value))
         try:
-            with ExitStack() as closed:
-                for readers in self.readers:
-                    closed.enter_context(readers.closed())
+            with self._readers_closed():
                 fold_log(connection, is_deleted=difference is Difference.LOG)
                 self._disconnect(keep_log=True)
                 self._files.lock.take_again()
                 self._mend()
         except apsw.Error as error:
             raise translate(error, self._path) from error
+
+    @contextmanager
+    def _readers_closed(self) -> Iterator[None]:
+        """SQLite shares one index of the log among the connections of a process: a reader that
+        stayed open would hand the index of the old log to the new writer. And whatever else opens
+        and closes the file, as a look at its header does, takes the reader's locks away."""
+        with ExitStack() as closed:
+            for readers in self.readers:
+                closed.enter_context(readers.closed())
+            yield
 
     def _mend(self) -> None:
         """Reopen and prove that writing works. After a failed sync the kernel may hold pages as
