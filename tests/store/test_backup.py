@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from pathlib import Path
@@ -318,3 +319,17 @@ async def test_events_are_acknowledged_while_a_copy_is_verified(
     monkeypatch.setattr(backup_module._Copy, "verify", slowly)
     await copy(store, target)
     assert order == ["acknowledged", "verified"]
+
+
+async def test_the_folder_is_synced_off_the_event_loop(
+    store: SqliteStore, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[Path, bool]] = []
+
+    def note(folder: Path) -> None:
+        synced.append((folder, threading.current_thread() is threading.main_thread()))
+
+    monkeypatch.setattr(backup_module, "sync_folder", note)
+    async for _ in store.backup(target):
+        pass
+    assert synced == [(target.parent, False)]

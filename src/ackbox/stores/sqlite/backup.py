@@ -54,6 +54,7 @@ class Backup:
             await self._writer.submit(copy.let_go, alone=True)
             await asyncio.to_thread(copy.verify)
             copy.move(self._target)
+            await asyncio.to_thread(_sync_folder_of, self._target)
         finally:
             await self._discard(copy)
 
@@ -132,10 +133,9 @@ class _Copy:
     def move(self, target: Path) -> None:
         try:
             self._draft.replace(target)
-            self._give_up_claim()
-            sync_folder(target.parent)
         except OSError as error:
             raise StoreError(f"Cannot write {target}: {error.strerror}.") from error
+        self._give_up_claim()
 
     def discard(self, _: apsw.Connection) -> None:
         self.let_go()
@@ -159,6 +159,14 @@ def _assert_free(ledger: Path, target: Path, draft: Path) -> None:
             raise StoreError(f"{path} is a name of the ledger itself; name another file.")
     if os.path.lexists(target):
         raise StoreError(f"{target} exists already; name a file that does not.")
+
+
+def _sync_folder_of(target: Path) -> None:
+    """Only then is the new name there after a power cut."""
+    try:
+        sync_folder(target.parent)
+    except OSError as error:
+        raise StoreError(f"Cannot write {target}: {error.strerror}.") from error
 
 
 def _claim(draft: Path) -> int:
