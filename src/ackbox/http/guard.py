@@ -87,12 +87,9 @@ def check_origin(scope: Scope) -> None:
 
 
 def told_to_strangers(error: AckboxError, runtime: Runtime) -> HttpError:
-    """The HTTP meaning of an error, without what only operators may know, such as paths (S24)."""
+    """The HTTP meaning of an error, without what only operators may know (S24)."""
     known = from_error(error)
-    if known.status != 503:
-        return known
-    names_ledger = str(runtime.settings.db_path.resolve()) in str(error)
-    if not names_ledger and not isinstance(error, StoreError):
+    if known.status != 503 or not _may_name_the_store(error, runtime):
         return known
     return HttpError(503, _OUT_OF_ORDER, known.headers)
 
@@ -111,6 +108,13 @@ def _no_operator_token(
     if readable and runtime.settings.read_token is not None:
         return _refusal(header, _READER)
     return HttpError(403, f"{_ONLY_READS}. {_CLOSED}" if may_read else _CLOSED)
+
+
+def _may_name_the_store(error: AckboxError, runtime: Runtime) -> bool:
+    """Whether the text may have a path of ours, or the host, port or user that a driver names."""
+    is_of_a_driver = error.__cause__ is not None
+    ledger = str(runtime.settings.db_path.resolve())
+    return is_of_a_driver or isinstance(error, StoreError) or ledger in str(error)
 
 
 def _refusal(header: bytes | None, wanted: str) -> HttpError:
