@@ -298,6 +298,14 @@ def test_the_log_is_said_to_belong_to_a_backup(cli: Cli, server: Server) -> None
     assert "`ackbox backup FILE`" in words
 
 
+# C8
+def test_a_ledger_restored_from_sql_text_is_a_warning(cli: Cli, ledger: Ledger) -> None:
+    change(ledger([]), "PRAGMA application_id = 0")  # a dump does not have it
+    verdict, words = examine(cli, "ledger")
+    assert verdict == "warn"
+    assert "was restored from SQL text" in words
+
+
 # F35
 def test_a_large_log_is_a_warning(cli: Cli, ledger: Ledger) -> None:
     path = ledger([])
