@@ -14,6 +14,7 @@ from bench.options import Options
 from bench.rounds import Progress
 from bench.trees import Contenders, Tree, working_tree, worktree_of
 
+FEWEST_PAIRS = 5
 Pair = tuple[float, float]
 """A figure of the other revision, and the same figure of the working tree."""
 
@@ -60,8 +61,10 @@ FIGURES: Mapping[str, Sequence[Figure]] = {
 def compare(options: Options, revision: str, progress: Progress) -> list[Comparison]:
     """Compare every chosen section; each is printed when it is done."""
     progress(f"preparing {revision} ...")
-    old, new = worktree_of(revision, options.directory), working_tree()
+    old, new = worktree_of(revision, options.directory), working_tree(options.directory)
     progress(f"{new.label} against {old.label}, {options.rounds} pairs of rounds")
+    if options.rounds < FEWEST_PAIRS:
+        progress(f"fewer than {FEWEST_PAIRS} pairs show that it runs, and hardly any difference")
     compared: list[Comparison] = []
     for section in (name for name in options.sections if name in FIGURES):
         found = compare_section(section, old, new, options, progress)

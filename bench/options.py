@@ -53,6 +53,10 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     sections = tuple(name for one in chosen.sections for name in _meant(one))
     if unknown := set(sections) - set(SECTIONS):
         parser.error(f"no such section: {', '.join(sorted(unknown))} ({_listed(SECTIONS)})")
+    if chosen.against and chosen.only:
+        parser.error(
+            "--only cannot be used with --against: both trees run only ackbox; name SECTIONs"
+        )
     quick = bool(chosen.quick)
     return Options(
         sections=sections or (("http",) if chosen.only else SECTIONS),

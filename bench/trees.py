@@ -29,15 +29,17 @@ class Tree:
     label: str
     root: Path
     python: Path
+    workspace: Path
+    """Where its databases go. Those of both trees must be on one disk."""
 
     def measure(self, section: str, options: Options) -> Contenders:
         """Run one round of a section."""
-        target = self.root / ".bench" / "against.json"
-        target.parent.mkdir(exist_ok=True)
+        target = self.workspace / "against.json"
+        target.parent.mkdir(parents=True, exist_ok=True)
         target.unlink(missing_ok=True)
         command = [str(self.python), "-m", "bench", section, "--json", str(target)]
         done = subprocess.run(
-            [*command, *_arguments(options)],
+            [*command, "--dir", str(self.workspace), *arguments(section, options)],
             cwd=self.root,
             env=clean_environment({"PYTHONPATH": str(self.root)}),
             capture_output=True,
@@ -50,8 +52,8 @@ class Tree:
         return _figures(json.loads(target.read_text()), f"{section} on {self.label}")
 
 
-def working_tree() -> Tree:
-    return Tree("this tree", ROOT, Path(sys.executable))
+def working_tree(directory: Path) -> Tree:
+    return Tree("this tree", ROOT, Path(sys.executable), directory)
 
 
 def worktree_of(revision: str, directory: Path) -> Tree:
@@ -62,10 +64,14 @@ def worktree_of(revision: str, directory: Path) -> Tree:
         _git("worktree", "prune")
         _git("worktree", "add", "--force", "--detach", str(root), commit)
     _call(["make", "--silent", "-C", str(root), ".venv/.bench"], "its requirements")
-    return Tree(commit[:12], root, root / ".venv" / "bin" / "python")
+    return Tree(commit[:12], root, root / ".venv" / "bin" / "python", root / ".bench")
 
 
-def _arguments(options: Options) -> list[str]:
+def arguments(section: str, options: Options) -> list[str]:
+    """Return the options of one round; the sizes are given in full, for defaults may differ."""
+    on_postgres = section.startswith("postgres-")
+    grown = options.postgres_grown_rows if on_postgres else options.grown_rows
+    preloaded = options.postgres_preloaded_rows if on_postgres else options.preloaded_rows
     only = [part for name in OURS for part in ("--only", name)]
     sizes = {
         "--rounds": 1,
@@ -73,7 +79,9 @@ def _arguments(options: Options) -> list[str]:
         "--connections": options.connections,
         "--batch-connections": options.batch_connections,
         "--lines": options.lines,
+        "--grown-rows": grown,
         "--steady-rate": options.steady_rate,
+        "--preloaded-rows": preloaded,
         "--postgres": options.postgres_major,
         "--generator": options.generator,
     }

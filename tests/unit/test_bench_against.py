@@ -2,14 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench import against
+from bench import against, trees
 from bench.failure import BenchFailed
 from bench.intervals import paired_interval
 from bench.options import Options, parse
+from bench.trees import arguments
 
 
 @dataclass(eq=False)
@@ -79,3 +81,33 @@ def test_a_figure_that_is_missing_ends_the_run() -> None:
 def test_comparing_takes_ten_pairs_unless_told_otherwise() -> None:
     assert parse(["--against", "HEAD", "http"]).rounds == 10
     assert parse(["--against", "HEAD", "http", "--rounds", "3"]).rounds == 3
+
+
+def test_sizes_are_passed_on_to_both_trees() -> None:
+    options = parse(["--against", "HEAD", "--grown-rows", "7", "--preloaded-rows", "9"])
+    for section in ("growth", "postgres-growth"):
+        passed = arguments(section, options)
+        assert passed[passed.index("--grown-rows") + 1] == "7"
+        assert passed[passed.index("--preloaded-rows") + 1] == "9"
+
+
+@pytest.mark.parametrize(("section", "rows"), [("growth", "2000000"), ("postgres-work", "5000000")])
+def test_each_database_has_its_own_default_size(section: str, rows: str) -> None:
+    passed = arguments(section, parse(["--against", "HEAD"]))
+    assert passed[passed.index("--grown-rows") + 1] == rows
+
+
+def test_contenders_cannot_be_chosen_when_trees_are_compared(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        parse(["--against", "HEAD", "--only", "ackbox"])
+    assert "--only cannot be used with --against" in capsys.readouterr().err
+
+
+def test_both_trees_keep_their_databases_below_the_same_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trees, "_call", lambda command, what: "0123456789abcdef")
+    for tree in (trees.worktree_of("HEAD", tmp_path), trees.working_tree(tmp_path)):
+        assert tree.workspace.is_relative_to(tmp_path)
