@@ -254,3 +254,11 @@ async def test_a_websocket_is_turned_away(settings: Settings) -> None:
 async def test_reading_before_the_start_says_what_is_missing(settings: Settings) -> None:
     with pytest.raises(Stopped, match=r"inbox\.lifespan"):
         await Inbox(settings).read("SELECT 1")
+
+
+def test_a_name_is_not_told_to_commands_which_would_send_their_token_there(
+    settings: Settings,
+) -> None:  # S5
+    with TestClient(fastapi(Inbox(settings), "/inbox"), "http://testserver/inbox") as client:
+        assert client.get("/health").status_code == 200
+        assert find_holder(settings.db_path) == Holder(os.getpid(), None)

@@ -276,6 +276,18 @@ async def test_a_link_to_nothing_is_no_free_target(store: SqliteStore, target: P
         await copy(store, target)
 
 
+async def test_a_file_that_appears_during_the_copy_keeps_its_name(
+    store: SqliteStore, target: Path
+) -> None:  # S1
+    steps = aiter(store.backup(target))
+    await anext(steps)
+    target.write_text("mine")
+    with pytest.raises(StoreError, match="File exists"):
+        await rest(steps)
+    assert list(target.parent.iterdir()) == [target]
+    assert target.read_text() == "mine"
+
+
 async def test_a_store_closed_in_mid_copy_leaves_no_file(store: SqliteStore, target: Path) -> None:
     steps = aiter(store.backup(target))
     await anext(steps)

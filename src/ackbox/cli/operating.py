@@ -81,11 +81,13 @@ def _here_or_there(
 
 async def _with_ledger(settings: Settings, work: Callable[[Ledger], Coroutine[Any, Any, T]]) -> T:
     store = await open_ledger_to_write(settings)
-    reader = await open_ledger_to_read(settings)
     try:
-        return await work((store, reader))
+        reader = await open_ledger_to_read(settings)
+        try:
+            return await work((store, reader))
+        finally:
+            await reader.close()
     finally:
-        await reader.close()
         await store.close()
 
 

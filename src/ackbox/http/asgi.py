@@ -2,6 +2,7 @@
 
 import random
 from http import HTTPStatus
+from ipaddress import ip_address
 
 from ackbox.errors import Stopped
 from ackbox.http.answers import problem, send_answer
@@ -86,12 +87,23 @@ class Mounted:
             await send_answer(scope, send, answer, made_id)
 
     def _announce(self, scope: Scope) -> None:
-        """Only a request tells where the app around us answers; commands on this machine ask."""
+        """Only a request tells where the app around us answers; commands on this machine ask. They
+        send the operator token there: a name, as test clients give, may lead anywhere."""
         host, port = scope.get("server") or ("", None)
-        if not self._announced and port is not None and self.runtime.phase is Phase.RUNNING:
+        if self._announced or port is None or not _is_address(host):
+            return
+        if self.runtime.phase is Phase.RUNNING:
             self._announced = True
             shown = f"[{host}]" if ":" in host else host
             self.runtime.announce(f"http://{shown}:{port}{_own_prefix(scope)}")
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True
 
 
 def _own_prefix(scope: Scope) -> str:

@@ -5,6 +5,7 @@ change into the copy, so the copy never starts over and no read stays open while
 """
 
 import asyncio
+import errno
 import fcntl
 import os
 import stat
@@ -131,8 +132,9 @@ class _Copy:
             raise StoreError(f"Cannot write {self._draft}: {error.strerror}.") from error
 
     def move(self, target: Path) -> None:
+        """Give the copy its name, which a file that appeared meanwhile keeps."""
         try:
-            self._draft.replace(target)
+            _rename_to_free_name(self._draft, target)
         except OSError as error:
             raise StoreError(f"Cannot write {target}: {error.strerror}.") from error
         self._give_up_claim()
@@ -151,6 +153,19 @@ class _Copy:
         fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
+
+
+def _rename_to_free_name(draft: Path, target: Path) -> None:
+    try:
+        target.hardlink_to(draft)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links: as safe as it can be there
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+        draft.replace(target)
+    else:
+        draft.unlink()
 
 
 def _assert_free(ledger: Path, target: Path, draft: Path) -> None:
