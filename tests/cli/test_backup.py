@@ -295,7 +295,7 @@ def test_a_file_that_the_server_does_not_hold_is_not_copied_in_its_name(
         assert (
             f"Process {server.pid} serves a ledger that {server.ledger} no longer names" in refusal
         )
-        assert "Do not stop it" in refusal
+        assert "Do not stop the process" in refusal
     assert list(tmp_path.glob("copy.db*")) == []
 
 
@@ -310,6 +310,19 @@ def test_what_a_server_holds_is_saved_into_its_backup_folder(
         done = cli("backup", "copy.db", DB_PATH=str(server.ledger), BACKUP_DIR=".")
         assert done.code == 0, done.err
     assert keys(tmp_path / "copy.db") == {"held"}
+
+
+# F54
+@pytest.mark.parametrize("change", [replace, move_away])
+def test_no_command_reads_a_file_that_the_server_does_not_hold(
+    cli: Cli, tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    with running(tmp_path / "server") as server:
+        server.post(posted("held"))
+        change(server.ledger)
+        refusal = cli("events", "export", "--file", "out.jsonl", DB_PATH=str(server.ledger)).line
+        assert f"{server.ledger} no longer names" in refusal
+    assert not (tmp_path / "out.jsonl").exists()
 
 
 # F54

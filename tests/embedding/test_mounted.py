@@ -227,14 +227,15 @@ async def test_the_lifespan_goes_inside_the_hosts_own(settings: Settings) -> Non
 def test_commands_on_this_machine_learn_where_the_inbox_answers(settings: Settings) -> None:
     app = behind_a_proxy(Inbox(settings), "/inbox")
     with TestClient(app, "http://127.0.0.1:8123/inbox") as client:
-        assert find_holder(settings.db_path) == Holder(os.getpid(), None)
         file = settings.db_path.stat()
+        ledger = (file.st_dev, file.st_ino)
+        assert find_holder(settings.db_path) == Holder(os.getpid(), None, ledger=ledger)
         client.get("/health")
         assert find_holder(settings.db_path) == Holder(
             os.getpid(),
             "http://127.0.0.1:8123/inbox",
             workers=settings.worker_count,
-            ledger=(file.st_dev, file.st_ino),
+            ledger=ledger,
         )
 
 
@@ -261,4 +262,6 @@ def test_a_name_is_not_told_to_commands_which_would_send_their_token_there(
 ) -> None:  # S5
     with TestClient(fastapi(Inbox(settings), "/inbox"), "http://testserver/inbox") as client:
         assert client.get("/health").status_code == 200
-        assert find_holder(settings.db_path) == Holder(os.getpid(), None)
+        file = settings.db_path.stat()
+        holder = Holder(os.getpid(), None, ledger=(file.st_dev, file.st_ino))
+        assert find_holder(settings.db_path) == holder

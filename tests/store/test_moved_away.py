@@ -9,6 +9,7 @@ import apsw
 import pytest
 
 from ackbox.errors import Unavailable
+from ackbox.stores.sqlite.lock import find_holder, has_lost_its_name
 from ackbox.telemetry import StoreRecovered, StoreTrouble
 from support.backends import OpenStore
 from support.events import envelope, envelopes
@@ -95,3 +96,16 @@ async def test_what_the_server_still_holds_can_be_saved(
             ("kept",),
             ("refused",),  # its outcome was unknown to the sender
         ]
+
+
+# F54
+async def test_other_processes_learn_that_it_is_gone_before_its_address_is_known(
+    open_it: OpenStore, path: Path
+) -> None:
+    await open_it()
+    holder = find_holder(path)
+    assert holder is not None
+    assert holder.url is None
+    assert not has_lost_its_name(path, holder)
+    path.unlink()
+    assert has_lost_its_name(path, holder)

@@ -16,7 +16,7 @@ from ackbox.model import BackupProgress
 from ackbox.stores.sqlite.backup import Backup
 from ackbox.stores.sqlite.connections import open_reader, translate
 from ackbox.stores.sqlite.jobs import Operation
-from ackbox.stores.sqlite.lock import find_holder, has_lost_its_name
+from ackbox.stores.sqlite.lock import assert_served
 from ackbox.stores.sqlite.names import beside
 from ackbox.stores.sqlite.offline import looking_at
 
@@ -30,7 +30,7 @@ async def copy_beside_server(
 ) -> AsyncGenerator[BackupProgress, None]:
     """Copy the ledger as it is now. Raise `StoreError` if its log grows by more than this, or if
     the server holds another file than the one at this path."""
-    _assert_served(path)
+    assert_served(path)
     with looking_at(path):
         pass  # it is a ledger of ours
     try:
@@ -43,17 +43,6 @@ async def copy_beside_server(
                 await steps.aclose()
     except apsw.Error as error:
         raise translate(error, str(path)) from error
-
-
-def _assert_served(path: Path) -> None:
-    holder = find_holder(path)
-    if holder is not None and has_lost_its_name(path, holder):
-        raise StoreError(
-            f"Process {holder.pid} serves a ledger that {path} no longer names: it was moved, "
-            "deleted or replaced. A copy from here would not have its events, so none was made. "
-            "Do not stop it. Put the file back with `mv`, or name a FILE in the BACKUP_DIR of the "
-            "server: then the server copies. docs/how-to/recover.md has the steps."
-        )
 
 
 class _Snapshot:

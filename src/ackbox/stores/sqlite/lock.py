@@ -38,9 +38,12 @@ class LedgerLock:
         self.describe(None)
 
     def note_ledger(self, device: int, inode: int) -> None:
-        """Keep which file was opened as the ledger; the next `describe` tells other processes."""
+        """Tell other processes which file was opened as the ledger."""
         with self._changing:
-            self._ledger_file = device, inode
+            known, self._ledger_file = self._ledger_file, (device, inode)
+            url, workers = self._holder.url, self._holder.workers
+        if known != (device, inode):
+            self.describe(url, workers)
 
     @property
     def identity(self) -> tuple[int, ...]:
@@ -102,6 +105,19 @@ def find_holder(ledger: Path) -> Holder | None:
     finally:
         os.close(fd)
     return None
+
+
+def assert_served(ledger: Path) -> None:
+    """Raise `StoreError` if a process serves this ledger from a file that lost its name."""
+    holder = find_holder(ledger)
+    if holder is not None and has_lost_its_name(ledger, holder):
+        raise StoreError(
+            f"Process {holder.pid} serves a ledger that {ledger} no longer names: it was moved, "
+            "deleted or replaced. Its events are not at this path, so nothing was read. Do not "
+            "stop the process. Put the file back with `mv`, or run `ackbox backup FILE` with FILE "
+            "in the BACKUP_DIR of the server: then the server copies. docs/how-to/recover.md has "
+            "the steps."
+        )
 
 
 def has_lost_its_name(ledger: Path, holder: Holder) -> bool:
