@@ -548,6 +548,27 @@ async def test_past_its_greatest_age_a_snooze_is_a_retry(
         assert isinstance(await executor().run(last, registration(handler)), Buried)
 
 
+@pytest.mark.parametrize(
+    ("came", "replayed", "delay"),
+    [
+        (timedelta(0), None, timedelta(days=7)),
+        (timedelta(days=5), None, timedelta(days=2)),
+        (timedelta(days=30), timedelta(days=6), timedelta(days=1)),
+        (timedelta(days=7) - timedelta(milliseconds=1), None, timedelta(seconds=1)),
+    ],
+)
+async def test_a_snooze_is_due_when_the_event_reaches_its_greatest_age_at_the_latest(
+    came: timedelta, replayed: timedelta | None, delay: timedelta
+) -> None:  # N17
+    def handler(event: Event) -> None:
+        raise Snooze("rate limited", after="800d")
+
+    since = None if replayed is None else NOON - replayed
+    old = claim(created_at=NOON - came, replayed_at=since)
+    outcome = await executor().run(old, registration(handler))
+    assert outcome == Snoozed(delay, "rate limited")
+
+
 @pytest.mark.parametrize("wrong", [None, [60], b"1m"])
 async def test_a_retry_after_nonsense_is_a_failed_run(wrong: Any) -> None:
     async def handler(event: Event) -> None:

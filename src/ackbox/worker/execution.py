@@ -188,12 +188,14 @@ class Executor:
                 return self._again(claim, limit, describe_failure(error), None)
 
     def _snooze(self, claim: Claim, limit: int, error: handlers.Snooze) -> Outcome:
-        """Refund the attempt, unless the event is too old for that: so it ends at some time."""
+        """Refund the attempt, unless the event is too old for that: so it ends at some time. A
+        longer delay is cut to the time until then: a snoozed event holds back its lane."""
         failure = describe_failure(error)
         age = self._clock() - (claim.replayed_at or claim.created_at)
         if age >= self._policy.snooze_max_age:
             return self._again(claim, limit, failure, error.after)
-        return Snoozed(max(error.after, _SHORTEST_SNOOZE), failure.error)
+        delay = min(error.after, self._policy.snooze_max_age - age)
+        return Snoozed(max(delay, _SHORTEST_SNOOZE), failure.error)
 
     async def _in_thread(
         self, call: Callable[[], Any], claim: Claim, registration: Registration
