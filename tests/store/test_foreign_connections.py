@@ -27,6 +27,7 @@ SPELLINGS: dict[str, Callable[[Path], Any]] = {
     "uri": lambda path: f"file:{path}",
     "uri-with-host": lambda path: f"file://localhost{path}?mode=ro#top",
     "uri-without-host": lambda path: f"file://{path}?immutable=1",
+    "uri-with-nul": lambda path: f"file:{path}%00x?mode=ro",
     "escaped-uri": lambda path: f"file:{path.parent}/%6ced%67er.db",
     "uri-in-bytes": lambda path: b"file:" + bytes(path),
 }

@@ -5,13 +5,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import apsw
 import pytest
 
-from ackbox.errors import LedgerCorrupt, LedgerInUse, OutcomeUnknown
+from ackbox.errors import LedgerCorrupt, LedgerInUse, OutcomeUnknown, Unavailable
 from ackbox.model import EventFilter, Order
 from ackbox.stores.sqlite import shared_locks
 from ackbox.stores.sqlite.lock import LedgerLock, lock_path, read_holder
@@ -273,3 +273,64 @@ async def test_a_log_that_cannot_be_copied_back_ends_the_writer(
             await store.record([envelope("unknown")])
         await until(lambda: bool(fatal))
     assert "could not be copied into the ledger" in str(fatal[0])
+
+
+@pytest.mark.parametrize("is_wrapped", [False, True])
+async def test_a_log_that_was_cut_is_noticed_before_the_next_answer(
+    open_it: OpenStore, path: Path, fatal: Fatal, is_wrapped: bool
+) -> None:  # N1, F54
+    store = await open_it()
+    await store.record(envelopes(300))
+    if is_wrapped:  # the log is begun anew in a file that keeps its length
+        await store._writer.submit(restart_log, alone=True)
+        store._writer._files.learn_size()
+        await store.record([envelope("wrapped")])
+    os.truncate(beside(path, "-wal"), 0)
+    with pytest.raises(OutcomeUnknown, match="log of the ledger was truncated"):
+        await store.record([envelope("not kept")])
+    assert isinstance(await fatal.wait(), LedgerCorrupt)
+
+
+def restart_log(connection: apsw.Connection) -> None:
+    connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+
+
+_EMPTY_THE_LOG = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+print(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone())
+connection.close()
+"""
+
+
+def empty_log_elsewhere(path: Path) -> None:
+    subprocess.run([sys.executable, "-c", _EMPTY_THE_LOG, str(path)], check=True)
+
+
+async def test_a_log_that_another_process_emptied_is_no_loss(
+    open_it: OpenStore, path: Path, tmp_path: Path
+) -> None:  # N1
+    store = await open_it()
+    await store.record(envelopes(300, prefix="before"))
+    empty_log_elsewhere(path)
+    assert beside(path, "-wal").stat().st_size == 0
+    with suppress(OutcomeUnknown):  # its checkpoint wrote to the ledger, which is opened again
+        await store.record([envelope("during")])
+    await store.record([envelope("after")])
+    assert in_files(path, tmp_path / "copy") >= {"before-0", "before-299", "after"}
+
+
+async def test_a_ledger_that_was_moved_and_linked_to_is_moved(
+    open_it: OpenStore, path: Path, tmp_path: Path
+) -> None:  # N1, F54
+    store = await open_it()
+    await store.record([envelope("before")])
+    (tmp_path / "larger").mkdir()
+    path.rename(tmp_path / "larger" / path.name)
+    path.symlink_to(tmp_path / "larger" / path.name)
+    with pytest.raises(OutcomeUnknown, match="moved or removed"):
+        await store.record([envelope("unknown")])
+    with pytest.raises(Unavailable, match="moved or removed"):
+        await store.record([envelope("refused")])
+    path.unlink()
+    (tmp_path / "larger" / path.name).rename(path)

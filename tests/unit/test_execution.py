@@ -688,3 +688,40 @@ async def test_in_a_task_that_outlived_a_cancellation_a_run_past_its_time_is_lat
     outcome = await task
     assert isinstance(outcome, Again)
     assert outcome.failure.code == "timeout"
+
+
+def fail_to_be_read(*_: object) -> Any:
+    raise RuntimeError("not even this")
+
+
+class HostileName(type):
+    __name__ = property(fail_to_be_read)
+
+
+HOSTILE = {
+    name: type("Hostile", (Exception,), {name: property(fail_to_be_read)})
+    for name in ("__notes__", "__cause__", "__context__", "__traceback__", "__class__")
+} | {
+    "__getattribute__": type("Hostile", (Exception,), {"__getattribute__": fail_to_be_read}),
+    "__str__": type("Hostile", (Exception,), {"__str__": fail_to_be_read}),
+    "name": HostileName("Hostile", (Exception,), {}),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_an_error_that_cannot_be_read_is_a_failed_run_all_the_same(
+    kind: str, is_async: bool
+) -> None:  # N2
+    error = HOSTILE[kind]()
+
+    async def raise_it(event: Event) -> None:
+        raise error
+
+    def raise_it_in_a_thread(event: Event) -> None:
+        raise error
+
+    handler = raise_it if is_async else raise_it_in_a_thread
+    outcome = await executor().run(claim(), registration(handler))
+    assert isinstance(outcome, Again)
+    assert outcome.failure.error

@@ -28,7 +28,7 @@ from ackbox.model import (
 from ackbox.quantities import show_duration
 from ackbox.telemetry import RUNNING, AbandonedEnded, HandlerAbandoned, Observer, to_nobody
 from ackbox.worker.deadlines import Deadlines, Guard, run_at_once, run_later
-from ackbox.worker.failures import Abandoned, Overdue, Raised, describe_failure
+from ackbox.worker.failures import UNREADABLE, Abandoned, Overdue, Raised, describe_failure
 from ackbox.worker.threads import Ended, HandlerThread
 from ackbox.worker.tracebacks import (
     Stack,
@@ -176,7 +176,15 @@ class Executor:
         return Done("handled", tuple(tx.statements), otherwise)
 
     def _failed(self, claim: Claim, limit: int, error: BaseException) -> Outcome:
+        """Return an outcome whatever the error does when it is looked at: a run that is not settled
+        would keep its claim for ever."""
         self._note_error(error)
+        try:
+            return self._judge(claim, limit, error)
+        except BaseException:  # noqa: BLE001 - around a handler: its error may raise errors of its own
+            return self._again(claim, limit, UNREADABLE, None)
+
+    def _judge(self, claim: Claim, limit: int, error: BaseException) -> Outcome:
         match error:
             case handlers.Dead():
                 return Buried(describe_failure(error))
@@ -279,13 +287,13 @@ def is_spent(claim: Claim | Suspect, limit: int) -> bool:
 
 def _is_cancelled(task: asyncio.Task[Any], error: BaseException, before: int) -> bool:
     """Whether somebody cancels this run, or the handler only raised what looks like it."""
-    return isinstance(error, asyncio.CancelledError) and task.cancelling() > before
+    return issubclass(type(error), asyncio.CancelledError) and task.cancelling() > before
 
 
 def _cause(error: BaseException, exceeded: timedelta | None) -> BaseException:
-    if isinstance(error, Raised):
+    if type(error) is Raised:  # `isinstance` would ask the error itself
         return error.error
-    if exceeded is not None and isinstance(error, asyncio.CancelledError | TimeoutError):
+    if exceeded is not None and issubclass(type(error), asyncio.CancelledError | TimeoutError):
         return _overdue(exceeded, error)
     return error  # one of the handler's own
 

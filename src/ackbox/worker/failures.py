@@ -13,6 +13,8 @@ from ackbox.worker.tracebacks import (
     where_of,
 )
 
+UNREADABLE = Failure("the handler raised an error that cannot be read", "unreadable_error")
+
 
 class Raised(Exception):
     """Carries what a thread raised: a coroutine cannot raise StopIteration."""

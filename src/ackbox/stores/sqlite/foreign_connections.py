@@ -69,7 +69,7 @@ def _path_of_uri(uri: bytes) -> bytes:
     path = uri.removeprefix(b"file:").partition(b"#")[0].partition(b"?")[0]
     if path.startswith(b"//"):
         path = b"/" + path[2:].partition(b"/")[2]
-    return unquote_to_bytes(path)
+    return unquote_to_bytes(path).partition(b"\0")[0]  # where SQLite ends it too
 
 
 def _identity(path: bytes) -> Identity:

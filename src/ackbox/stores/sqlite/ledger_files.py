@@ -15,6 +15,8 @@ from ackbox.stores.sqlite.lock import LedgerLock
 from ackbox.stores.sqlite.names import beside
 from ackbox.stores.sqlite.shared_locks import SharedLocks
 
+_LOG_HEADER_BYTES = 32
+
 Seen = tuple[int, ...]  # device and inode; of the ledger also size and time of the last change
 
 
@@ -26,6 +28,7 @@ class Difference(Enum):
         "what it still holds with `ackbox backup` into BACKUP_DIR, or put the file back."
     )
     TRUNCATED = "The ledger was truncated by another program while this server runs."
+    CUT = "The log of the ledger was truncated by another program while this server runs."
     WRITTEN = "The ledger was changed by another program; it is checked and opened again."
     LOG = "The log of the ledger was deleted by another program; the ledger is opened again."
     LOCK = "The lock file of the ledger was removed; it is made and locked again."
@@ -44,11 +47,13 @@ class LedgerFiles:
             str(lock.path),
         )
         self._known: tuple[Seen, Seen, Seen] = ((), (), ())
+        self._log_size = self._log_size_at_begin = 0
 
     def learn(self) -> None:
         """The lock is the one that is held, whatever bears its name now."""
         ledger, log, _ = self._look()
-        self._known = ledger, log, self.lock.identity
+        self._known = ledger, log[:2], self.lock.identity
+        self._log_size = _size(log)
         if ledger:
             self.lock.note_ledger(*ledger[:2])
 
@@ -57,6 +62,12 @@ class LedgerFiles:
         ledger is asked by its descriptor, because its name may stand for another file or none."""
         _, log, lock = self._known
         self._known = _seen(self.shared_locks.stat_ledger()), log, lock
+        self._log_size = _size(_state(self._paths[1]))
+
+    def note_begin(self) -> None:
+        """Call before a transaction writes to the log: afterwards, a log that was cut is as long as
+        ever, with a hole in it."""
+        self._log_size_at_begin = _size(_state(self._paths[1]))
 
     def assert_in_place(self) -> None:
         """Raise if another file has the name of the ledger: the log beside it is not its own."""
@@ -65,12 +76,28 @@ class LedgerFiles:
 
     def compare(self) -> Difference | None:
         """Return what differs from what was learnt; None if nothing does."""
-        seen = self._look()
-        return None if seen == self._known else _judge(self._known, seen)
+        ledger, log, lock = self._look()
+        seen = ledger, log[:2], lock[:2]
+        if seen != self._known:
+            return _judge(self._known, seen)
+        if self._log_size_at_begin >= self._log_size:
+            self._log_size = _size(log)
+            return None
+        return self._judge_short_log(_size(log))
+
+    def _judge_short_log(self, size: int) -> Difference | None:
+        """The log was shorter than we left it. Either another program's checkpoint emptied it, and
+        the next commit began it anew; or it was cut, and the commit wrote behind a hole."""
+        if size == self._log_size_at_begin:
+            return None  # nothing was written since: the next commit tells
+        if size > self._log_size or not _has_header(self._paths[1]):
+            return Difference.CUT
+        self._log_size = size
+        return None
 
     def _look(self) -> tuple[Seen, Seen, Seen]:
         ledger, log, lock = self._paths
-        return _state(ledger), _identity(log), _identity(lock)
+        return _state(ledger), _state(log), _state(lock)
 
 
 def open_files(connect: Connect, files: LedgerFiles) -> apsw.Connection:
@@ -99,7 +126,8 @@ def _judge(known: tuple[Seen, Seen, Seen], seen: tuple[Seen, Seen, Seen]) -> Dif
 
 def _state(path: str) -> Seen:
     try:
-        found = os.stat(path)  # noqa: PTH116 - once for each commit, and a Path costs as much again
+        # Not through a link: a ledger that was moved and linked to has its log elsewhere.
+        found = os.lstat(path)
     except OSError:
         return ()
     return _seen(found)
@@ -111,3 +139,12 @@ def _seen(found: os.stat_result) -> Seen:
 
 def _identity(path: str) -> Seen:
     return _state(path)[:2]
+
+
+def _has_header(log: str) -> bool:
+    with open(log, "rb") as file:  # noqa: PTH123 - no lock is on this file, so closing drops none
+        return any(file.read(_LOG_HEADER_BYTES))
+
+
+def _size(seen: Seen) -> int:
+    return seen[2] if seen else 0

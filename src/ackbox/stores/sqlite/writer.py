@@ -171,6 +171,7 @@ class Writer:
             self._fail(jobs, self._out_of_reach())
             return
         started = monotonic()
+        self._files.note_begin()
         try:
             connection.execute("BEGIN IMMEDIATE")
         except apsw.Error as error:
@@ -249,6 +250,7 @@ class Writer:
         self._disconnect()
 
     def _inspect(self, connection: apsw.Connection) -> None:
+        self._files.note_begin()
         difference = self._files.compare()
         if difference is not None:
             self._react(connection, difference)
@@ -268,6 +270,8 @@ class Writer:
     def _react(self, connection: apsw.Connection, difference: Difference) -> None:
         if difference is Difference.TRUNCATED:
             raise LedgerCorrupt(damaged(self._path, "another program truncated it"))
+        if difference is Difference.CUT:
+            raise LedgerCorrupt(damaged(self._path, "another program truncated its log"))
         if difference is not Difference.MOVED:
             self._reopen(connection, difference)
         elif not self._is_moved:
