@@ -108,7 +108,12 @@ def test_a_name_that_is_too_long_for_the_disk_is_an_error_of_the_copy(keeper: Se
 # S13
 def test_a_folder_that_cannot_be_written_is_an_error_of_the_copy(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    for folder, reason in (("nowhere", "No such file"), ("file", "Not a directory")):
+    (tmp_path / "loop").symlink_to("loop")
+    for folder, reason in (
+        ("nowhere", "No such file"),
+        ("file", "Not a directory"),
+        ("loop", "Too many levels of symbolic links"),
+    ):
         settings = {"BACKUP_DIR": str(tmp_path / folder)}
         with running(tmp_path / "server", settings) as server:
             assert reason in error_of(order(server, {"name": "copy.db"}))

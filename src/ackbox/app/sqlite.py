@@ -8,12 +8,13 @@ import apsw
 
 from ackbox.app.homes import names
 from ackbox.config import Settings
-from ackbox.errors import AckboxError
+from ackbox.errors import AckboxError, StoreError
 from ackbox.model import BackupProgress, Clock, Finding
 from ackbox.services import Services
 from ackbox.stores.sqlite import doctor, offline, token
 from ackbox.stores.sqlite.beside import copy_beside_server
 from ackbox.stores.sqlite.lock import Holder, find_holder
+from ackbox.stores.sqlite.names import resolve_ledger
 from ackbox.stores.sqlite.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore, open_store
 from ackbox.telemetry import Observer
@@ -61,7 +62,7 @@ class SqliteHome:
         """Opening it finds out, and does not wait."""
 
     def holder(self) -> Holder | None:
-        return find_holder(self._file)
+        return find_holder(self._path)
 
     def ensure_token(self) -> tuple[str, bool]:
         return token.ensure_token(self._file, lambda: token_urlsafe(_TOKEN_BYTES))
@@ -85,14 +86,18 @@ class SqliteHome:
         return offline.schema_sql()
 
     def examine(self, clock: Clock, mounts: str) -> Iterator[Finding]:
-        yield from doctor.examine(self._file, now=clock(), mounts=mounts)
+        try:
+            file = self._file
+        except StoreError as error:
+            yield doctor.as_failure("ledger", error)
+            return
+        yield from doctor.examine(file, now=clock(), mounts=mounts)
         if not self._has_token:
-            yield doctor.examine_token(self._file)
+            yield doctor.examine_token(file)
 
     def examine_deep(self, tick: Callable[[float], None]) -> Iterator[Finding]:
         return doctor.examine_deep(self._file, tick) if self._file.exists() else iter(())
 
     @property
     def _file(self) -> Path:
-        """The file itself: what lies beside it does not lie beside a link to it."""
-        return self._path.resolve()
+        return resolve_ledger(self._path)

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,7 +50,7 @@ def _copy_held(settings: "Settings", in_use: LedgerInUse, target: Path, report: 
     from ackbox.cli.client import ask_holder
 
     folder = settings.backup_dir
-    if folder is not None and target.parent.resolve() == folder.resolve():
+    if folder is not None and realpath(target.parent) == realpath(folder):
         ask_holder(settings, in_use, lambda client, url: _follow(client, url, target, report))
     elif (holder := running_server(settings)) is None or holder.url is None:
         raise in_use  # by a command, or a server that starts or stops: it may migrate

@@ -8,6 +8,7 @@
 """
 
 from hmac import compare_digest
+from os.path import realpath
 
 from pydantic import SecretStr
 
@@ -113,7 +114,7 @@ def _no_operator_token(
 def _may_name_the_store(error: AckboxError, runtime: Runtime) -> bool:
     """Whether the text may have a path of ours, or the host, port or user that a driver names."""
     is_of_a_driver = error.__cause__ is not None
-    ledger = str(runtime.settings.db_path.resolve())
+    ledger = realpath(runtime.settings.db_path)
     return is_of_a_driver or isinstance(error, StoreError) or ledger in str(error)
 
 

@@ -20,7 +20,7 @@ from ackbox.model import BackupProgress
 from ackbox.stores.sqlite.connections import open_still
 from ackbox.stores.sqlite.files import sync_folder
 from ackbox.stores.sqlite.jobs import Operation
-from ackbox.stores.sqlite.names import belongs_to_ledger
+from ackbox.stores.sqlite.names import belongs_to_ledger, resolve
 
 T = TypeVar("T")
 
@@ -46,8 +46,11 @@ class Backup:
 
     async def __aiter__(self) -> AsyncGenerator[BackupProgress, None]:
         draft = self._target.with_name(self._target.name + ".part")
-        _assert_free(self._ledger, self._target, draft)
-        copy = _Copy(draft.parent.resolve() / draft.name)
+        try:
+            _assert_free(self._ledger, self._target, draft)
+            copy = _Copy(resolve(draft.parent) / draft.name)
+        except OSError as error:  # BACKUP_DIR may be a link loop
+            raise StoreError(f"Cannot write {self._target}: {error.strerror}.") from error
         try:
             backup = await self._writer.submit(copy.start, alone=True)
             while not backup.done:

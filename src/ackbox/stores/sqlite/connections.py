@@ -3,6 +3,7 @@ used. No other SQLite library may open the file inside this process: its close w
 locks of ours, and a second process could then write over committed rows (measured).
 """
 
+import stat
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -81,7 +82,11 @@ def open_without_trace(path: Path, *, vfs: str | None = None) -> apsw.Connection
 
 def assert_ledger_file(path: Path) -> None:
     """A file that is there must be a ledger of ours: an empty one in its place means loss, and one
-    of somebody else must not even be put into WAL mode."""
+    of somebody else must not even be put into WAL mode. Opening a FIFO would wait for a writer."""
+    if (kind := _irregular_kind(path.stat().st_mode)) is not None:
+        raise StoreError(
+            f"{path} is {kind}, not a regular file. Set DB_PATH to a ledger, or to a new name."
+        )
     with path.open("rb") as file:
         header = file.read(_HEADER_BYTES)
     if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC):
@@ -90,6 +95,13 @@ def assert_ledger_file(path: Path) -> None:
     found = int.from_bytes(header[_APPLICATION_ID_AT : _APPLICATION_ID_AT + 4])
     if found != APPLICATION_ID and not (found == 0 and is_restored(path)):
         raise StoreError(_refusal(str(path), "application_id", APPLICATION_ID, found))
+
+
+def _irregular_kind(mode: int) -> str | None:
+    if stat.S_ISREG(mode):
+        return None
+    kinds = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a directory"}
+    return kinds.get(stat.S_IFMT(mode), "a device")
 
 
 def is_restored(path: Path) -> bool:

@@ -86,7 +86,7 @@ def examine_deep(path: Path, tick: Tick) -> Iterator[Finding]:
             "Check a copy: `ackbox backup FILE`, then `DB_PATH=FILE ackbox doctor --deep`.",
         )
     except apsw.Error as error:
-        yield _failed("pages", translate(error, str(path)))
+        yield as_failure("pages", translate(error, str(path)))
 
 
 def examine_token(path: Path) -> Finding:
@@ -94,7 +94,7 @@ def examine_token(path: Path) -> Finding:
     try:
         token = read_token(path)
     except StoreError as error:
-        return _failed("token", error)
+        return as_failure("token", error)
     where = token_path(path)
     if token is None:
         return Finding("token", Verdict.OK, f"{where} is not there yet: the next start makes it")
@@ -114,7 +114,7 @@ def _ledger(path: Path, now: datetime) -> Iterator[Finding]:
             newest = [from_text(str(row[0])) for row in connection.execute(_sql("newest_created"))]
             backlog = _backlog(connection)
     except AckboxError as error:
-        yield _failed("ledger", error)
+        yield as_failure("ledger", error)
         return
     yield _order(max([changed, *newest]), now)
     yield from check_backlog(backlog, now)
@@ -198,7 +198,7 @@ def _keep_watch(connection: apsw.Connection, path: Path, tick: Tick) -> None:
     connection.set_progress_handler(look, _PROGRESS_STEPS)
 
 
-def _failed(about: str, error: AckboxError) -> Finding:
+def as_failure(about: str, error: AckboxError) -> Finding:
     """Our errors say what is wrong, and then what to do."""
     detail, _, remedy = str(error).partition(". ")
     if isinstance(error, LedgerCorrupt):

@@ -12,6 +12,7 @@ from ackbox.stores.carried import KEYS, TABLES, Batch, Numbers, Place, Row, chec
 from ackbox.stores.sqlite.connections import open_without_trace, translate
 from ackbox.stores.sqlite.effects import OWN_TABLES
 from ackbox.stores.sqlite.files import lock_ledger
+from ackbox.stores.sqlite.names import resolve_ledger
 from ackbox.stores.sqlite.offline import assert_readable
 from ackbox.stores.sqlite.statements import blocks
 
@@ -23,7 +24,7 @@ _ERRORS = TABLES["events"].index("errors")
 @contextmanager
 def leaving(path: Path) -> Iterator["Leaving"]:
     """Nobody else holds it meanwhile; raises `LedgerInUse` if somebody does now."""
-    path = path.resolve()
+    path = resolve_ledger(path)
     assert_readable(path)
     lock = lock_ledger(path)
     try:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from ackbox.errors import LedgerInUse, StoreError
+from ackbox.stores.sqlite.names import resolve, resolve_ledger
 
 _TRIES = 3
 _SECONDS_BETWEEN_TRIES = 0.01
@@ -29,8 +30,8 @@ class LedgerLock:
     """Held from construction until `release`. `ledger` is the file itself, not a link to it."""
 
     def __init__(self, ledger: Path) -> None:
-        self.ledger = ledger.resolve()
-        self.path = lock_path(ledger)
+        self.ledger = resolve_ledger(ledger)
+        self.path = lock_path(self.ledger)
         self._holder = Holder(os.getpid())
         self._ledger_file: tuple[int, int] | None = None
         self._changing = Lock()  # the loop describes, the writer takes again
@@ -88,7 +89,7 @@ class LedgerLock:
 
 def lock_path(ledger: Path) -> Path:
     """Beside the file itself: a link to it must not lead to another lock."""
-    file = ledger.resolve()
+    file = resolve(ledger)
     return file.with_name(file.name + ".lock")
 
 
