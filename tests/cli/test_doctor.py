@@ -118,11 +118,44 @@ def test_a_token_that_others_can_read_is_a_failure(cli: Cli, ledger: Ledger) -> 
     assert verdict == "fail"
     assert "0644" in words
     assert "a-token-of" not in words
-    assert "token" not in findings(
-        cli("doctor", "--json", API_TOKEN="a-token-of-twenty-characters")
-    )
+    verdict, words = examine(cli, "token", API_TOKEN="a-token-of-twenty-characters")
+    assert (verdict, "a-token-of" in words) == ("ok", False)
     token.chmod(0o600)
     assert examine(cli, "token")[0] == "ok"
+
+
+# S5
+def test_the_advice_for_a_token_that_others_can_read_makes_it_usable(
+    cli: Cli, ledger: Ledger
+) -> None:
+    path = ledger([])
+    token = path.with_name("ackbox.db.token")
+    token.write_text("a-token-of-twenty-characters\n")
+    token.chmod(0o644)
+    words = examine(cli, "files")[1]
+    assert words.endswith(f"chmod 600 {token}")
+    assert "o-rwx" not in words
+    path.chmod(0o644)
+    assert examine(cli, "files")[1].endswith(f"chmod o-rwx {path}; chmod 600 {token}")
+
+
+# S5
+def test_without_a_token_file_doctor_says_which_token_counts(
+    cli: Cli, ledger: Ledger, tmp_path: Path
+) -> None:
+    ledger([])
+    verdict, words = examine(cli, "token")
+    assert verdict == "ok"
+    assert "ackbox.db.token is not there yet: the next start makes it" in words
+    verdict, words = examine(cli, "token", API_TOKEN="a-token-of-twenty-characters")
+    assert verdict == "ok"
+    assert words.startswith("API_TOKEN is used")
+    settings = {"API_TOKEN": "a-token-of-twenty-characters"}
+    with running(tmp_path / "server", settings) as server:
+        verdict, words = examine(cli, "token", DB_PATH=str(server.ledger))
+    assert verdict == "ok"
+    assert f"is not there: process {server.pid} may use API_TOKEN" in words
+    assert "next start" not in words
 
 
 # S16

@@ -92,8 +92,7 @@ class SqliteHome:
             yield doctor.as_failure("ledger", error)
             return
         yield from doctor.examine(file, now=clock(), mounts=mounts)
-        if not self._has_token:
-            yield doctor.examine_token(file)
+        yield doctor.API_TOKEN_USED if self._has_token else doctor.examine_token(file)
 
     def examine_deep(self, tick: Callable[[float], None]) -> Iterator[Finding]:
         return doctor.examine_deep(self._file, tick) if self._file.exists() else iter(())

@@ -49,6 +49,8 @@ _SKEW = timedelta(seconds=30)
 _PROGRESS_STEPS = 100_000
 _RECOVER = "Stop the server and restore a backup; docs/how-to/recover.md has the steps."
 
+API_TOKEN_USED = Finding("token", Verdict.OK, "API_TOKEN is used, and no token file")
+
 
 def examine(path: Path, *, now: datetime, mounts: str) -> Iterator[Finding]:
     """`mounts` is the text of /proc/mounts, or nothing where there is none."""
@@ -97,7 +99,13 @@ def examine_token(path: Path) -> Finding:
         return as_failure("token", error)
     where = token_path(path)
     if token is None:
-        return Finding("token", Verdict.OK, f"{where} is not there yet: the next start makes it")
+        holder = find_holder(path)
+        is_absent = f"{where} is not there"
+        if holder is None:
+            detail = f"{is_absent} yet: the next start makes it, unless API_TOKEN is set"
+        else:
+            detail = f"{is_absent}: process {holder.pid} may use API_TOKEN"
+        return Finding("token", Verdict.OK, detail)
     return Finding("token", Verdict.OK, f"{where} holds the operator token")
 
 

@@ -108,9 +108,15 @@ def _locked_out(files: list[Path]) -> Iterator[Finding]:
 
 
 def _too_open(files: list[Path]) -> Iterator[Finding]:
-    if names := " ".join(str(file) for file in files if file.stat().st_mode & 0o007):
-        detail = f"Every user of this machine has access to {names}."
-        yield Finding("files", Verdict.WARN, detail, f"chmod o-rwx {names}")
+    """Report files that every user can access. A group may share a ledger, but a token is refused
+    unless only its owner has access."""
+    if found := [file for file in files if file.stat().st_mode & 0o007]:
+        tokens = [str(file) for file in found if file.name.endswith(".token")]
+        others = [str(file) for file in found if str(file) not in tokens]
+        orders = [("chmod o-rwx", others), ("chmod 600", tokens)]
+        detail = f"Every user of this machine has access to {' '.join(others + tokens)}."
+        remedy = "; ".join(" ".join([order, *names]) for order, names in orders if names)
+        yield Finding("files", Verdict.WARN, detail, remedy)
 
 
 def _mixed(path: Path, files: list[Path]) -> Iterator[Finding]:
