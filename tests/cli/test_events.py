@@ -331,7 +331,7 @@ def test_what_is_no_ledger_is_one_line(
 
 def test_a_ledger_that_cannot_be_read_is_one_line(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "ackbox.db").mkdir()
-    assert "Cannot read the ledger" in cli("events", "list").line
+    assert "is a directory, not a regular file" in cli("events", "list").line
 
 
 def test_a_folder_that_may_not_be_written_is_one_line(
