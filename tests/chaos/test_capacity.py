@@ -7,6 +7,7 @@ import pytest
 
 from support.capacity import NEWLINES, STALLED, hang_up_after, one_byte_short, waves
 from support.healthy_sender import healthy_sender
+from support.loop_stalls import STALL_SECONDS, forget_stalls, longest_stall
 from support.polling import eventually
 from support.server import WATCHFUL, Server, running
 
@@ -15,7 +16,9 @@ pytestmark = pytest.mark.chaos
 
 def test_half_a_minute_of_requests_that_never_end_harms_no_healthy_sender(tmp_path: Path) -> None:
     settings = {"LOG_LEVEL": "WARNING", "QUEUE_MAXSIZE": "1000000"}  # S2, S3, F55
-    with running(tmp_path, settings, {"set": WATCHFUL}) as server:
+    stalls = tmp_path / "stalls"
+    with running(tmp_path, settings, {"set": WATCHFUL, "stalls": str(stalls)}) as server:
+        forget_stalls(stalls)
         with healthy_sender(server) as sender, ThreadPoolExecutor() as threads:
             attacks = [threads.submit(send_newlines, server)]
             attacks += [threads.submit(stall, server, kind) for kind in STALLED]
@@ -24,6 +27,7 @@ def test_half_a_minute_of_requests_that_never_end_harms_no_healthy_sender(tmp_pa
         eventually(lambda: server.metric("ackbox_buffer_bytes") == 0, within=15)
 
         sender.report.assert_unharmed(at_least=1000)
+        assert longest_stall(stalls) < STALL_SECONDS
         assert server.metric('ackbox_events_refused_total{reason="slow_body"}') > 0
 
 

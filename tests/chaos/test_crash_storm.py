@@ -22,13 +22,16 @@ def rage(storm: Storm) -> None:
     storm.check(within=120)
 
 
-def test_on_sqlite(tmp_path: Path) -> None:  # F58
-    with storm_on_sqlite(tmp_path, SECONDS) as storm:
+@pytest.mark.parametrize("attempts", ["1", "5"])
+def test_on_sqlite(tmp_path: Path, attempts: str) -> None:  # F58
+    with storm_on_sqlite(tmp_path, SECONDS, MAX_ATTEMPTS=attempts) as storm:
         rage(storm)
 
 
+@pytest.mark.parametrize("attempts", ["1", "5"])
 def test_on_postgres(
-    postgres_of: Callable[[Install], PostgresServer], tmp_path: Path
+    postgres_of: Callable[[Install], PostgresServer], tmp_path: Path, attempts: str
 ) -> None:  # F58
-    with storm_on_postgres(postgres_of(find_installs()[-1]), tmp_path, SECONDS) as storm:
+    server = postgres_of(find_installs()[-1])
+    with storm_on_postgres(server, tmp_path, SECONDS, MAX_ATTEMPTS=attempts) as storm:
         rage(storm)

@@ -178,7 +178,7 @@ async def test_a_restart_does_not_bring_a_retry_forward(
 async def test_a_crash_gives_the_attempt_back_unless_a_suspect_had_it(
     backend: Backend, me: Hands, clock: HandMoved
 ) -> None:  # S9, F23
-    """So the killer of a process has `MAX_ATTEMPTS` + 2 runs."""
+    """So the killer of a process has `MAX_ATTEMPTS` + 2 runs, and with one attempt four."""
     await record(backend, "a")
     counts = []
     for _ in range(6):
@@ -828,6 +828,21 @@ async def test_events_whose_last_two_runs_crashed_are_claimed_one_by_one(
         order.append(claim.idempotency_key)
         await me.settle(claim, done())
     assert order == ["a", "b", "c"]
+
+
+async def test_the_suspect_with_the_fewest_ended_runs_comes_first(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:  # S9, F58: the one that must run alone makes others wait
+    await make_suspects(backend, me, clock, *"abc")
+    assert (await me.claim_any()).idempotency_key == "a"
+    await crash(clock)
+    order = []
+    while (suspect := await me.queue.suspect()) is not None:
+        claim = await me.claim_any()
+        assert (claim.attempts, claim.unsettled) == (suspect.attempts, suspect.unsettled)
+        order.append((claim.idempotency_key, claim.unsettled))
+        await me.settle(claim, done())
+    assert order == [("b", 2), ("c", 2), ("a", 3)]
 
 
 async def test_suspects_hold_up_no_ordinary_event(

@@ -1,6 +1,7 @@
 """Requests that never end hold nothing that a healthy sender needs (F55)."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from support.capacity import (
     wait_for_events,
 )
 from support.healthy_sender import healthy_sender
+from support.loop_stalls import STALL_SECONDS, forget_stalls, longest_stall
 from support.polling import eventually
 from support.posting import posted
 from support.problems import assert_problem
@@ -22,10 +24,24 @@ pytestmark = pytest.mark.serial
 
 
 @pytest.fixture(scope="module")
-def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def stalls(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("stalls") / "stalls"
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory: pytest.TempPathFactory, stalls: Path) -> Iterator[Server]:
     settings = {"LOG_LEVEL": "WARNING", "QUEUE_MAXSIZE": "1000000"}
-    with running(tmp_path_factory.mktemp("busy"), settings, {"set": WATCHFUL}) as server:
+    patches = {"set": WATCHFUL, "stalls": str(stalls)}
+    with running(tmp_path_factory.mktemp("busy"), settings, patches) as server:
         yield server
+
+
+@pytest.fixture(autouse=True)
+def unstalled(busy: Server, stalls: Path) -> Iterator[None]:
+    """No attack may stall the event loop."""
+    forget_stalls(stalls)
+    yield
+    assert longest_stall(stalls) < STALL_SECONDS
 
 
 def test_batches_of_newlines_from_clients_that_left_cost_others_nothing(busy: Server) -> None:

@@ -13,8 +13,9 @@ from support.posting import posted
 from support.server import TESTS, read_ledger
 from support.wire import Answer, exchange, request
 
-WITHOUT_HOOK = "ackbox.stores.sqlite.store:refuse_in_process"
+WITHOUT_HOOK = "ackbox.stores.sqlite.store:refuse_in_process>undo"
 WITHOUT_LOCKS = "ackbox.stores.sqlite.shared_locks:_set_lock"
+WITHOUT_CHECK = "ackbox.stores.sqlite.ledger_files:LedgerFiles.compare"
 _PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG")
 
 

@@ -23,13 +23,16 @@ _COUNT = "SELECT count(*) FROM events"
 
 
 def switch_off(name: str) -> None:
+    """Replace it by a function that does nothing. What is named `...>undo` returns such a function
+    too, as the real one does."""
+    name, _, undo = name.partition(">")
     module, _, path = name.partition(":")
     *owners, last = path.split(".")
     owner: object = importlib.import_module(module)
     for step in owners:
         owner = getattr(owner, step)
     assert hasattr(owner, last), name
-    setattr(owner, last, lambda *_: lambda: None)
+    setattr(owner, last, (lambda *_: lambda: None) if undo else (lambda *_: None))
 
 
 def with_sqlite3(ledger: str) -> int:

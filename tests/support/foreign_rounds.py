@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from support.embedded import WITHOUT_HOOK, embedded
+from support.embedded import WITHOUT_CHECK, WITHOUT_HOOK, embedded
 
 
 def kill_after_foreign_closes(folder: Path, rounds: int) -> None:
     """Only the shared locks protect the log. Nothing acknowledged may be lost in any round."""
     acked: set[str] = set()
-    with embedded(folder, without=(WITHOUT_HOOK,)) as app:
+    with embedded(folder, without=(WITHOUT_HOOK, WITHOUT_CHECK)) as app:
         for number in range(rounds):
             log = app.wal.stat().st_ino
             for way in ("sqlite3", "attach", "sqlalchemy", "aiosqlite", "open"):

@@ -246,13 +246,19 @@ async def test_a_handler_has_its_own_limit_of_attempts() -> None:
 
 async def test_an_event_whose_last_attempt_ended_with_the_process_is_not_run() -> None:  # F23
     ran: list[Event] = []
-    outcome = await run(noting(ran), attempts=6, unsettled=3)
+    outcome = await run(noting(ran), attempts=6, unsettled=4)
     assert isinstance(outcome, Buried)
     assert outcome.failure.code == "crashed"
     assert ran == []
 
 
-@pytest.mark.parametrize("unsettled", [0, 1, 2])
+async def test_three_runs_that_ended_with_the_process_leave_a_fourth() -> None:  # S9, F58
+    ran: list[Event] = []
+    assert isinstance(await run(noting(ran), attempts=2, unsettled=3, max_attempts=1), Done)
+    assert len(ran) == 1
+
+
+@pytest.mark.parametrize("unsettled", [0, 1, 2, 3])
 async def test_past_a_limit_that_was_lowered_there_is_one_last_run(unsettled: int) -> None:  # S25
     ran: list[Event] = []
     assert isinstance(await run(noting(ran), attempts=9, unsettled=unsettled), Done)

@@ -223,6 +223,13 @@ async def test_the_last_attempt_of_a_suspect_runs_with_nothing_beside_it() -> No
         await stage.until(lambda: list(stage.running) == ["two"])
 
 
+async def test_a_suspect_that_its_next_crash_would_not_end_runs_beside_others() -> None:  # F58
+    """With one attempt, too, three kills from outside end no event."""
+    async with working() as stage:
+        stage.queue.put(claim("one"), claim("killer", unsettled=2, attempts=5))
+        await stage.until(lambda: set(stage.running) == {"one", "killer"})
+
+
 async def test_a_suspect_without_attempts_is_dead_lettered_beside_others() -> None:  # S9
     async with working() as stage:
         stage.queue.put(claim("one"), claim("killer", unsettled=7, attempts=6))

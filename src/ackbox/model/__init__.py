@@ -18,6 +18,7 @@ from ackbox.model.checks import (
     check_sequence,
 )
 from ackbox.model.claims import (
+    CRASHED,
     ERROR_LIMIT,
     SUSPECT,
     TRACEBACK_LIMIT,
@@ -88,6 +89,7 @@ from ackbox.model.retention import (
 )
 
 __all__ = [
+    "CRASHED",
     "ERROR_LIMIT",
     "LAST_MOMENT",
     "LAST_SEQUENCE",

@@ -16,6 +16,10 @@ SUSPECT = 2
 """An event whose last runs, so many or more in a row, ended with the process may be what ended it:
 suspects run one at a time (ADR 18)."""
 
+CRASHED = 4
+"""An event is dead-lettered as `crashed` when at least so many runs in a row ended with the
+process. Three kills from outside therefore never dead-letter it, not even with one attempt."""
+
 ERROR_LIMIT = 4096
 TRACEBACK_LIMIT = 4096
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 from ackbox import handlers
 from ackbox.handlers import Event, Logger, Registration, Tx
 from ackbox.model import (
-    SUSPECT,
+    CRASHED,
     Again,
     Buried,
     Claim,
@@ -280,9 +280,9 @@ class Executor:
 
 
 def is_spent(claim: Claim | Suspect, limit: int) -> bool:
-    """Whether the run before, a suspect's, ended with the process and was the last attempt. An
-    event that is past a limit that was lowered is not: it has one last run."""
-    return claim.attempts > limit and claim.unsettled > SUSPECT
+    """Return whether the run before ended with the process, ran alone, and was the last attempt.
+    An event past a limit that was lowered is not spent: it has one last run."""
+    return claim.attempts > limit and claim.unsettled >= CRASHED
 
 
 def _is_cancelled(task: asyncio.Task[Any], error: BaseException, before: int) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from ackbox.handlers import Registry
-from ackbox.model import Suspect
+from ackbox.model import CRASHED, Suspect
 from ackbox.ports import EventQueue
 from ackbox.worker.execution import Executor, is_spent
 
@@ -40,9 +40,10 @@ class Suspects:
         self._look_at = 0.0
 
     def must_run_alone(self, suspect: Suspect) -> bool:
-        """Whether this is the attempt that would dead-letter it, if the process ends."""
+        """Return whether this attempt would dead-letter the event if the process ended."""
         registration = self._registry.find(suspect.source, suspect.event_type)
         if registration is None:
             return False
         limit = self._executor.attempts_of(registration)
-        return suspect.attempts >= limit and not is_spent(suspect, limit)
+        would_be_last = suspect.attempts >= limit and suspect.unsettled >= CRASHED - 1
+        return would_be_last and not is_spent(suspect, limit)

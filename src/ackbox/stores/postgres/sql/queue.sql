@@ -108,14 +108,15 @@ WITH due AS MATERIALIZED (
 SELECT claimed.* FROM claimed ORDER BY ledger_id
 
 -- name: suspect
--- The suspect that has been due longest, and what its next claim will count.
+-- Return the next suspect, and what its next claim will count. The one with the fewest ended runs
+-- comes first: those that must run alone come last.
 SELECT id::text, source, event_type,
        attempts + (status <> 'processing' OR unsettled >= 2)::int AS attempts,
        unsettled + (status = 'processing')::int AS unsettled
 FROM events WHERE ledger_id = (
     SELECT ledger_id FROM agenda
     WHERE suspect AND due_at <= now() AND (lease_until IS NULL OR lease_until <= now())
-    ORDER BY due_at, ledger_id LIMIT 1)
+    ORDER BY unsettled + (lease_until IS NOT NULL)::int, due_at, ledger_id LIMIT 1)
 
 -- name: claim_suspect
 WITH picked AS MATERIALIZED (

@@ -29,14 +29,15 @@ SELECT json_group_array(ledger_id) FROM (
     ORDER BY claimable_at, ledger_id LIMIT :limit)
 
 -- name: suspect
--- The suspect that has been due longest, and what its next claim will count.
+-- Return the next suspect, and what its next claim will count. The one with the fewest ended runs
+-- comes first: those that must run alone come last.
 SELECT json_group_array(json_array(id, source, event_type, attempts, unsettled)) FROM (
     SELECT id, source, event_type,
            attempts + (status <> 'processing' OR unsettled >= 2) AS attempts,
            unsettled + (status = 'processing') AS unsettled
     FROM events
     WHERE unsettled + (status = 'processing') >= 2 AND claimable_at <= :now
-    ORDER BY claimable_at, ledger_id LIMIT 1)
+    ORDER BY unsettled + (status = 'processing'), claimable_at, ledger_id LIMIT 1)
 
 -- name: pick_suspect
 SELECT json_group_array(ledger_id) FROM events
