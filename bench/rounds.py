@@ -44,5 +44,5 @@ def _line(number: int, rounds: int, name: str, sample: Sample) -> str:
     label = f"  round {number}/{rounds}  {name:<16}"
     if sample.failure:
         return f"{label} {sample.failure}"
-    trouble = sample.complaint()
-    return f"{label} {sample.rate:>9,.0f}/s" + (f"  {trouble}" if trouble else "")
+    complaint = sample.complaint()
+    return f"{label} {sample.rate:>9,.0f}/s" + (f"  {complaint}" if complaint else "")

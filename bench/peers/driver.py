@@ -53,7 +53,7 @@ class Report:
 
 
 @dataclass
-class Watch:
+class Monitor:
     """Started by the first job; `cpu_seconds` are those of this process since."""
 
     count: int
@@ -79,7 +79,7 @@ def main(peer: Peer) -> None:
         "prepare": lambda: peer.prepare(options.url),
         "preload": lambda: _preload(peer, options.url, options.count),
         "enqueue": lambda: _enqueue(peer, options),
-        "work": lambda: _work(peer, options.url, Watch(options.count)),
+        "work": lambda: _work(peer, options.url, Monitor(options.count)),
     }
     uvloop.run(verbs[options.verb]())
 
@@ -134,7 +134,7 @@ async def _call(enqueue: Enqueue, keys: Iterator[str], callers: int, seconds: fl
     return taken
 
 
-async def _work(peer: Peer, url: str, watch: Watch) -> None:
+async def _work(peer: Peer, url: str, watch: Monitor) -> None:
     async with _until_sigterm():
         await peer.work(url, watch.ran)
 

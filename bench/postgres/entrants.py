@@ -33,7 +33,7 @@ def _ackbox(name: str, **settings: str) -> Entrant:
         name,
         _python("ackbox"),
         enqueued="SELECT count(*) FROM events",
-        left="SELECT count(*) FROM agenda",
+        left="SELECT count(*) FROM live_events",
         environment=settings,
         is_peer=False,
     )

@@ -32,8 +32,8 @@ LATERAL (
     LATERAL (SELECT now() - ({total} - number) * interval '100 milliseconds' AS arrival) AS at
 ) AS fresh
 """
-COUNT = """DELETE FROM tallies
-INSERT INTO tallies (status, events) VALUES ('completed', {rows})"""
+COUNT = """DELETE FROM status_counts
+INSERT INTO status_counts (status, events) VALUES ('completed', {rows})"""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class History:
     def reset(self) -> None:
         """Without what was added to it, and without a trace of that."""
         added = f"WHERE ledger_id > {self.rows}"
-        wipes = [f"DELETE FROM {table} {added}" for table in ("agenda", "events")]
+        wipes = [f"DELETE FROM {table} {added}" for table in ("live_events", "events")]
         cluster.execute(self.url, *wipes, *COUNT.format(rows=self.rows).splitlines(), "VACUUM")
 
 

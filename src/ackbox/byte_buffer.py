@@ -57,7 +57,7 @@ class ByteBuffer:
             self._make_room(size)
         self.held += size
 
-    def give_back(self, size: int) -> None:
+    def release(self, size: int) -> None:
         self.held -= size
 
     @contextmanager

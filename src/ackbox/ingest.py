@@ -45,7 +45,7 @@ class Limits(Struct, frozen=True):
     in_flight: int = 1
 
 
-class Parcel:
+class Submission:
     """Envelopes that were handed over together, and who waits for them."""
 
     __slots__ = ("admitted", "arrived", "envelopes", "waiter")
@@ -90,7 +90,7 @@ class Ingest:
         self._failing_since: float | None = None
         self._last_failure = ""
         self._closed: str | None = None
-        self._parcels: deque[Parcel] = deque()
+        self._parcels: deque[Submission] = deque()
         self._deadlines: deque[tuple[float, asyncio.Future[list[Receipt]]]] = deque()
         self._bell = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -189,10 +189,10 @@ class Ingest:
             raise self._overloaded("buffer_events", "The ingest buffer is full")
         if self.waiting + events > self._limits.queue_events:
             raise self._overloaded("queue", f"{self.waiting} events wait already")
-        if (trouble := self._ledger.trouble) is not None:
+        if (unavailable_reason := self._ledger.unavailable_reason) is not None:
             self._observe(Refused("unavailable"))
             self._note_failing()
-            raise Unavailable(trouble, retry_after=5)
+            raise Unavailable(unavailable_reason, retry_after=5)
         self._admitted += events
 
     def _overloaded(self, reason: str, what: str) -> Overloaded:
@@ -202,7 +202,7 @@ class Ingest:
     def _hand_over(self, envelopes: Sequence[Envelope]) -> asyncio.Future[list[Receipt]]:
         now = self._monotonic()
         waiter: asyncio.Future[list[Receipt]] = self._loop.create_future()
-        self._parcels.append(Parcel(envelopes, waiter, now))
+        self._parcels.append(Submission(envelopes, waiter, now))
         self._deadlines.append((now + self._limits.timeout, waiter))
         self._bell.set()
         return waiter
@@ -220,8 +220,8 @@ class Ingest:
             self._note_failure(_events(batch), error, retrying=False)
             raise
 
-    def _take(self) -> list[Parcel]:
-        batch: list[Parcel] = []
+    def _take(self) -> list[Submission]:
+        batch: list[Submission] = []
         events = size = 0
         while self._parcels and events < _BATCH_EVENTS and size < _BATCH_BYTES:
             parcel = self._parcels.popleft()
@@ -233,7 +233,7 @@ class Ingest:
             self._bell.clear()
         return batch
 
-    async def _store(self, batch: list[Parcel]) -> None:
+    async def _store(self, batch: list[Submission]) -> None:
         """L9: try until durable, or until nobody waits any more."""
         delays = ingest_delays(self._uniform)
         while batch := self._still_wanted(batch):
@@ -253,7 +253,7 @@ class Ingest:
                 self._resolve(batch, envelopes, receipts)
                 return
 
-    async def _isolate(self, batch: list[Parcel], error: InvalidEvent) -> None:
+    async def _isolate(self, batch: list[Submission], error: InvalidEvent) -> None:
         """A batch with something in it that can never be stored is stored parcel by parcel."""
         if len(batch) == 1:
             self._give_up(batch, error)
@@ -261,22 +261,22 @@ class Ingest:
         for parcel in batch:
             await self._store([parcel])
 
-    def _give_up(self, batch: list[Parcel], error: AckboxError) -> None:
+    def _give_up(self, batch: list[Submission], error: AckboxError) -> None:
         self._note_failure(_events(batch), error, retrying=False)
         self._fail(batch, error)
 
-    def _still_wanted(self, batch: list[Parcel]) -> list[Parcel]:
-        self._answer_late()
+    def _still_wanted(self, batch: list[Submission]) -> list[Submission]:
+        self._resolve_late()
         for parcel in batch:
             if parcel.waiter.done():
                 self._dismiss(parcel)
         return [parcel for parcel in batch if parcel.admitted]
 
-    def _patience(self, batch: list[Parcel]) -> float:
+    def _patience(self, batch: list[Submission]) -> float:
         return max(batch[-1].arrived + self._limits.timeout - self._monotonic(), 0.0)
 
     def _resolve(
-        self, batch: list[Parcel], envelopes: Sequence[Envelope], receipts: Sequence[Receipt]
+        self, batch: list[Submission], envelopes: Sequence[Envelope], receipts: Sequence[Receipt]
     ) -> None:
         now = self._monotonic()
         self._failing_since = None
@@ -294,13 +294,13 @@ class Ingest:
             start = end
         self._observe(Recorded(envelopes, receipts, seconds))
 
-    def _fail(self, batch: list[Parcel], error: Exception) -> None:
+    def _fail(self, batch: list[Submission], error: Exception) -> None:
         for parcel in batch:
             self._dismiss(parcel)
             if not parcel.waiter.done():
                 parcel.waiter.set_exception(error)
 
-    def _dismiss(self, parcel: Parcel) -> None:
+    def _dismiss(self, parcel: Submission) -> None:
         """It waits no longer, whatever became of it; counted once."""
         self._admitted -= parcel.admitted
         parcel.admitted = 0
@@ -318,9 +318,9 @@ class Ingest:
     async def _expire(self) -> None:
         """Nobody waits longer than the time-out, whatever the ledger does."""
         await asyncio.sleep(_EXPIRY_SECONDS)
-        self._answer_late()
+        self._resolve_late()
 
-    def _answer_late(self) -> None:
+    def _resolve_late(self) -> None:
         now = self._monotonic()
         while self._deadlines and (self._deadlines[0][1].done() or self._deadlines[0][0] <= now):
             _, waiter = self._deadlines.popleft()
@@ -331,5 +331,5 @@ class Ingest:
                 self._observe(Refused("timeout"))
 
 
-def _events(batch: Sequence[Parcel]) -> int:
+def _events(batch: Sequence[Submission]) -> int:
     return sum(len(parcel.envelopes) for parcel in batch)

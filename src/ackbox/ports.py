@@ -14,28 +14,28 @@ from ackbox.model import (
     AuditPage,
     BackupProgress,
     Caps,
-    Checkpoint,
     Claim,
     Content,
+    Cursor,
     DiscardKind,
     Envelope,
+    EventDetail,
     EventFilter,
     EventId,
     EventRecord,
-    EventStory,
     Order,
     Outcome,
     Page,
+    PruneResult,
     Receipt,
-    Removed,
     ReplayKind,
     RetentionPolicy,
     Settlement,
+    SourceCursor,
     SourcePage,
-    SourcePlace,
     Stats,
     Suspect,
-    Walk,
+    TombstonePass,
     WorkerId,
 )
 
@@ -44,7 +44,7 @@ class Ledger(Protocol):
     """The ingest side."""
 
     async def record(
-        self, envelopes: Sequence[Envelope], *, checkpoint: Checkpoint | None = None
+        self, envelopes: Sequence[Envelope], *, cursor: Cursor | None = None
     ) -> list[Receipt]:
         """Make the envelopes durable and return one receipt each, in their order.
 
@@ -53,7 +53,7 @@ class Ledger(Protocol):
           whatever is concurrent, also inside one call.
         - A duplicate adds one to the ingest count and refreshes last-seen; with other bytes it is a
           conflict, counted too, and the first payload stays. Nothing else changes (L6).
-        - Events and checkpoint commit together or not at all.
+        - Events and cursor commit together or not at all.
         - Raises `Unavailable` when nothing was kept and a retry is right, `OutcomeUnknown` when
           COMMIT itself failed, `InvalidEvent` when these envelopes can never be stored.
         - Cancelling the caller changes nothing about the transaction: it commits or rolls back
@@ -61,7 +61,7 @@ class Ledger(Protocol):
         """
         ...
 
-    async def checkpoint(self, source: str) -> str | None:
+    async def cursor(self, source: str) -> str | None:
         """The last cursor committed for this source."""
         ...
 
@@ -70,7 +70,7 @@ class Ledger(Protocol):
         ...
 
     @property
-    def trouble(self) -> str | None:
+    def unavailable_reason(self) -> str | None:
         """Why new events cannot be recorded now, in one sentence; None when all is well.
 
         Read at any time, without waiting.
@@ -145,7 +145,7 @@ class Relay(EventQueue, Protocol):
     It may lose what it carries, repeat it, or be away: the database's own queue finds them all.
     """
 
-    def announce(self, events: Mapping[EventId, str]) -> None:
+    def publish(self, events: Mapping[EventId, str]) -> None:
         """These are durable and new; each with its source. Never waits, never fails."""
         ...
 
@@ -178,13 +178,13 @@ class Reader(Protocol):
         ...
 
     async def events_of_source(
-        self, where: EventFilter, *, limit: int, cursor: SourcePlace | None = None
+        self, where: EventFilter, *, limit: int, cursor: SourceCursor | None = None
     ) -> SourcePage:
         """The same in the order of `where.source`, which must be given (L7): by sequence, then
         source time, then arrival; those that lack one come behind those that have it."""
         ...
 
-    async def story(self, event_id: EventId) -> EventStory | None:
+    async def detail(self, event_id: EventId) -> EventDetail | None:
         """All there is to say of one event, and what it waits for."""
         ...
 
@@ -207,7 +207,7 @@ class Reader(Protocol):
         """What operators did, newest first; to one event, if so asked."""
         ...
 
-    async def held_type(self, after: tuple[str, str]) -> tuple[str, str] | None:
+    async def parked_type(self, after: tuple[str, str]) -> tuple[str, str] | None:
         """The next `(source, event_type)` of which events are held for want of a handler."""
         ...
 
@@ -218,14 +218,14 @@ class Reader(Protocol):
     async def close(self) -> None: ...
 
 
-class Upkeep(Protocol):
+class Operations(Protocol):
     """The operating side: runtime, cli."""
 
     def check_room(self) -> None:
         """Called about once a second: notices a disk that fills up, and its end."""
         ...
 
-    def announce(self, url: str, *, workers: int | None = None) -> None:
+    def advertise(self, url: str, *, workers: int | None = None) -> None:
         """Tell other processes of this machine where the holder of the ledger answers."""
         ...
 
@@ -276,11 +276,11 @@ class Upkeep(Protocol):
         """
         ...
 
-    async def put_back(self, source: str, event_type: str) -> int:
+    async def unpark(self, source: str, event_type: str) -> int:
         """Make some held events of this type claimable; returns how many, 0 at the end."""
         ...
 
-    async def bury(self, policy: RetentionPolicy, *, after: int) -> Walk:
+    async def add_tombstones(self, policy: RetentionPolicy, *, after: int) -> TombstonePass:
         """Leave tombstones for old completed events among the next rows after `after`.
 
         Bounded in rows and time, as the next five are. What is pending or processing is never
@@ -288,16 +288,18 @@ class Upkeep(Protocol):
         """
         ...
 
-    async def bury_dead_letters(self, policy: RetentionPolicy, *, after: int) -> Walk:
+    async def add_dead_letter_tombstones(
+        self, policy: RetentionPolicy, *, after: int
+    ) -> TombstonePass:
         """Do the same for old dead letters. The cost depends on dead letters alone: they may be
         kept for less time than completed events, or for more (N14)."""
         ...
 
-    async def prune(self, policy: RetentionPolicy) -> Removed:
+    async def prune(self, policy: RetentionPolicy) -> PruneResult:
         """Delete some of the events whose tombstones are old enough, if nothing touched them."""
         ...
 
-    async def forget(self, policy: RetentionPolicy) -> int:
+    async def purge_tombstones(self, policy: RetentionPolicy) -> int:
         """Delete some of the tombstones that have been known long enough; returns how many."""
         ...
 
@@ -305,7 +307,7 @@ class Upkeep(Protocol):
         """Delete some of the audit rows that are older than `keep`; returns how many."""
         ...
 
-    async def give_back(self) -> int:
+    async def reclaim_space(self) -> int:
         """Return some free space to the file system; returns how many pages, 0 at the end."""
         ...
 
@@ -314,7 +316,7 @@ class Upkeep(Protocol):
         ...
 
 
-class Store(Ledger, Upkeep, Protocol):
+class Store(Ledger, Operations, Protocol):
     """What holds the ledger of one process, seen whole."""
 
     @property

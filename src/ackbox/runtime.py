@@ -11,14 +11,15 @@ from uuid import uuid4
 
 from msgspec import Struct
 
-from ackbox import policies
+from ackbox import component_config
 from ackbox.app import App
 from ackbox.config import cautions
 from ackbox.errors import AckboxError, HandlersStuck, Stopped, Unavailable
 from ackbox.handlers import Registry
 from ackbox.ingest import Ingest
+from ackbox.maintenance import Discards, Monitor, Replays, Retention, unpark_handled
 from ackbox.model import Release, Stats, WorkerId
-from ackbox.ports import EventQueue, Reader, Store, Upkeep
+from ackbox.ports import EventQueue, Operations, Reader, Store
 from ackbox.telemetry import (
     Claimed,
     Fact,
@@ -27,11 +28,10 @@ from ackbox.telemetry import (
     Started,
     StopBegan,
     StopEnded,
+    StoreFailed,
     StoreRecovered,
-    StoreTrouble,
     to_all,
 )
-from ackbox.upkeep import Discards, Replays, Retention, Watch, put_back_held
 from ackbox.worker import Executor, Heartbeat, LoopProbe, Worker
 
 _WAIT_SECONDS = 1.0
@@ -100,7 +100,7 @@ class Runtime:
         newest_age, stats, backlog = await self._look_around(store, reader)
         self._ingest = Ingest(
             store,
-            policies.ingest_limits(self.settings, self._app.home.batches),
+            component_config.ingest_limits(self.settings, self._app.home.batches),
             backlog=backlog,
             observe=self.observe,
             uniform=random.uniform,
@@ -111,8 +111,8 @@ class Runtime:
         retention = self._make_retention(store, self._ingest)
         retention.pause_if_implausible(newest_age)
         self._loops = [
-            self.services.run("monitor", watch.look_and_wait),
-            self.services.run("retention", retention.look_and_wait, longest_delay=60.0),
+            self.services.run("monitor", watch.tick_and_wait),
+            self.services.run("retention", retention.tick_and_wait, longest_delay=60.0),
         ]
         self._loop_probe = LoopProbe(observe=self.observe, service=self.services.add("loop-probe"))
         if self.settings.worker_count:
@@ -205,9 +205,9 @@ class Runtime:
         """A user's own question to a user's own tables."""
         return await self.reader.query(sql, params)
 
-    def announce(self, url: str) -> None:
+    def advertise(self, url: str) -> None:
         """Where this process answers, once that is known."""
-        self.upkeep.announce(url, workers=self.settings.worker_count)
+        self.maintenance.advertise(url, workers=self.settings.worker_count)
         self.logger.info("listening", url=url)
 
     @property
@@ -229,18 +229,18 @@ class Runtime:
         return self._store.queue
 
     @property
-    def upkeep(self) -> Upkeep:
+    def maintenance(self) -> Operations:
         if self._store is None:
             raise Stopped(self._state)
         return self._store
 
     @property
     def replays(self) -> Replays:
-        return Replays(self.upkeep, self.reader, clock=self.clock, observe=self.observe)
+        return Replays(self.maintenance, self.reader, clock=self.clock, observe=self.observe)
 
     @property
     def discards(self) -> Discards:
-        return Discards(self.upkeep, self.reader, clock=self.clock, observe=self.observe)
+        return Discards(self.maintenance, self.reader, clock=self.clock, observe=self.observe)
 
     def metrics(self) -> tuple[bytes, str]:
         return self._app.metrics.render(), self._app.metrics_content_type
@@ -256,10 +256,10 @@ class Runtime:
             return Unready(self._state, self._state)
         if self.failure is not None:
             return Unready("The inbox failed, and stops.", str(self.failure))
-        trouble = None if self._store is None else self._store.trouble
-        if trouble is None and not self.ingest.failing:
+        unavailable_reason = None if self._store is None else self._store.unavailable_reason
+        if unavailable_reason is None and not self.ingest.failing:
             return None
-        return Unready(_CANNOT_STORE, trouble or self.ingest.failure or _CANNOT_STORE)
+        return Unready(_CANNOT_STORE, unavailable_reason or self.ingest.failure or _CANNOT_STORE)
 
     @property
     def _state(self) -> str:
@@ -270,7 +270,7 @@ class Runtime:
     def _note_waiting(self, fact: Fact) -> None:
         """For a start that waits for its store has none yet that could be asked."""
         match fact:
-            case StoreTrouble(_, told):
+            case StoreFailed(_, told):
                 self._waits_for = told
             case StoreRecovered():
                 self._waits_for = None
@@ -298,7 +298,7 @@ class Runtime:
         self, note_error: Callable[[BaseException], None] = lambda error: None
     ) -> Executor:
         return Executor(
-            policy=policies.run_policy(self.settings),
+            policy=component_config.run_policy(self.settings),
             clock=self.clock,
             logger=lambda claim: self.logger.bind(event_id=claim.id, request_id=claim.request_id),
             observe=to_all(self.observe, self._end_if_stuck, on_error=self._app.on_observer_error),
@@ -311,7 +311,7 @@ class Runtime:
             queue,
             self.registry,
             self.make_executor(),
-            policies.worker_rules(self.settings),
+            component_config.worker_config(self.settings),
             worker_id=WorkerId(uuid4().hex),
             clock=self.clock,
             observe=to_all(self.observe, self._count_work, on_error=self._app.on_observer_error),
@@ -337,16 +337,16 @@ class Runtime:
                 back = [outcome for outcome in written.values() if isinstance(outcome, Release)]
                 if self.phase is Phase.DRAINING:
                     self._handed_back += len(back)
-                self._ingest.note_claimed(-sum(not outcome.held for outcome in back))
+                self._ingest.note_claimed(-sum(not outcome.parked for outcome in back))
             case _:
                 pass
 
-    def _make_watch(self, ingest: Ingest, store: Store, reader: Reader) -> Watch:
+    def _make_watch(self, ingest: Ingest, store: Store, reader: Reader) -> Monitor:
         async def recount() -> None:
             before = ingest.recorded
             ingest.recount(await reader.waiting(self.clock()), before)
 
-        return Watch(
+        return Monitor(
             store,
             reader,
             observe=self.observe,
@@ -360,19 +360,19 @@ class Runtime:
 
         def handles(source: str, event_type: str) -> bool:
             """Unless they are to be held, also those that no handler takes: they complete."""
-            holding = self.settings.unhandled == "hold"
+            holding = self.settings.unhandled == "park"
             return not holding or self.registry.find(source, event_type) is not None
 
-        async def put_back() -> None:
-            await put_back_held(store, reader, handles, observe=self.observe)
+        async def unpark() -> None:
+            await unpark_handled(store, reader, handles, observe=self.observe)
 
         async def put_back_and_wait() -> None:
-            await put_back()
+            await unpark()
             await asyncio.sleep(_HELD_SECONDS)
 
         if self._app.home.shared:
             return self.services.run("parked-events", put_back_and_wait)
-        return self.services.run_once("parked-events", put_back)
+        return self.services.run_once("parked-events", unpark)
 
     def _make_retention(self, store: Store, ingest: Ingest) -> Retention:
         seen = ingest.recorded
@@ -385,7 +385,7 @@ class Runtime:
 
         return Retention(
             store,
-            policies.retention_policy(self.settings),
+            component_config.retention_policy(self.settings),
             interval=timedelta(hours=self.settings.cleanup_interval_hours),
             observe=self.observe,
             is_busy=is_busy,

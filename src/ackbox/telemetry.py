@@ -66,7 +66,7 @@ class Checkpointed(Struct, frozen=True):
     copied_pages: int
 
 
-class StoreTrouble(Struct, frozen=True):
+class StoreFailed(Struct, frozen=True):
     """New events cannot be recorded; `told` is what senders may read of the reason."""
 
     reason: str
@@ -114,14 +114,14 @@ class AbandonedEnded(Struct, frozen=True):
     left: int
 
 
-class WorkerTrouble(Struct, frozen=True):
+class WorkerCallFailed(Struct, frozen=True):
     """A claim, renewal or settlement did not reach the store; it is tried again."""
 
     doing: str
     error: str
 
 
-class QueueTrouble(Struct, frozen=True):
+class QueueFailed(Struct, frozen=True):
     """What carries new events to the workers is away; the database finds them, only later."""
 
     reason: str
@@ -209,9 +209,9 @@ class Pruned(Struct, frozen=True):
     """Retention: so many events got a tombstone, so many were deleted, so many tombstones went,
     and so many pages were given back to the file system; `audit` rows were deleted."""
 
-    buried: int
+    tombstoned: int
     deleted: int
-    forgotten: int
+    purged: int
     pages: int
     seconds: float
     audit: int = 0
@@ -274,7 +274,7 @@ class RoutesServed(Struct, frozen=True):
     statuses: AbstractSet[int]
 
 
-class Answered(Struct, frozen=True):
+class ResponseSent(Struct, frozen=True):
     """An HTTP request was answered; `route` is one of ours, or `other`."""
 
     route: str
@@ -297,14 +297,14 @@ Fact = (
     | RecordFailed
     | Committed
     | Checkpointed
-    | StoreTrouble
+    | StoreFailed
     | StoreRecovered
     | Claimed
     | Settled
     | HandlerAbandoned
     | AbandonedEnded
-    | WorkerTrouble
-    | QueueTrouble
+    | WorkerCallFailed
+    | QueueFailed
     | QueueRecovered
     | Unhandled
     | StopBegan
@@ -325,7 +325,7 @@ Fact = (
     | ClockStepped
     | Measured
     | RoutesServed
-    | Answered
+    | ResponseSent
     | RequestRefused
 )
 Observer = Callable[[Fact], None]

@@ -12,10 +12,10 @@ from typing import Any
 import apsw
 import pytest
 
-from ackbox.cli import checkup
+from ackbox.cli import doctor
 from ackbox.model import Verdict
 from ackbox.stores.sqlite import doctor as checks
-from ackbox.stores.sqlite import surroundings
+from ackbox.stores.sqlite import doctor_checks
 from support.cli import Cli, Done, Ledger
 from support.disk import on_a_faulty_disk
 from support.events import NOON, envelope, envelopes
@@ -75,8 +75,8 @@ def test_a_sound_ledger_is_found_sound(cli: Cli, ledger: Ledger) -> None:
         "order",
         "log",
     } <= set(found)
-    assert {"open files", "server", "pages", "tallies"} <= set(found)
-    assert found["tallies"]["detail"].startswith("3 events")
+    assert {"open files", "server", "pages", "status_counts"} <= set(found)
+    assert found["status_counts"]["detail"].startswith("3 events")
 
 
 def test_people_get_a_line_for_each_finding_and_its_remedy(cli: Cli, ledger: Ledger) -> None:
@@ -192,8 +192,8 @@ def test_a_folder_and_files_of_somebody_else_are_failures(
 ) -> None:
     path = ledger([])
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root is never refused
-    assert surroundings.check_folder(path.parent).verdict is Verdict.FAIL
-    assert Verdict.FAIL in {finding.verdict for finding in surroundings.check_files(path)}
+    assert doctor_checks.check_folder(path.parent).verdict is Verdict.FAIL
+    assert Verdict.FAIL in {finding.verdict for finding in doctor_checks.check_files(path)}
 
 
 def test_files_that_everybody_may_read_are_a_warning(cli: Cli, ledger: Ledger) -> None:
@@ -225,7 +225,7 @@ def test_files_of_different_owners_are_a_warning(
         return os.stat_result(found)
 
     monkeypatch.setattr(Path, "stat", stat)
-    findings = list(surroundings.check_files(path))
+    findings = list(doctor_checks.check_files(path))
     assert [finding.verdict for finding in findings] == ["warn"]
     assert "different users" in findings[0].detail
 
@@ -292,8 +292,8 @@ def test_deep_finds_what_a_quick_look_does_not(cli: Cli, ledger: Ledger) -> None
 
 
 def test_deep_counts_the_events_one_by_one(cli: Cli, ledger: Ledger) -> None:
-    change(ledger(envelopes(5)), "UPDATE tallies SET events = 6 WHERE status = 'pending'")
-    verdict, words = examine(cli, "tallies", "--deep")
+    change(ledger(envelopes(5)), "UPDATE status_counts SET events = 6 WHERE status = 'pending'")
+    verdict, words = examine(cli, "status_counts", "--deep")
     assert verdict == "fail"
     assert "pending 6, counted 5" in words
 
@@ -359,7 +359,7 @@ def test_a_running_server_is_named_and_asked(cli: Cli, server: Server) -> None:
 def test_a_server_that_does_not_answer_is_a_failure(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkup, "_HEALTH_SECONDS", 0.3)
+    monkeypatch.setattr(doctor, "_HEALTH_SECONDS", 0.3)
     with running(tmp_path / "server") as server:
         server.process.send_signal(signal.SIGSTOP)
         verdict, words = examine(cli, "server", DB_PATH=str(server.ledger))
@@ -418,7 +418,7 @@ def test_a_ledger_from_the_future_is_a_warning(cli: Cli, ledger: Ledger, where: 
 
 @pytest.mark.parametrize(("year", "verdict"), [(1970, "fail"), (2026, "ok"), (2106, "fail")])
 def test_a_clock_that_cannot_be_right_is_a_failure(year: int, verdict: str) -> None:
-    assert surroundings.check_clock(datetime(year, 1, 1, tzinfo=UTC)).verdict == verdict
+    assert doctor_checks.check_clock(datetime(year, 1, 1, tzinfo=UTC)).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -432,14 +432,14 @@ def test_a_clock_that_cannot_be_right_is_a_failure(year: int, verdict: str) -> N
     ],
 )
 def test_a_sqlite_that_can_corrupt_the_file_is_a_failure(version: str, verdict: str) -> None:
-    assert surroundings.check_engine(version).verdict == verdict
+    assert doctor_checks.check_engine(version).verdict == verdict
 
 
 @pytest.mark.parametrize(
     ("mebibytes", "verdict"), [(15, "fail"), (16, "warn"), (1023, "warn"), (1024, "ok")]
 )
 def test_a_disk_without_room_is_told(mebibytes: int, verdict: str) -> None:
-    assert surroundings.check_room(mebibytes * 1024 * 1024).verdict == verdict
+    assert doctor_checks.check_room(mebibytes * 1024 * 1024).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -455,13 +455,13 @@ def test_a_disk_without_room_is_told(mebibytes: int, verdict: str) -> None:
 def test_a_filesystem_that_is_not_a_disk_of_this_machine_is_a_warning(
     folder: str, kind: str, verdict: str
 ) -> None:
-    assert surroundings.filesystem_of(Path(folder), MOUNTS) == kind
-    assert surroundings.check_filesystem(kind).verdict == verdict
+    assert doctor_checks.filesystem_of(Path(folder), MOUNTS) == kind
+    assert doctor_checks.check_filesystem(kind).verdict == verdict
 
 
 def test_where_no_mounts_are_told_the_filesystem_is_unknown() -> None:
-    assert surroundings.filesystem_of(Path("/x"), "") is None
-    assert surroundings.check_filesystem(None).verdict is Verdict.OK
+    assert doctor_checks.filesystem_of(Path("/x"), "") is None
+    assert doctor_checks.check_filesystem(None).verdict is Verdict.OK
 
 
 def test_few_open_files_are_a_warning(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

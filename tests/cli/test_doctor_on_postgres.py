@@ -10,9 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from ackbox.model import Finding, Verdict
-from ackbox.stores.postgres import condition, doctor, reader
-from ackbox.stores.postgres.condition import Condition, LongTransaction, Vacuumed
+from ackbox.stores.postgres import doctor, doctor_checks, reader
 from ackbox.stores.postgres.database import Address, Database
+from ackbox.stores.postgres.doctor_checks import Condition, LongTransaction, Vacuumed
 from support.cli import Cli, Done
 from support.events import NOON, envelopes
 from support.pooling_proxy import pooled
@@ -82,12 +82,21 @@ def test_a_sound_ledger_is_found_sound(cli: Cli, ledger: PostgresLedger) -> None
     assert {row["verdict"] for row in found.values()} == {"ok"}
     assert set(found) == {
         *("python", "open files", "postgresql", "encoding", "durability", "clock", "connections"),
-        *("transactions", "notify", "writing", "ledger", "rights", "vacuum", "queue", "tallies"),
+        *(
+            "transactions",
+            "notify",
+            "writing",
+            "ledger",
+            "rights",
+            "vacuum",
+            "queue",
+            "status_counts",
+        ),
         *("parked", "dead letters"),
     }
     assert found["postgresql"]["detail"].startswith(f"PostgreSQL {major_of(ledger.server)}.")
     assert found["queue"]["detail"] == "3 pending"
-    assert found["tallies"]["detail"].startswith("3 events")
+    assert found["status_counts"]["detail"].startswith("3 events")
 
 
 def test_looking_makes_no_ledger(cli: Cli, ledger: PostgresLedger) -> None:
@@ -125,7 +134,7 @@ def test_a_user_who_may_only_read_is_a_failure(cli: Cli, ledger: PostgresLedger)
     finally:
         ledger.execute("DROP OWNED BY onlooker; DROP ROLE onlooker")
     assert verdict == "fail"
-    assert "lacks rights on agenda" in words
+    assert "lacks rights on audit" in words
     assert (
         "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO onlooker" in words
     )
@@ -135,7 +144,7 @@ def test_a_user_who_may_only_read_is_a_failure(cli: Cli, ledger: PostgresLedger)
 def test_a_transaction_that_stays_open_is_named_by_its_process(
     cli: Cli, ledger: PostgresLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(condition, "LONG_TRANSACTION", timedelta(milliseconds=1))
+    monkeypatch.setattr(doctor_checks, "LONG_TRANSACTION", timedelta(milliseconds=1))
     with ledger.open_transaction() as pid:
         verdict, words = examine(cli, "transactions", ledger.url)
     assert verdict == "warn"
@@ -181,17 +190,17 @@ def test_a_table_of_others_under_our_name_is_told_of(cli: Cli, ledger: PostgresL
     assert "tables under its names: events" in words
 
 
-def test_held_events_are_a_warning(cli: Cli, ledger: PostgresLedger) -> None:
+def test_parked_events_are_a_warning(cli: Cli, ledger: PostgresLedger) -> None:
     async def fill(store: Any) -> None:
         await store.record(envelopes(3))
 
     ledger.fill(fill)
-    ledger.execute("UPDATE events SET outcome = 'held' WHERE idempotency_key <> 'key-0'")
+    ledger.execute("UPDATE events SET outcome = 'parked' WHERE idempotency_key <> 'key-0'")
     for statement in FOLLOW:
         ledger.execute(statement)
     verdict, words = examine(cli, "parked", ledger.url)
     assert verdict == "warn"
-    assert "2 events are held" in words
+    assert "2 events are parked" in words
 
 
 def test_deep_counts_the_events_one_by_one(cli: Cli, ledger: PostgresLedger) -> None:
@@ -199,8 +208,8 @@ def test_deep_counts_the_events_one_by_one(cli: Cli, ledger: PostgresLedger) -> 
         await store.record(envelopes(5))
 
     ledger.fill(fill)
-    ledger.execute("INSERT INTO tallies VALUES ('pending', 1)")
-    verdict, words = examine(cli, "tallies", ledger.url, "--deep")
+    ledger.execute("INSERT INTO status_counts VALUES ('pending', 1)")
+    verdict, words = examine(cli, "status_counts", ledger.url, "--deep")
     assert verdict == "fail"
     assert "pending 6, counted 5" in words
 
@@ -211,11 +220,11 @@ def test_deep_holds_the_agenda_against_the_events(cli: Cli, ledger: PostgresLedg
 
     ledger.fill(fill)
     ledger.execute(
-        "UPDATE agenda SET run = 7 WHERE ledger_id = (SELECT min(ledger_id) FROM agenda)"
+        "UPDATE live_events SET run = 7 WHERE ledger_id = (SELECT min(ledger_id) FROM live_events)"
     )
-    verdict, words = examine(cli, "tallies", ledger.url, "--deep")
+    verdict, words = examine(cli, "status_counts", ledger.url, "--deep")
     assert verdict == "fail"
-    assert "agenda 5, counted 4" in words
+    assert "live_events 5, counted 4" in words
 
 
 def test_deep_tells_how_long_it_has_been_counting(ledger: PostgresLedger) -> None:
@@ -285,11 +294,11 @@ def test_an_address_that_is_refused_is_a_bad_setting(cli: Cli, ledger: PostgresL
     ("version", "verdict"), [(130_020, "fail"), (140_000, "ok"), (180_001, "ok"), (190_000, "warn")]
 )
 def test_a_server_of_another_age_is_told(version: int, verdict: str) -> None:
-    assert condition.check_version(version).verdict == verdict
+    assert doctor_checks.check_version(version).verdict == verdict
 
 
 def test_another_encoding_is_a_failure() -> None:
-    assert condition.check_encoding("LATIN1").verdict is Verdict.FAIL
+    assert doctor_checks.check_encoding("LATIN1").verdict is Verdict.FAIL
 
 
 @pytest.mark.parametrize(
@@ -309,7 +318,7 @@ def test_what_breaks_the_promise_of_full_is_told(
     changes: dict[str, Any], durability: str, verdicts_: list[str]
 ) -> None:
     found = replace(SOUND, **changes)
-    assert verdicts(condition.check_durability(found, durability)) == verdicts_
+    assert verdicts(doctor_checks.check_durability(found, durability)) == verdicts_
 
 
 def test_a_proxy_that_pools_is_found_with_the_setting_that_it_needs(
@@ -331,10 +340,10 @@ def test_a_proxy_that_pools_is_found_with_the_setting_that_it_needs(
 
 # F38
 def test_a_standby_is_told_apart_from_a_database_that_is_read_only() -> None:
-    standby = condition.check_writing(replace(SOUND, standby=True, read_only=True))
+    standby = doctor_checks.check_writing(replace(SOUND, standby=True, read_only=True))
     assert standby.verdict is Verdict.FAIL
     assert "standby" in standby.detail
-    assert condition.check_writing(SOUND).verdict is Verdict.OK
+    assert doctor_checks.check_writing(SOUND).verdict is Verdict.OK
 
 
 # F25
@@ -342,27 +351,27 @@ def test_a_standby_is_told_apart_from_a_database_that_is_read_only() -> None:
     ("seconds", "verdict"), [(29, "ok"), (-29, "ok"), (31, "warn"), (-31, "warn")]
 )
 def test_a_clock_that_disagrees_with_the_servers_is_a_warning(seconds: int, verdict: str) -> None:
-    assert condition.check_clock(NOON + timedelta(seconds=seconds), NOON).verdict == verdict
+    assert doctor_checks.check_clock(NOON + timedelta(seconds=seconds), NOON).verdict == verdict
 
 
 @pytest.mark.parametrize(("used", "verdict"), [(86, "ok"), (87, "warn")])
 def test_too_few_connections_for_another_instance_are_a_warning(used: int, verdict: str) -> None:
-    assert condition.check_connections(used, 97).verdict == verdict
+    assert doctor_checks.check_connections(used, 97).verdict == verdict
 
 
 def test_the_connections_of_an_instance_are_counted_right() -> None:
     """Of the store, of the reader, one that listens, one that renews leases."""
     of_store = inspect.signature(Database).parameters["size"].default
     most = of_store + reader._CONNECTIONS + 2
-    assert most == condition._CONNECTIONS_OF_AN_INSTANCE
+    assert most == doctor_checks._CONNECTIONS_OF_AN_INSTANCE
 
 
 def test_dead_rows_that_nobody_vacuums_are_a_warning() -> None:
-    assert condition.check_vacuum(True, Vacuumed(False, 2_000_000, 100)).verdict is Verdict.WARN
-    assert condition.check_vacuum(True, Vacuumed(False, 900_000, 100)).verdict is Verdict.OK
-    assert condition.check_vacuum(False, None).verdict is Verdict.FAIL
+    assert doctor_checks.check_vacuum(True, Vacuumed(False, 2_000_000, 100)).verdict is Verdict.WARN
+    assert doctor_checks.check_vacuum(True, Vacuumed(False, 900_000, 100)).verdict is Verdict.OK
+    assert doctor_checks.check_vacuum(False, None).verdict is Verdict.FAIL
 
 
 def test_each_open_transaction_is_a_finding() -> None:
     found = [LongTransaction(1, "active", 90.0), LongTransaction(2, "idle in transaction", 80.0)]
-    assert len(list(condition.check_transactions(found))) == 2
+    assert len(list(doctor_checks.check_transactions(found))) == 2

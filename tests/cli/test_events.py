@@ -357,7 +357,7 @@ def test_an_argument_that_is_no_text_is_one_line(tmp_path: Path, ledger: Ledger)
 @pytest.mark.parametrize(
     ("options", "found"),
     [
-        (["--outcome", "held"], ["held"]),
+        (["--outcome", "parked"], ["parked"]),
         (["--error", "boom", "--status", "failed"], ["failed"]),
         (["--lane", "customer-1", "--order", "oldest"], ["head", "behind"]),
         (["--order", "source", "--source", "shop"], ["completed"]),
@@ -402,7 +402,7 @@ def test_a_list_shows_outcomes_and_the_errors_of_dead_letters(cli: Cli, tmp_path
     path = seed(tmp_path / "events.db", States().seed)
     assert cli("events", "discard", "pending", DB_PATH=str(path)).code == 0
     everything = cli("events", "list", DB_PATH=str(path)).out
-    for shown in ("completed (discarded)", "pending (held)", "pending (retry)"):
+    for shown in ("completed (discarded)", "pending (parked)", "pending (retry)"):
         assert shown in everything
     assert "boom" not in everything
     (heading, dead) = cli(

@@ -41,12 +41,12 @@ def audit(path: Path) -> list[tuple[object, ...]]:
 # N14
 def test_named_events_are_discarded(cli: Cli, where: Where) -> None:
     states, path = where
-    done = cli("events", "discard", states.failed.id, "retrying", "held", DB_PATH=str(path))
+    done = cli("events", "discard", states.failed.id, "retrying", "parked", DB_PATH=str(path))
     assert done.code == 0, done
     assert [line.split("  ")[1:] for line in done.out.splitlines()] == [
         ["was failed, 1 attempt, last error boom: it broke", "discarded: it never runs"],
         ["was pending (retry), 1 attempt, last error boom: it broke", "discarded: it never runs"],
-        ["was pending (held), 0 attempts", "discarded: it never runs"],
+        ["was pending (parked), 0 attempts", "discarded: it never runs"],
     ]
     assert state(path, "failed") == ("completed", "discarded")
     assert [action for action, _ in audit(path)] == ["discard"] * 3

@@ -10,7 +10,7 @@ import pytest
 from ackbox.app import utc_now
 from ackbox.cli.workers import find_workers
 from ackbox.config import Settings
-from ackbox.model import Again, Buried, Failure, Snoozed
+from ackbox.model import DeadLetter, Failure, RetryLater, Snoozed
 from support.backends import open_sqlite
 from support.cli import Cli
 from support.events import envelope
@@ -41,7 +41,7 @@ def told(cli: Cli, path: Path, wanted: str, *more: str) -> str:
     [
         ("pending", ["pending: due; no server runs on this ledger", "none until then"]),
         ("retrying", ["waits for another run", "after 1 failed", "boom: it broke", "(in "]),
-        ("held", ["held: no handler takes this type"]),
+        ("parked", ["parked: no handler takes this type"]),
         ("running", ["the lease of a-worker is over"]),
         ("failed", ["a dead letter, kept until", "(in 29d)", "run 1, ", "boom: it broke"]),
         ("behind", ["behind another event of its lane", "customer-1: waits for"]),
@@ -68,7 +68,7 @@ def test_it_knows_whether_a_worker_runs(
 ) -> None:
     path = seed(tmp_path / "events.db", States().seed)
     assert "due; no server runs on this ledger" in told(cli, path, "pending")
-    with running(tmp_path, {"WORKER_COUNT": workers, "UNHANDLED": "hold"}):
+    with running(tmp_path, {"WORKER_COUNT": workers, "UNHANDLED": "park"}):
         found = find_workers(Settings(db_path=path))
         assert said in found.said
         assert found.may_run == (workers != "0")
@@ -176,7 +176,7 @@ def test_it_says_an_error_once(cli: Cli, tmp_path: Path, failure: Failure, said:
         store = await open_sqlite(path)
         await store.record([envelope("k")])
         me = Hands(store.queue)
-        await me.settle(await me.claim_one(), Buried(failure))
+        await me.settle(await me.claim_one(), DeadLetter(failure))
         await store.close()
 
     asyncio.run(fill())
@@ -217,7 +217,7 @@ async def fail(path: Path, *tracebacks: str | None) -> None:
     me = Hands(store.queue)
     for traceback in tracebacks:
         failure = Failure("boom", "E", traceback=traceback)
-        await me.settle(await me.claim_one(), Again(failure, timedelta(0)))
+        await me.settle(await me.claim_one(), RetryLater(failure, timedelta(0)))
     await store.close()
 
 

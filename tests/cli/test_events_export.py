@@ -67,7 +67,7 @@ def test_a_broken_export_leaves_nothing(
     def fail(*_: object) -> bytes:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ackbox.cli.exporting._line", fail)
+    monkeypatch.setattr("ackbox.cli.events_export._line", fail)
     assert "out.jsonl: No space left" in cli("events", "export", "--file", "out.jsonl").line
     assert not list(tmp_path.glob("out.jsonl*"))
 

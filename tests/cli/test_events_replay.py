@@ -42,12 +42,12 @@ def actors(path: Path) -> list[str]:
 # L11, F31
 def test_named_events_are_replayed(cli: Cli, where: Where) -> None:
     states, path = where
-    done = cli("events", "replay", states.failed.id, "retrying", "held", DB_PATH=str(path))
+    done = cli("events", "replay", states.failed.id, "retrying", "parked", DB_PATH=str(path))
     assert done.code == 0, done
     assert [line.split("  ")[2].partition(" ")[0] for line in done.out.splitlines()] == [
         "replayed:",
         "due",
-        "put",
+        "unparked:",
     ]
     assert status(path, "failed") == "pending"
     assert len(actors(path)) == 3
@@ -57,11 +57,11 @@ def test_named_events_are_replayed(cli: Cli, where: Where) -> None:
 # N5
 def test_it_prints_what_each_event_was(cli: Cli, where: Where) -> None:
     _, path = where
-    done = cli("events", "replay", "failed", "pending", "held", DB_PATH=str(path))
+    done = cli("events", "replay", "failed", "pending", "parked", DB_PATH=str(path))
     assert [line.split("  ")[1] for line in done.out.splitlines()] == [
         "was failed, 1 attempt, last error boom: it broke",
         "was pending, 0 attempts",
-        "was pending (held), 0 attempts",
+        "was pending (parked), 0 attempts",
     ]
 
 

@@ -201,7 +201,7 @@ def test_a_dry_run_looks_at_every_line_and_records_none(take: Take, empty: dict[
 def test_many_events_in_their_order_and_again(
     take: Take, empty: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ackbox.cli.importing._BYTES", 5000)
+    monkeypatch.setattr("ackbox.cli.events_import._BYTES", 5000)
     keys = [f"key-{random.Random(n).random()}" for n in range(2500)]
     text = lines(*(line(key, lane="one", payload="x" * (n % 99)) for n, key in enumerate(keys)))
     assert take(empty, text).out == "2500 new, 0 duplicate, 0 conflict\n"

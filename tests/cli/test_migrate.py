@@ -28,10 +28,10 @@ def schema(path: Path) -> list[object]:
         "SELECT type, name, sql FROM sqlite_schema ORDER BY name"
     ).fetchall()
     books = connection.execute("SELECT version, name, checksum FROM schema_migrations").fetchall()
-    tallies = connection.execute("SELECT * FROM tallies").fetchall()
+    status_counts = connection.execute("SELECT * FROM status_counts").fetchall()
     pragmas = [connection.pragma(p) for p in ("application_id", "auto_vacuum", "journal_mode")]
     connection.close()
-    return [tables, books, tallies, pragmas]
+    return [tables, books, status_counts, pragmas]
 
 
 def traces(folder: Path) -> dict[str, bytes]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ackbox.stores.migrations import Migration
-from ackbox.stores.postgres import migrating
+from ackbox.stores.postgres import migrator
 from support.cli import Cli, environment
 from support.events import envelope, envelopes
 from support.postgres import Install, PostgresServer, find_installs
@@ -52,9 +52,9 @@ def test_migrate_makes_the_ledger_once(cli: Cli, ledger: PostgresLedger) -> None
 def test_migrate_needs_no_stopped_server(
     cli: Cli, ledger: PostgresLedger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = migrating.all_migrations()
+    known = migrator.all_migrations()
     with running(tmp_path / "server", {"DATABASE_URL": ledger.url}) as server:
-        monkeypatch.setattr(migrating, "all_migrations", lambda: [*known, EXTRA])
+        monkeypatch.setattr(migrator, "all_migrations", lambda: [*known, EXTRA])
         line = cli("migrate", "--check", DATABASE_URL=ledger.url).line
         assert "Run `ackbox migrate`" in line
         assert "Stop" not in line
@@ -158,7 +158,7 @@ def test_an_event_is_shown_by_id_key_or_beginning(
     [
         ("pending", "due; a free worker of any running instance takes it next"),
         ("retrying", "waits for another run"),
-        ("held", "held: no handler takes this type"),
+        ("parked", "parked: no handler takes this type"),
         ("running", "a-worker"),
         ("failed", "a dead letter"),
         ("behind", "behind another event of its lane"),
@@ -176,7 +176,7 @@ def test_events_are_replayed_whether_or_not_a_server_runs(
     cli: Cli, ledger: PostgresLedger, states: States, tmp_path: Path, served: bool
 ) -> None:
     def replay() -> None:
-        done = cli("events", "replay", "failed", "retrying", "held", DATABASE_URL=ledger.url)
+        done = cli("events", "replay", "failed", "retrying", "parked", DATABASE_URL=ledger.url)
         assert done.code == 0, done
         assert "refused" in cli("events", "replay", "running", DATABASE_URL=ledger.url).out
         found = cli("events", "replay", "--status", "completed", "--yes", DATABASE_URL=ledger.url)

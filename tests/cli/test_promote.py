@@ -13,11 +13,11 @@ import apsw
 import pytest
 
 from ackbox.model import ReceiptKind, ReplayKind, Status
-from ackbox.stores.carried import EVENTS, Batch
-from ackbox.stores.postgres import arriving
+from ackbox.stores.postgres import transfer_in
 from ackbox.stores.postgres.database import Address, Database
 from ackbox.stores.postgres.reader import PostgresReader
 from ackbox.stores.sqlite.store import SqliteStore
+from ackbox.stores.transfer import EVENTS, Batch
 from support.app_server import serving
 from support.cli import Cli, Ledger
 from support.events import envelope, envelopes
@@ -74,7 +74,7 @@ def test_tombstones_cursors_and_audit_arrive(
     cli: Cli, full: Everything, target: str, tmp_path: Path
 ) -> None:
     promote(cli, target)
-    for table in ("tombstones", "checkpoints", "audit"):
+    for table in ("tombstones", "cursors", "audit"):
         here = sqlite_rows(tmp_path / "ackbox.db", table)
         assert here
         assert postgres_rows(target, f"SELECT * FROM {table} ORDER BY 1, 2") == here
@@ -95,7 +95,7 @@ def test_it_says_what_it_carried_and_that_the_file_is_as_it_was(
 ) -> None:
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     done = cli("promote", "ackbox.db", target)
-    assert "11 events, 2 tombstones, 1 checkpoints, 1 audit" in done.out
+    assert "11 events, 2 tombstones, 1 cursors, 1 audit" in done.out
     assert target.rpartition("@")[2] in done.out
     assert "carried 15 of 15 rows (100 %)" in done.err
     assert "verified 15 of 15 rows (100 %)" in done.err
@@ -222,7 +222,7 @@ def test_old_keys_are_known_and_new_events_get_new_numbers(
             fresh = await reader.event(receipts[-1].id)
             assert fresh is not None
             assert fresh.ledger_id > last
-            assert await store.checkpoint("feed") == "page-7"
+            assert await store.cursor("feed") == "page-7"
             done = await store.replay([full.states.completed.id], actor="bob", completed=True)
             assert done == {full.states.completed.id: ReplayKind.REPLAYED}
             audit = await reader.audit(limit=10)
@@ -262,14 +262,14 @@ def test_ten_thousand_events_arrive_and_large_ones_in_small_batches(
     cli: Cli, ledger: Ledger, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
-    take = arriving.take
+    take = transfer_in.take
 
-    async def watch(database: Database, batch: Batch, progress: arriving.Progress) -> Any:
+    async def watch(database: Database, batch: Batch, progress: transfer_in.Progress) -> Any:
         sizes.append(sum(len(row[-1]) for row in batch.rows))
         return await take(database, batch, progress)
 
-    monkeypatch.setattr(arriving, "take", watch)
-    monkeypatch.setattr("ackbox.stores.sqlite.leaving._BYTES", 200_000)
+    monkeypatch.setattr(transfer_in, "take", watch)
+    monkeypatch.setattr("ackbox.stores.sqlite.transfer_out._BYTES", 200_000)
     ledger([*envelopes(10_000), *envelopes(40, prefix="large", size=50_000)])
     assert "10040 events" in promote(cli, target)
     assert max(sizes) <= 200_000 + 50_000

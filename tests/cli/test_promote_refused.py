@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from ackbox.errors import StoreError
-from ackbox.model import Checkpoint
+from ackbox.model import Cursor
 from ackbox.stores.sqlite.lock import LedgerLock
 from ackbox.stores.sqlite.store import SqliteStore
 from support.cli import Cli, Ledger, run
@@ -42,7 +42,7 @@ def test_a_target_with_events_of_its_own_is_refused(cli: Cli, ledger: Ledger, ta
 @pytest.mark.parametrize(
     "sql",
     [
-        "INSERT INTO checkpoints VALUES ('feed', 'page-1', now())",
+        "INSERT INTO cursors VALUES ('feed', 'page-1', now())",
         "INSERT INTO audit (at, actor, action, detail) VALUES (now(), 'ann', 'replay', '{}')",
         "INSERT INTO tombstones VALUES ('s', 'k', gen_random_uuid(), '', now(), '', now())",
     ],
@@ -123,7 +123,7 @@ def test_a_killed_promotion_goes_on_where_it_was(
     here = sqlite_rows(path, "events", columns)
     assert 0 < carried <= len(here)
     assert postgres_rows(target, f"SELECT {columns} FROM events ORDER BY 1") == here
-    tally = postgres_rows(target, "SELECT status, sum(events)::int FROM tallies GROUP BY 1")
+    tally = postgres_rows(target, "SELECT status, sum(events)::int FROM status_counts GROUP BY 1")
     assert tally == [("pending", 600)]
 
 
@@ -143,7 +143,7 @@ def test_kills_at_many_moments_lose_and_double_nothing(
 
 async def _many(store: SqliteStore) -> None:
     sent = envelopes(600)
-    await store.record(sent, checkpoint=Checkpoint("feed", "1"))
+    await store.record(sent, cursor=Cursor("feed", "1"))
     await work(store, sent)
     await store.replay([one.id for one in sent], actor="ann")
 

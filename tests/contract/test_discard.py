@@ -23,7 +23,7 @@ from support.events import envelope, envelopes
 from support.working import DEAD, DONE, again, claim, settle, work
 
 POLICY = RetentionPolicy(keep=timedelta(days=30), remember=timedelta(days=7))
-PARKED = Release(held=True)
+PARKED = Release(parked=True)
 LATER = again(timedelta(hours=1))
 SNOOZED = Snoozed(timedelta(hours=1))
 
@@ -184,12 +184,12 @@ async def test_retention_deletes_a_discarded_event_a_day_later(backend: Backend)
     await backend.store.record([sent])
     await work(backend.store, [sent], DEAD)
     backend.clock.advance(days=31)
-    assert (await backend.store.bury_dead_letters(POLICY, after=0)).rows == 1
+    assert (await backend.store.add_dead_letter_tombstones(POLICY, after=0)).rows == 1
     await discard(backend, sent)
     backend.clock.advance(minutes=1)
     assert (await backend.store.prune(POLICY)).rows == 0
     backend.clock.advance(days=1)
-    assert (await backend.store.bury(POLICY, after=0)).rows == 1
+    assert (await backend.store.add_tombstones(POLICY, after=0)).rows == 1
     backend.clock.advance(minutes=1)
     assert (await backend.store.prune(POLICY)).rows == 1
     (receipt,) = await backend.store.record([envelope(sent.idempotency_key, sent.payload)])

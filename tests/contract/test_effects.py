@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ackbox.errors import InvalidStatement, SettingError
-from ackbox.model import Again, Buried, Done, Failure, Outcome, Settlement
+from ackbox.model import DeadLetter, Done, Failure, Outcome, RetryLater, Settlement
 from support.backends import Backend
 from support.events import envelope, envelopes
 from support.work import OTHER, Hands, boom, done
@@ -64,7 +64,7 @@ async def test_effects_commit_with_the_completion(backend: Backend) -> None:
         "DELETE FROM events",
         "UPDATE EVENTS SET attempts = 0",
         'DELETE FROM "events"',
-        "DELETE FROM tallies",
+        "DELETE FROM status_counts",
         "INSERT INTO mine SELECT idempotency_key, 1 FROM events",
         "WITH e AS (SELECT status FROM events) INSERT INTO mine SELECT status, 1 FROM e",
         "INSERT INTO mine (id, n) VALUES ('b', (SELECT count(*) FROM events))",
@@ -76,9 +76,9 @@ async def test_a_statement_that_may_not_or_cannot_run_fails_its_event_alone(
     written = await settle(
         backend, done(ADD, id="1", n=1), done(ADD, sql, id="2", n=2), done(ADD, id="3", n=3)
     )
-    assert [type(outcome) for outcome in written] == [Done, Again, Done]
+    assert [type(outcome) for outcome in written] == [Done, RetryLater, Done]
     failed = written[1]
-    assert isinstance(failed, Again)
+    assert isinstance(failed, RetryLater)
     assert failed.failure.code == "tx"
     assert failed.failure.error.startswith("tx: ")
     assert await mine(backend) == ["1", "3"]
@@ -106,7 +106,7 @@ async def test_a_failed_statement_is_named_without_its_values(
     backend: Backend, sql: str, named: str
 ) -> None:  # N2
     (failed,) = await settle(backend, done(ADD, sql, id="a secret", n=4242))
-    assert isinstance(failed, Again)
+    assert isinstance(failed, RetryLater)
     error = failed.failure.error
     assert error.startswith("tx: ")
     assert named in error
@@ -120,7 +120,7 @@ async def test_a_value_that_sql_cannot_hold_is_named_by_its_parameter(
     backend: Backend, value: object
 ) -> None:  # N2
     (failed,) = await settle(backend, done(ADD, id="1", n=value))
-    assert isinstance(failed, Again)
+    assert isinstance(failed, RetryLater)
     assert " :n" in failed.failure.error.partition("Statement")[0]
     assert failed.failure.error.endswith("Statement: INSERT INTO mine (id, n) VALUES (:id, :n)")
 
@@ -130,7 +130,7 @@ async def test_a_value_that_sql_cannot_hold_fails_its_event_alone(
     backend: Backend, value: object
 ) -> None:
     written = await settle(backend, done(ADD, id="1", n=1), done(ADD, id="2", n=value))
-    assert [type(outcome) for outcome in written] == [Done, Again]
+    assert [type(outcome) for outcome in written] == [Done, RetryLater]
     assert await mine(backend) == ["1"]
 
 
@@ -185,9 +185,9 @@ async def test_effects_free_their_lane(backend: Backend) -> None:
 
 
 async def test_effects_that_fail_the_last_attempt_make_a_dead_letter(backend: Backend) -> None:
-    last = done("INSERT INTO nowhere VALUES (1)", otherwise=Buried(Failure("", "tx")))
+    last = done("INSERT INTO nowhere VALUES (1)", on_effect_failure=DeadLetter(Failure("", "tx")))
     (written,) = await settle(backend, last)
-    assert isinstance(written, Buried)
+    assert isinstance(written, DeadLetter)
     assert await statuses(backend) == ["failed"]
 
 
@@ -244,6 +244,6 @@ async def test_what_only_the_commit_finds_fails_its_event_alone(backend: Backend
     )
     orphan = done("INSERT INTO child VALUES ('nobody')")
     written = await settle(backend, done(ADD, id="1", n=1), orphan, done(ADD, id="2", n=1))
-    assert [type(outcome) for outcome in written] == [Done, Again, Done]
+    assert [type(outcome) for outcome in written] == [Done, RetryLater, Done]
     assert await mine(backend) == ["1", "2"]
     assert await statuses(backend) == ["completed", "pending", "completed"]

@@ -49,7 +49,7 @@ STEPS = (
     *("replay", "replay", "discard", "retention_passes", "retention_passes"),
     *("time_passes", "time_passes", "crash_and_restart"),
 )
-ENDS = ("done", "done", "effects", "bad effects", "retry", "dead", "release", "held", "snooze")
+ENDS = ("done", "done", "effects", "bad effects", "retry", "dead", "release", "parked", "snooze")
 DELAY = timedelta(seconds=5)
 POLICY = RetentionPolicy(
     keep=timedelta(seconds=20),
@@ -79,7 +79,7 @@ class Model:
 
     @property
     def is_held(self) -> bool:
-        return self.status == "pending" and self.outcome == "held"
+        return self.status == "pending" and self.outcome == "parked"
 
     @property
     def is_suspect(self) -> bool:
@@ -95,7 +95,7 @@ class Model:
         self.due, self.updated = now + LEASE, now
 
     def settle(self, end: str, now: datetime) -> None:
-        self.unsettled = min(self.unsettled, 2) if end in ("release", "held") else 0
+        self.unsettled = min(self.unsettled, 2) if end in ("release", "parked") else 0
         self.updated = now
         match end:
             case "done" | "effects":
@@ -112,7 +112,7 @@ class Model:
             case _:
                 self.status = "pending"
                 self.attempts -= 1
-                self.outcome = "held" if end == "held" else None
+                self.outcome = "parked" if end == "parked" else None
                 self.due = self.retry_after or self.created
 
     def replay(self, now: datetime, completed: bool) -> ReplayKind:
@@ -121,10 +121,10 @@ class Model:
         if self.status == "completed" and not completed:
             return ReplayKind.COMPLETED
         if self.is_held:
-            kind, self.outcome = ReplayKind.PUT_BACK, None
+            kind, self.outcome = ReplayKind.UNPARKED, None
             self.due = self.retry_after or self.created
         elif self.status == "pending" and self.due > now:
-            kind, self.due, self.retry_after = ReplayKind.HURRIED, now, now
+            kind, self.due, self.retry_after = ReplayKind.EXPEDITED, now, now
         elif self.status == "pending":
             return ReplayKind.WAITING
         else:
@@ -265,7 +265,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def _is_claimable(self, key: str) -> bool:
         event = self.model[key]
-        due = event.is_open and event.outcome != "held" and event.due <= self.clock()
+        due = event.is_open and event.outcome != "parked" and event.due <= self.clock()
         return due and (event.lane is None or self._head(event.lane) == key)
 
     def _head(self, lane: str) -> str | None:
@@ -301,11 +301,11 @@ class LedgerMachine(RuleBasedStateMachine):
         outcomes: dict[str, Outcome] = {
             "done": Done("handled"),
             "effects": done(INSERT, **values),
-            "bad effects": done(INSERT, WRONG, otherwise=boom("tx", after=DELAY), **values),
+            "bad effects": done(INSERT, WRONG, on_effect_failure=boom("tx", after=DELAY), **values),
             "retry": boom(after=DELAY),
             "dead": dead(),
             "release": Release(),
-            "held": Release(held=True),
+            "parked": Release(parked=True),
             "snooze": Snoozed(DELAY),
         }
         return outcomes[end]
@@ -349,29 +349,29 @@ class LedgerMachine(RuleBasedStateMachine):
                 self.tombstones.pop(key, None)
 
     def retention_passes(self, data: st.DataObject) -> None:
-        self._bury()
+        self._fail_waiting()
         if data.draw(st.booleans()):
             self.clock.advance(seconds=POLICY.wait.total_seconds())
         self._prune()
         self._forget()
 
-    def _bury(self) -> None:
+    def _fail_waiting(self) -> None:
         now = self.clock()
         old = [key for key, event in self.model.items() if event.is_old(now)]
         fresh = [key for key in old if key not in self.tombstones]
         dead = [key for key in fresh if self.model[key].status == "failed"]
-        assert self.do(self.store.bury_dead_letters(POLICY, after=0)).rows == len(dead)
-        assert self.do(self.store.bury(POLICY, after=0)).rows == len(fresh) - len(dead)
+        assert self.do(self.store.add_dead_letter_tombstones(POLICY, after=0)).rows == len(dead)
+        assert self.do(self.store.add_tombstones(POLICY, after=0)).rows == len(fresh) - len(dead)
         self.tombstones.update({key: Tombstone(self.model[key].id, now) for key in fresh})
 
     def _prune(self) -> None:
         """A tombstone that is open has an event that nobody touched: replay takes it away."""
         now = self.clock()
         waiting = {key: stone for key, stone in self.tombstones.items() if stone.has_row}
-        ripe = {key: stone for key, stone in waiting.items() if stone.at <= now - POLICY.wait}
+        prunable = {key: stone for key, stone in waiting.items() if stone.at <= now - POLICY.wait}
         removed = self.do(self.store.prune(POLICY))
-        assert (removed.rows, removed.waiting) == (len(ripe), len(ripe) < len(waiting))
-        for key, stone in ripe.items():
+        assert (removed.rows, removed.waiting) == (len(prunable), len(prunable) < len(waiting))
+        for key, stone in prunable.items():
             assert not self.model.pop(key).is_open
             stone.has_row, stone.at = False, now
 
@@ -379,7 +379,7 @@ class LedgerMachine(RuleBasedStateMachine):
         before = self.clock() - POLICY.remember
         closed = {key: stone for key, stone in self.tombstones.items() if not stone.has_row}
         gone = [key for key, stone in closed.items() if stone.at < before]
-        assert self.do(self.store.forget(POLICY)) == len(gone)
+        assert self.do(self.store.purge_tombstones(POLICY)) == len(gone)
         for key in gone:
             del self.tombstones[key]
 
@@ -424,7 +424,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def the_tombstones_are_those_of_the_model(self) -> None:
         if not hasattr(self, "store"):
             return
-        sql = "SELECT idempotency_key, id, ledger_id IS NOT NULL, buried_at FROM tombstones"
+        sql = "SELECT idempotency_key, id, ledger_id IS NOT NULL, tombstoned_at FROM tombstones"
         expected = [(k, s.id, s.has_row, to_text(s.at)) for k, s in self.tombstones.items()]
         assert sorted(self.do(self.backend.ask(sql))) == sorted(expected)
 

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from ackbox.model import (
-    Again,
-    Buried,
     Caps,
     Claim,
+    DeadLetter,
     Done,
     Envelope,
     EventId,
@@ -19,6 +18,7 @@ from ackbox.model import (
     Outcome,
     Release,
     ReplayKind,
+    RetryLater,
     Settlement,
     Snoozed,
     from_text,
@@ -270,7 +270,7 @@ OUTCOMES = [
     boom(),
     dead(),
     Release(),
-    Release(held=True),
+    Release(parked=True),
     Snoozed(SECOND),
 ]
 
@@ -457,8 +457,8 @@ async def test_a_release_may_ask_for_a_while(backend: Backend, me: Hands, clock:
 async def test_a_held_one_waits_for_a_handler(
     backend: Backend, me: Hands, clock: HandMoved
 ) -> None:  # F22
-    _, _, after = await settle_one(backend, me, clock, Release(held=True))
-    assert (after["status"], after["outcome"], after["attempts"]) == ("pending", "held", 0)
+    _, _, after = await settle_one(backend, me, clock, Release(parked=True))
+    assert (after["status"], after["outcome"], after["attempts"]) == ("pending", "parked", 0)
     assert after["claimable_at"] is None
     clock.advance(days=1)
     assert await me.claim() == []
@@ -498,7 +498,7 @@ async def test_a_replay_makes_a_snoozed_event_due_and_is_remembered(
     await me.settle(await me.claim_one(), Snoozed(timedelta(days=3)))
     clock.advance(seconds=5)
     done_to = await backend.store.replay([sent.id], actor="tester")
-    assert done_to == {sent.id: ReplayKind.HURRIED}
+    assert done_to == {sent.id: ReplayKind.EXPEDITED}
     claim = await me.claim_one()
     assert (claim.attempts, claim.replayed_at) == (1, clock())
     await me.settle(claim, dead())
@@ -531,7 +531,7 @@ async def test_an_error_text_of_any_kind_is_kept_in_4_kib(
     await record(backend, "a")
     failure = make_failure(text, text)
     claim = await me.claim_one()
-    await me.settle(claim, Again(failure, SECOND))
+    await me.settle(claim, RetryLater(failure, SECOND))
     stored = (await row(backend, "a"))["last_error"]
     clean = text.replace("\0", "").encode("utf-8", "ignore").decode()
     assert len(stored.encode()) <= 4096
@@ -542,9 +542,9 @@ async def test_an_error_text_of_any_kind_is_kept_in_4_kib(
 
 async def test_a_failed_run_keeps_its_traceback(backend: Backend, me: Hands) -> None:  # N2
     await record(backend, "a")
-    await me.settle(await me.claim_one(), Again(traced("first"), timedelta(0)))
-    await me.settle(await me.claim_one(), Again(make_failure("boom", "E"), timedelta(0)))
-    await me.settle(await me.claim_one(), Buried(traced("last")))
+    await me.settle(await me.claim_one(), RetryLater(traced("first"), timedelta(0)))
+    await me.settle(await me.claim_one(), RetryLater(make_failure("boom", "E"), timedelta(0)))
+    await me.settle(await me.claim_one(), DeadLetter(traced("last")))
     kept = errors(await row(backend, "a"))
     assert [error.get("traceback") for error in kept] == ["first", None, "last"]
     assert "traceback" not in kept[1]
@@ -556,7 +556,7 @@ async def test_the_last_three_tracebacks_are_kept(
     await record(backend, "a")
     for n in range(12):
         claim = await me.claim_one()
-        ended = Again(traced(f"T{n}"), SECOND) if n < 11 else Buried(traced("T11"))
+        ended = RetryLater(traced(f"T{n}"), SECOND) if n < 11 else DeadLetter(traced("T11"))
         await me.settle(claim, ended)
         clock.advance(seconds=1)
     kept = [error.get("traceback") for error in errors(await row(backend, "a"))]
@@ -572,7 +572,7 @@ async def test_a_traceback_of_any_kind_is_kept_in_4_kib(
     backend: Backend, me: Hands, text: str
 ) -> None:  # N2
     await record(backend, "a")
-    await me.settle(await me.claim_one(), Buried(traced(text)))
+    await me.settle(await me.claim_one(), DeadLetter(traced(text)))
     (error,) = errors(await row(backend, "a"))
     stored = error["traceback"]
     clean = text.replace("\0", "").encode("utf-8", "ignore").decode()
@@ -587,7 +587,7 @@ async def test_failures_settled_together_keep_their_own_tracebacks(
     await record(backend, "a", "b", "c")
     claims = await me.claim()
     failures = {"a": traced("of a"), "b": make_failure("boom", "E"), "c": traced("of c")}
-    ended = [Settlement(one, Again(failures[one.idempotency_key], SECOND)) for one in claims]
+    ended = [Settlement(one, RetryLater(failures[one.idempotency_key], SECOND)) for one in claims]
     await me.queue.settle(ended)
     kept = {key: errors(await row(backend, key))[0].get("traceback") for key in "abc"}
     assert kept == {"a": "of a", "b": None, "c": "of c"}
@@ -599,7 +599,7 @@ def traced(text: str) -> Failure:
 
 async def test_the_place_of_a_failure_is_for_the_log_alone(backend: Backend, me: Hands) -> None:
     await record(backend, "a")
-    await me.settle(await me.claim_one(), Buried(Failure("boom", "E", "ship (shop.py:12)")))
+    await me.settle(await me.claim_one(), DeadLetter(Failure("boom", "E", "ship (shop.py:12)")))
     assert "shop.py" not in str(await row(backend, "a"))
 
 
@@ -659,15 +659,15 @@ async def test_a_parked_head_holds_its_lane_until_it_is_unparked(
 ) -> None:  # S10
     await record(backend, "a1", lane="a", event_type="unknown")
     await record(backend, "a2", lane="a")
-    await me.settle(await me.claim_one(), Release(held=True))
+    await me.settle(await me.claim_one(), Release(parked=True))
     await record(backend, "a3", lane="a")
     await record(backend, "b1", lane="b")
     await me.settle(await me.claim_one(), done())  # b1
     clock.advance(days=1)
     await backend.store.recover()
-    assert await backend.store.put_back("webhooks", "webhook") == 0
+    assert await backend.store.unpark("webhooks", "webhook") == 0
     assert await me.keys() == []
-    assert await backend.store.put_back("webhooks", "unknown") == 1
+    assert await backend.store.unpark("webhooks", "unknown") == 1
     for expected in ("a1", "a2", "a3"):
         claim = await me.claim_one()
         assert claim.idempotency_key == expected
@@ -679,11 +679,11 @@ async def test_an_older_event_that_is_replayed_runs_before_a_parked_head(
 ) -> None:  # S10, F31
     first, _ = await record(backend, "a1", "a2", lane="a")
     await me.settle(await me.claim_one(), dead())
-    await me.settle(await me.claim_one(), Release(held=True))
+    await me.settle(await me.claim_one(), Release(parked=True))
     await backend.store.replay([first.id], actor="tester")
     await me.settle(await me.claim_one(), done())
     assert await me.keys() == []
-    assert await backend.store.put_back("webhooks", "webhook") == 1
+    assert await backend.store.unpark("webhooks", "webhook") == 1
     assert await me.keys() == ["a2"]
 
 
@@ -1034,11 +1034,11 @@ async def test_what_waits_is_pending_and_due(
 async def test_parked_events_do_not_wait(backend: Backend, me: Hands, clock: HandMoved) -> None:
     await record(backend, *"abc")  # S6
     a, b, _ = await me.claim()
-    await me.settle_all([a, b], Release(held=True))
+    await me.settle_all([a, b], Release(parked=True))
     assert await backend.reader.waiting(clock()) == 0
     await record(backend, "d")
     assert await backend.reader.waiting(clock()) == 1
-    assert await backend.store.put_back("webhooks", "webhook") == 2
+    assert await backend.store.unpark("webhooks", "webhook") == 2
     assert await backend.reader.waiting(clock()) == 3
 
 
@@ -1059,7 +1059,9 @@ async def test_the_tallies_follow_every_step(backend: Backend, me: Hands, clock:
 async def test_a_failure_of_buried_effects_is_dead(backend: Backend, me: Hands) -> None:  # L10
     await record(backend, "a")
     claim = await me.claim_one()
-    outcome = done("INSERT INTO nowhere VALUES (1)", otherwise=Buried(Failure("", "tx")))
+    outcome = done(
+        "INSERT INTO nowhere VALUES (1)", on_effect_failure=DeadLetter(Failure("", "tx"))
+    )
     written = await me.settle(claim, outcome)
-    assert isinstance(written[claim.id], Buried)
+    assert isinstance(written[claim.id], DeadLetter)
     assert (await row(backend, "a"))["status"] == "failed"

@@ -8,8 +8,8 @@ import pytest
 
 from ackbox.model import (
     Envelope,
+    EventDetail,
     EventId,
-    EventStory,
     Outcome,
     ReceiptKind,
     Release,
@@ -23,7 +23,7 @@ from support.events import envelope, envelopes
 from support.working import DEAD, DONE, again, claim, settle, work
 
 POLICY = RetentionPolicy(keep=timedelta(days=30), remember=timedelta(days=7))
-HELD = Release(held=True)
+PARKED = Release(parked=True)
 
 
 async def replay(
@@ -38,8 +38,8 @@ async def row(backend: Backend, sent: Envelope) -> dict[str, object]:
     return next(row for row in await backend.rows() if row["id"] == sent.id)
 
 
-async def story(backend: Backend, sent: Envelope) -> EventStory:
-    found = await backend.reader.story(sent.id)
+async def detail(backend: Backend, sent: Envelope) -> EventDetail:
+    found = await backend.reader.detail(sent.id)
     assert found is not None
     return found
 
@@ -101,9 +101,9 @@ async def test_an_event_that_waits_for_a_retry_is_due_now(backend: Backend) -> N
     await backend.store.record([sent])
     await work(backend.store, [sent], again(timedelta(hours=1)))
     assert await due(backend) == []
-    assert await replay(backend, sent) == [ReplayKind.HURRIED]
+    assert await replay(backend, sent) == [ReplayKind.EXPEDITED]
     (claimed,) = await claim(backend.store)
-    assert claimed.attempts == 2  # F32: a hurried retry is not a fresh start
+    assert claimed.attempts == 2  # F32: a expedited retry is not a fresh start
 
 
 # F31
@@ -148,9 +148,9 @@ async def test_what_an_older_run_says_is_fenced_off(backend: Backend) -> None:
 async def test_a_held_event_is_put_back(backend: Backend) -> None:
     (sent,) = envelopes(1)
     await backend.store.record([sent])
-    await work(backend.store, [sent], HELD)
+    await work(backend.store, [sent], PARKED)
     assert await due(backend) == []
-    assert await replay(backend, sent) == [ReplayKind.PUT_BACK]
+    assert await replay(backend, sent) == [ReplayKind.UNPARKED]
     assert await due(backend) == [sent.id]
 
 
@@ -219,7 +219,7 @@ async def test_hurrying_an_event_behind_in_its_lane_does_not_let_it_pass(
     await work(backend.store, [first], DEAD)
     await work(backend.store, [second], again(timedelta(hours=1)))
     await replay(backend, first)
-    assert await replay(backend, second) == [ReplayKind.HURRIED]
+    assert await replay(backend, second) == [ReplayKind.EXPEDITED]
     assert await due(backend) == [first.id]
 
 
@@ -243,16 +243,16 @@ async def test_a_replayed_event_is_not_pruned(backend: Backend) -> None:
     await backend.store.record([sent])
     await work(backend.store, [sent], DEAD)
     backend.clock.advance(days=31)
-    assert (await backend.store.bury_dead_letters(POLICY, after=0)).rows == 1
-    assert (await story(backend, sent)).buried_at == backend.clock.now
+    assert (await backend.store.add_dead_letter_tombstones(POLICY, after=0)).rows == 1
+    assert (await detail(backend, sent)).tombstoned_at == backend.clock.now
     await replay(backend, sent)
-    assert (await story(backend, sent)).buried_at is None
+    assert (await detail(backend, sent)).tombstoned_at is None
     backend.clock.advance(minutes=1)
     assert (await backend.store.prune(POLICY)).rows == 0
     await work(backend.store, [sent])
     backend.clock.advance(hours=23)
     assert (await backend.store.prune(POLICY)).rows == 0
-    assert (await backend.store.bury(POLICY, after=0)).rows == 0
+    assert (await backend.store.add_tombstones(POLICY, after=0)).rows == 0
 
 
 # L11
@@ -300,7 +300,7 @@ async def test_the_audit_is_read_in_pages_and_by_event(backend: Backend) -> None
 
 async def held(backend: Backend, sent: Sequence[Envelope]) -> None:
     await backend.store.record(sent)
-    await work(backend.store, sent, HELD)
+    await work(backend.store, sent, PARKED)
 
 
 async def test_held_types_are_listed_once_each(backend: Backend) -> None:
@@ -310,7 +310,7 @@ async def test_held_types_are_listed_once_each(backend: Backend) -> None:
     found: list[tuple[str, str]] = []
     place: tuple[str, str] | None = ("", "")
     while place is not None:
-        place = await backend.reader.held_type(place)
+        place = await backend.reader.parked_type(place)
         found += [place] if place is not None else []
     assert found == [("shop", "b"), ("webhooks", "a")]
 
@@ -318,16 +318,16 @@ async def test_held_types_are_listed_once_each(backend: Backend) -> None:
 async def test_held_events_of_a_type_are_put_back(backend: Backend) -> None:
     wanted, other = envelope("a", event_type="a"), envelope("b", event_type="b")
     await held(backend, [wanted, other])
-    assert await backend.store.put_back("webhooks", "a") == 1
-    assert await backend.store.put_back("webhooks", "a") == 0
+    assert await backend.store.unpark("webhooks", "a") == 1
+    assert await backend.store.unpark("webhooks", "a") == 0
     assert await due(backend) == [wanted.id]
 
 
 async def test_held_events_go_back_into_their_place_in_the_lane(backend: Backend) -> None:
     first, second = [envelope(f"{n}", lane="l", event_type=f"t.{n}") for n in range(2)]
     await backend.store.record([first, second])
-    await work(backend.store, [first], HELD)
+    await work(backend.store, [first], PARKED)
     assert await due(backend) == []  # S10
-    await backend.store.put_back("webhooks", "t.0")
+    await backend.store.unpark("webhooks", "t.0")
     assert await due(backend) == [first.id]
-    assert (await story(backend, second)).behind is not None
+    assert (await detail(backend, second)).behind is not None

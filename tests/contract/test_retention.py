@@ -24,15 +24,15 @@ from support.working import DEAD, DONE, again, claim, work
 POLICY = RetentionPolicy(keep=timedelta(days=30), remember=timedelta(days=7))
 
 
-async def bury(store: Store, policy: RetentionPolicy = POLICY) -> int:
-    buried = 0
-    for step in (store.bury, store.bury_dead_letters):
+async def add_tombstones(store: Store, policy: RetentionPolicy = POLICY) -> int:
+    tombstoned = 0
+    for step in (store.add_tombstones, store.add_dead_letter_tombstones):
         place: int | None = 0
         while place is not None:
             walk = await step(policy, after=place)
-            buried += walk.rows
+            tombstoned += walk.rows
             place = walk.next
-    return buried
+    return tombstoned
 
 
 async def prune(store: Store) -> int:
@@ -59,7 +59,7 @@ async def finished(backend: Backend, sent: Sequence[Envelope], outcome: Outcome 
 async def test_what_is_finished_and_old_is_removed(backend: Backend, outcome: Outcome) -> None:
     await finished(backend, envelopes(3), outcome)
     backend.clock.advance(days=31)
-    assert await bury(backend.store) == 3
+    assert await add_tombstones(backend.store) == 3
     backend.clock.advance(minutes=1)
     assert await prune(backend.store) == 3
     assert await ids(backend) == set()
@@ -75,9 +75,9 @@ async def test_dead_letters_have_a_retention_of_their_own(
     await finished(backend, envelopes(2, prefix="done"))
     await finished(backend, envelopes(3, prefix="dead"), DEAD)
     backend.clock.advance(days=days - 1)
-    assert await bury(backend.store, policy) == (0 if dead else 2)
+    assert await add_tombstones(backend.store, policy) == (0 if dead else 2)
     backend.clock.advance(days=2)
-    assert await bury(backend.store, policy) == 3
+    assert await add_tombstones(backend.store, policy) == 3
     backend.clock.advance(minutes=1)
     assert await prune(backend.store) == (3 if dead else 5)
     counts = (await backend.reader.stats()).counts
@@ -88,9 +88,9 @@ async def test_dead_letters_have_a_retention_of_their_own(
 async def test_dead_letters_are_buried_a_thousand_at_most(backend: Backend) -> None:
     await finished(backend, envelopes(1100), DEAD)
     backend.clock.advance(days=31)
-    walks = [await backend.store.bury_dead_letters(POLICY, after=0)]
+    walks = [await backend.store.add_dead_letter_tombstones(POLICY, after=0)]
     while (place := walks[-1].next) is not None:
-        walks.append(await backend.store.bury_dead_letters(POLICY, after=place))
+        walks.append(await backend.store.add_dead_letter_tombstones(POLICY, after=place))
     assert sum(walk.rows for walk in walks) == 1100
     assert max(walk.rows for walk in walks) <= 1000
 
@@ -99,15 +99,15 @@ async def test_dead_letters_are_buried_a_thousand_at_most(backend: Backend) -> N
 async def test_a_pass_over_completed_events_leaves_dead_letters(backend: Backend) -> None:
     await finished(backend, envelopes(3), DEAD)
     backend.clock.advance(days=31)
-    assert (await backend.store.bury(POLICY, after=0)).rows == 0
-    assert (await backend.store.bury_dead_letters(POLICY, after=0)).rows == 3
+    assert (await backend.store.add_tombstones(POLICY, after=0)).rows == 0
+    assert (await backend.store.add_dead_letter_tombstones(POLICY, after=0)).rows == 3
 
 
 # W11
 async def test_what_is_young_stays(backend: Backend) -> None:
     await finished(backend, envelopes(3))
     backend.clock.advance(days=29)
-    assert await bury(backend.store) == 0
+    assert await add_tombstones(backend.store) == 0
 
 
 # W11, F15
@@ -115,10 +115,10 @@ async def test_what_waits_or_runs_is_never_removed(backend: Backend) -> None:
     _, retrying, running, held = sent = envelopes(4)
     await backend.store.record(sent)
     await work(backend.store, [retrying], again(timedelta(days=90)))
-    await work(backend.store, [held], Release(held=True))
+    await work(backend.store, [held], Release(parked=True))
     assert len(await claim(backend.store, running.id)) == 1
     backend.clock.advance(days=400)
-    assert await bury(backend.store) == 0
+    assert await add_tombstones(backend.store) == 0
     backend.clock.advance(days=1)
     assert await prune(backend.store) == 0
     assert await ids(backend) == {one.id for one in sent}
@@ -131,16 +131,16 @@ async def test_an_old_event_rests_a_day_after_it_was_finished(backend: Backend) 
     backend.clock.advance(days=60)
     await work(backend.store, sent, DEAD)
     backend.clock.advance(hours=23)
-    assert await bury(backend.store) == 0
+    assert await add_tombstones(backend.store) == 0
     backend.clock.advance(hours=2)
-    assert await bury(backend.store) == 1
+    assert await add_tombstones(backend.store) == 1
 
 
 # W11
 async def test_a_row_outlives_its_tombstone_by_a_minute(backend: Backend) -> None:
     await finished(backend, envelopes(1))
     backend.clock.advance(days=31)
-    await bury(backend.store)
+    await add_tombstones(backend.store)
     backend.clock.advance(seconds=59)
     assert (await backend.store.prune(POLICY)).waiting
     assert len(await ids(backend)) == 1
@@ -155,7 +155,7 @@ async def test_a_key_is_known_by_its_tombstone(backend: Backend, removed: bool) 
     first = envelope("k", b"first")
     await finished(backend, [first], DEAD)
     backend.clock.advance(days=31)
-    await bury(backend.store)
+    await add_tombstones(backend.store)
     if removed:
         backend.clock.advance(minutes=1)
         assert await prune(backend.store) == 1
@@ -172,7 +172,7 @@ async def test_a_key_is_known_by_its_tombstone(backend: Backend, removed: bool) 
 async def test_a_key_is_the_key_of_one_source(backend: Backend) -> None:
     await finished(backend, [envelope("k")])
     backend.clock.advance(days=31)
-    await bury(backend.store)
+    await add_tombstones(backend.store)
     backend.clock.advance(minutes=1)
     await prune(backend.store)
     (receipt,) = await backend.store.record([envelope("k", source="another")])
@@ -183,13 +183,13 @@ async def test_a_key_is_the_key_of_one_source(backend: Backend) -> None:
 async def test_a_key_is_forgotten_after_its_days_and_not_before(backend: Backend) -> None:
     await finished(backend, [envelope("k")])
     backend.clock.advance(days=31)
-    await bury(backend.store)
+    await add_tombstones(backend.store)
     backend.clock.advance(hours=2)  # the days count from the removal of the row
     await prune(backend.store)
     backend.clock.advance(days=7)
-    assert await backend.store.forget(POLICY) == 0
+    assert await backend.store.purge_tombstones(POLICY) == 0
     backend.clock.advance(seconds=1)
-    assert await backend.store.forget(POLICY) == 1
+    assert await backend.store.purge_tombstones(POLICY) == 1
     (receipt,) = await backend.store.record([envelope("k")])
     assert receipt.kind is ReceiptKind.NEW
 
@@ -198,9 +198,9 @@ async def test_a_key_is_forgotten_after_its_days_and_not_before(backend: Backend
 async def test_a_tombstone_stays_while_its_row_is_there(backend: Backend) -> None:
     await finished(backend, [envelope("k")])
     backend.clock.advance(days=31)
-    await bury(backend.store)
+    await add_tombstones(backend.store)
     backend.clock.advance(days=8)
-    assert await backend.store.forget(POLICY) == 0
+    assert await backend.store.purge_tombstones(POLICY) == 0
     assert await prune(backend.store) == 1
 
 
@@ -216,7 +216,7 @@ async def test_no_purged_key_runs_again_whatever_waits(backend: Backend) -> None
         return receipt.kind
 
     async def clean() -> None:
-        await bury(backend.store)
+        await add_tombstones(backend.store)
         backend.clock.advance(minutes=2)
         await prune(backend.store)
 
@@ -229,9 +229,9 @@ async def test_no_purged_key_runs_again_whatever_waits(backend: Backend) -> None
 async def test_a_step_takes_a_thousand_rows_at_most(backend: Backend) -> None:
     await finished(backend, envelopes(2100))
     backend.clock.advance(days=31)
-    walks = [await backend.store.bury(POLICY, after=0)]
+    walks = [await backend.store.add_tombstones(POLICY, after=0)]
     while (place := walks[-1].next) is not None:
-        walks.append(await backend.store.bury(POLICY, after=place))
+        walks.append(await backend.store.add_tombstones(POLICY, after=place))
     assert sum(walk.rows for walk in walks) == 2100
     assert max(walk.rows for walk in walks) <= 1000
     backend.clock.advance(minutes=1)
@@ -251,7 +251,7 @@ async def test_an_event_from_the_future_does_not_end_the_walk(backend: Backend) 
     backend.clock.now = right
     await finished(backend, envelopes(5))
     backend.clock.advance(days=31)
-    assert await bury(backend.store) == 5
+    assert await add_tombstones(backend.store) == 5
 
 
 # S18
@@ -278,7 +278,7 @@ async def test_the_newest_time_is_known_by_the_clock_that_retention_goes_by(
     age = await reader.newest_age(backend.clock())
     assert age is not None
     assert abs(age - timedelta(days=31)) < timedelta(minutes=1)
-    assert await bury(backend.store) == 2
+    assert await add_tombstones(backend.store) == 2
     backend.clock.advance(minutes=2)
     assert await prune(backend.store) == 2
     age = await reader.newest_age(backend.clock())  # a tombstone is all that is left

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 
 from ackbox.handlers import Event, Registration
-from ackbox.model import Buried, Done, EventId, Outcome, Status, WorkerId
+from ackbox.model import DeadLetter, Done, EventId, Outcome, Status, WorkerId
 from ackbox.telemetry import Fact, Settled
-from ackbox.worker import Rules, Worker
+from ackbox.worker import Worker, WorkerConfig
 from support.backends import Backend
 from support.events import envelope
 from support.runs import executor, registration, registry
@@ -32,7 +32,7 @@ class Settlements:
         """Return the outcomes of this event up to the one that ends it."""
         seen: list[Outcome] = []
         async with asyncio.timeout(20):
-            while not seen or not isinstance(seen[-1], Done | Buried):
+            while not seen or not isinstance(seen[-1], Done | DeadLetter):
                 settled, outcome = await self._written.get()
                 seen += [outcome] if settled == event_id else []
         return seen
@@ -45,7 +45,7 @@ async def working(backend: Backend, *handlers: Registration) -> AsyncIterator[Se
         backend.store.queue,
         registry(*handlers),
         executor(max_attempts=ATTEMPTS, backoff=lambda attempts: timedelta(0)),
-        Rules(count=4, batch=100, lease=timedelta(seconds=30), hold_unhandled=False),
+        WorkerConfig(count=4, batch=100, lease=timedelta(seconds=30), park_unhandled=False),
         worker_id=WorkerId("w"),
         clock=backend.clock,
         observe=settlements,

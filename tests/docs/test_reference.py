@@ -16,7 +16,15 @@ from ackbox.exporters.prometheus import PrometheusMetrics
 from ackbox.model import OutcomeName, Receipt, ReceiptKind, Stats, Status
 from ackbox.runtime import Phase
 from ackbox.stores.sqlite import migrations
-from ackbox.telemetry import Answered, Fact, Measured, Recorded, Refused, ServiceStarted, Started
+from ackbox.telemetry import (
+    Fact,
+    Measured,
+    Recorded,
+    Refused,
+    ResponseSent,
+    ServiceStarted,
+    Started,
+)
 from docs.damage import NOW, envelope
 from docs.pages import PAGES, REFERENCE, ROOT, codes, first_codes, rows, sections
 
@@ -106,7 +114,7 @@ def telling_facts() -> Iterator[Fact]:
     yield Measured(stats, buffered_events=0, buffered_bytes=0)
     yield Recorded([sent], [Receipt(ReceiptKind.NEW, sent.id, Status.PENDING, NOW)], [0.1])
     yield Refused("queue")
-    yield Answered("/webhooks", 202)
+    yield ResponseSent("/webhooks", 202)
     yield ServiceStarted("claims")
 
 

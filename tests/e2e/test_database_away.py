@@ -71,8 +71,10 @@ def test_a_server_that_comes_later_is_waited_for(
             expected = 503 if command == ("serve",) else 404
             assert_problem(ours.post(posted()), expected)
             assert ours.get("/metrics").status == 200
-            trouble = eventually(lambda: [r for r in ours.records() if r["level"] == "error"])
-            assert trouble[0]["event"] == "store in trouble"
+            unavailable_reason = eventually(
+                lambda: [r for r in ours.records() if r["level"] == "error"]
+            )
+            assert unavailable_reason[0]["event"] == "store unavailable"
         finally:
             server.start()
         eventually(ours.is_ready, within=20)
@@ -85,7 +87,7 @@ def test_a_server_that_comes_later_is_waited_for(
 @pytest.mark.parametrize("command", COMMANDS, ids=["serve", "work"])
 def test_a_signal_ends_the_waiting_at_once_with_0(tmp_path: Path, command: tuple[str, ...]) -> None:
     with starting(tmp_path, f"postgresql://127.0.0.1:{free_port()}/x", command) as ours:
-        eventually(lambda: "store in trouble" in ours.log)
+        eventually(lambda: "store unavailable" in ours.log)
         started = time.monotonic()
         assert ours.stop() == 0
         assert time.monotonic() - started < 3
@@ -118,7 +120,7 @@ def test_a_database_that_takes_no_writes_is_waited_for(
         eventually(ours.is_ready, within=20)
         assert ours.post(posted()).status == 202
         said = [record["event"] for record in ours.records()]
-        assert (said.count("store in trouble"), said.count("store recovered")) == (1, 1)
+        assert (said.count("store unavailable"), said.count("store recovered")) == (1, 1)
         assert ours.stop() == 0
 
 
@@ -139,7 +141,7 @@ def test_a_standby_is_waited_for_until_it_is_promoted(tmp_path: Path) -> None:
 
 
 def assert_waits_for_writes(ours: Server) -> None:
-    eventually(lambda: "store in trouble" in ours.log)
+    eventually(lambda: "store unavailable" in ours.log)
     for answer in (ours.get("/ready"), ours.post(posted())):
         detail = assert_problem(answer, 503, **{"retry-after": "1"})
         assert "takes no writes: it is a standby, or read-only" in detail

@@ -9,9 +9,9 @@ import pytest
 from ackbox import Inbox
 from ackbox.app import App
 from ackbox.config import Settings
+from ackbox.maintenance import retention
 from ackbox.model import Clock, Status
 from ackbox.telemetry import Fact, Pruned, RetentionPaused
-from ackbox.upkeep import retention
 from support.clock import HandMoved
 from support.events import envelope
 from support.facts import Facts
@@ -48,4 +48,4 @@ async def test_a_clock_that_is_a_month_ahead_at_the_start_deletes_nothing(
 
     monkeypatch.setattr(retention, "_PLAUSIBLE_AGE", timedelta(days=60))  # as it was before
     facts = await run_once(tmp_path, clock, Pruned, send=False)
-    assert [fact.buried for fact in facts.of(Pruned)] == [1]
+    assert [fact.tombstoned for fact in facts.of(Pruned)] == [1]

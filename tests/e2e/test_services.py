@@ -14,8 +14,10 @@ from starlette.testclient import TestClient
 
 from ackbox import Event, Inbox
 from ackbox.app import App
-from ackbox.app.sqlite import SqliteHome
+from ackbox.app.sqlite import SqliteBackend
 from ackbox.config import Settings
+from ackbox.maintenance import Monitor, retention
+from ackbox.maintenance import monitor as monitor_module
 from ackbox.model import EventId, EventRecord, Status
 from ackbox.runtime import Runtime
 from ackbox.services import Services
@@ -23,11 +25,9 @@ from ackbox.stores.sqlite.queue import SqliteQueue
 from ackbox.stores.sqlite.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore
 from ackbox.telemetry import Fact
-from ackbox.upkeep import Watch, retention
-from ackbox.upkeep import watch as watch_module
-from ackbox.worker import Executor, LoopProbe, scheduling
+from ackbox.worker import Executor, LoopProbe, scheduler
 from ackbox.worker.heartbeat import Heartbeat
-from ackbox.worker.settling import Settler
+from ackbox.worker.settlement import Settler
 from support.events import envelope
 from support.posting import new_key
 
@@ -39,9 +39,9 @@ LOOPS = {
     "overdue-runs": (Executor, "stubborn"),
     "heartbeat": (Heartbeat, "_beat"),
     "loop-probe": (LoopProbe, "_probe"),
-    "monitor": (Watch, "look"),
-    "retention": (SqliteStore, "bury"),
-    "parked-events": (SqliteReader, "held_type"),
+    "monitor": (Monitor, "look"),
+    "retention": (SqliteStore, "add_tombstones"),
+    "parked-events": (SqliteReader, "parked_type"),
     "run-timeouts": (Executor, "_cancel"),
 }
 """Each service of an inbox on SQLite, and something that it calls. `ingest` and its time-outs have
@@ -134,7 +134,7 @@ async def test_an_observer_that_always_raises_breaks_nothing(tmp_path: Path) -> 
 async def test_a_loop_that_raises_is_restarted_and_shown_to_the_operator(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # S26, F56
-    for module, constant in ((watch_module, "_SECONDS"), (scheduling, "_LOOK_SECONDS")):
+    for module, constant in ((monitor_module, "_SECONDS"), (scheduler, "_LOOK_SECONDS")):
         monkeypatch.setattr(module, constant, 0.05)
     monkeypatch.setattr(retention, "_LOOK_SECONDS", 0.05)
     where, method = LOOPS[name]
@@ -175,7 +175,7 @@ def state_of(inbox: Running, name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "method"), [("ingest", "_take"), ("ingest-timeouts", "_answer_late")]
+    ("name", "method"), [("ingest", "_take"), ("ingest-timeouts", "_resolve_late")]
 )
 async def test_ingest_that_raises_is_restarted(
     name: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -194,9 +194,9 @@ async def test_ingest_that_raises_is_restarted(
 async def test_on_a_shared_ledger_parked_events_are_looked_for_again_after_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # S26
-    monkeypatch.setattr(SqliteHome, "shared", True)
+    monkeypatch.setattr(SqliteBackend, "shared", True)
     monkeypatch.setattr("ackbox.runtime._HELD_SECONDS", 0.05)
-    breaks = break_for_a_while(monkeypatch, SqliteReader, "held_type")
+    breaks = break_for_a_while(monkeypatch, SqliteReader, "parked_type")
     async with running(tmp_path) as inbox:
         await inbox.until(lambda: inbox.failures("parked-events") >= 2)
         breaks.clear()
@@ -207,7 +207,7 @@ async def test_a_loop_that_keeps_failing_is_critical(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # S26
     monkeypatch.setattr("ackbox.services._CRITICAL_SECONDS", 0.2)
-    break_for_a_while(monkeypatch, Watch, "look")
+    break_for_a_while(monkeypatch, Monitor, "look")
     async with running(tmp_path) as inbox:
         await inbox.until(lambda: inbox.failures("monitor") >= 5)
         assert (await inbox.health())["status"] == "critical"

@@ -14,7 +14,7 @@ from ackbox.config import Settings
 from support.posting import posted
 from support.problems import assert_problem
 from support.server import Server, read_ledger, running
-from support.wire import Answer, exchange, request
+from support.wire import Response, exchange, request
 
 
 @pytest.fixture(scope="module")
@@ -29,13 +29,13 @@ def keeper(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         yield server
 
 
-def order(server: Server, body: object, **headers: str) -> Answer:
+def order(server: Server, body: object, **headers: str) -> Response:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     sent = {"Content-Type": "application/json", **server.operator, **headers}
     return exchange(server.port, request("POST", "/api/backup", raw, sent))
 
 
-def error_of(answer: Answer) -> str:
+def error_of(answer: Response) -> str:
     assert answer.status == 200, answer
     return str(answer.lines()[-1]["error"])
 

@@ -15,16 +15,16 @@ from support.polling import eventually
 from support.posting import new_key, posted
 from support.problems import assert_problem
 from support.server import WATCHFUL, Server, read_ledger, running
-from support.wire import Answer, Wire, chunked, exchange, request
+from support.wire import Response, Wire, chunked, exchange, request
 
 MIB = 1024 * 1024
 
 
-def send(server: Server, body: bytes) -> Answer:
+def send(server: Server, body: bytes) -> Response:
     return exchange(server.port, request("POST", "/webhooks/batch", body))
 
 
-def statuses(answer: Answer) -> list[int]:
+def statuses(answer: Response) -> list[int]:
     return [line.get("http_status", line["status"]) for line in answer.lines()]
 
 

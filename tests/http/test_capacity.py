@@ -8,7 +8,7 @@ import pytest
 from support.capacity import (
     NEWLINES,
     STALLED,
-    first_answered,
+    first_responded,
     hang_up_after,
     one_byte_short,
     wait_for_events,
@@ -59,7 +59,7 @@ def test_bodies_that_stop_one_byte_short_make_room_for_others(busy: Server, kind
     count, data = STALLED[kind]
     with healthy_sender(busy) as sender:  # S3, F55
         with one_byte_short(busy, data, count=count) as wires:
-            dropped = first_answered(wires, within=5)
+            dropped = first_responded(wires, within=5)
             assert "slowest" in assert_problem(dropped.read(), 408)
             assert busy.post(posted(payload="x" * 1_000_000)).status == 202
             wait_for_events(busy, 60)

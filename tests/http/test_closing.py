@@ -12,7 +12,7 @@ from support.polling import eventually
 from support.posting import new_key, posted
 from support.problems import assert_problem
 from support.server import WATCHFUL, Server, running
-from support.wire import Answer, Cut, Wire, request
+from support.wire import Cut, Response, Wire, request
 
 TOKEN = "a-token-of-senders"
 GOOD = {"Authorization": f"Bearer {TOKEN}"}
@@ -126,7 +126,7 @@ def test_a_body_without_end_is_not_read_for_ever(closed: Server) -> None:  # C2
             wire.send(bytes(128 * 1024 * 1024))
 
 
-def half_closed(server: Server, data: bytes) -> list[Answer]:
+def half_closed(server: Server, data: bytes) -> list[Response]:
     """Everything that comes back to a client that says at once that it has no more to send."""
     answers = []
     with Wire(server.port, timeout=5) as wire:

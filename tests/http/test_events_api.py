@@ -10,7 +10,7 @@ from support.events import envelopes
 from support.posting import NOBODYS_ID
 from support.seeding import LONG_AGO, States, seed
 from support.server import Server, running
-from support.wire import Answer
+from support.wire import Response
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +47,8 @@ def keys(page: dict[str, Any]) -> list[str]:
         ({"status": "processing"}, {"running"}),
         ({"status": "processed"}, {"completed"}),
         ({"status": "error"}, {"retrying"}),
-        ({"status": "received"}, {"pending", "retrying", "held", "head", "behind"}),
-        ({"outcome": "held"}, {"held"}),
+        ({"status": "received"}, {"pending", "retrying", "parked", "head", "behind"}),
+        ({"outcome": "parked"}, {"parked"}),
         ({"outcome": "handled"}, {"completed"}),
         ({"error": "boom"}, {"failed", "retrying"}),
         ({"error": "boom", "status": "failed"}, {"failed"}),
@@ -84,7 +84,7 @@ def test_the_order_of_a_source_is_a_choice(api: Server) -> None:
     page = listed(api, order="source", source="webhooks", limit=2)
     assert keys(page) == ["pending", "retrying"]
     page = listed(api, order="source", source="webhooks", limit=2, cursor=page["next"])
-    assert keys(page) == ["held", "running"]
+    assert keys(page) == ["parked", "running"]
     assert keys(listed(api, order="source", source="shop")) == ["completed"]
     assert len(keys(listed(api, order="source"))) == 7  # of `webhooks`
 
@@ -179,7 +179,7 @@ def test_stats_count_what_stands_where(api: Server) -> None:
     "path", ["/api/events", f"/api/events/{NOBODYS_ID}", "/api/stats", "/api/audit"]
 )
 def test_only_operators_may_look(api: Server, path: str) -> None:
-    refused: Answer = api.get(path, {"Authorization": "Bearer wrong"})
+    refused: Response = api.get(path, {"Authorization": "Bearer wrong"})
     assert refused.status == 401
 
 

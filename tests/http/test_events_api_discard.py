@@ -10,7 +10,7 @@ from support.posting import NOBODYS_ID
 from support.problems import assert_problem
 from support.seeding import States, seed
 from support.server import Server, running
-from support.wire import Answer, exchange, request
+from support.wire import Response, exchange, request
 
 SOURCES = [f"s{n}" for n in range(12)]
 
@@ -38,7 +38,7 @@ def states(api: Server, fresh: list[States]) -> States:
     return fresh.pop()
 
 
-def post(api: Server, path: str, body: object = None, **headers: str) -> Answer:
+def post(api: Server, path: str, body: object = None, **headers: str) -> Response:
     raw = b"" if body is None else json.dumps(body).encode()
     sent = {"content-type": "application/json", **api.operator, **headers}
     return exchange(api.port, request("POST", path, raw, sent))
@@ -54,7 +54,7 @@ def audit(api: Server) -> list[dict[str, Any]]:
 
 
 # N14
-@pytest.mark.parametrize("name", ["failed", "retrying", "held", "pending"])
+@pytest.mark.parametrize("name", ["failed", "retrying", "parked", "pending"])
 def test_one_event_is_discarded(api: Server, states: States, name: str) -> None:
     event_id = getattr(states, name).id
     before = api.metric("ackbox_events_discarded_total")

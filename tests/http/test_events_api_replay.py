@@ -15,7 +15,7 @@ from support.posting import NOBODYS_ID, posted
 from support.problems import assert_problem
 from support.seeding import LONG_AGO, States, seed
 from support.server import Server, running
-from support.wire import Answer, Wire, exchange, request
+from support.wire import Response, Wire, exchange, request
 from support.working import DEAD, work
 
 SOURCES = [f"s{n}" for n in range(24)]
@@ -44,7 +44,7 @@ def states(api: Server, fresh: list[States]) -> States:
     return fresh.pop()
 
 
-def post(api: Server, path: str, body: object = None, **headers: str) -> Answer:
+def post(api: Server, path: str, body: object = None, **headers: str) -> Response:
     raw = b"" if body is None else json.dumps(body).encode()
     sent = {"content-type": "application/json", **api.operator, **headers}
     return exchange(api.port, request("POST", path, raw, sent))
@@ -70,8 +70,8 @@ def audit(api: Server) -> list[dict[str, Any]]:
     ("name", "did"),
     [
         ("failed", "replayed"),
-        ("retrying", "hurried"),
-        ("held", "put_back"),
+        ("retrying", "expedited"),
+        ("parked", "unparked"),
         ("pending", "waiting"),
     ],
 )
@@ -165,8 +165,8 @@ def test_the_audit_has_pages(api: Server, states: States) -> None:
 def test_a_dry_run_ends_when_its_client_has_left(tmp_path: Path) -> None:  # S21
     """Each page here is one event, so that counting them all takes a while."""
     order = json.dumps({"status": "pending", "dry_run": True}).encode()
-    ended = 'ackbox_http_answers_total{route="/api/events/replay",status="408"}'
-    with running(tmp_path, None, {"set": {"ackbox.upkeep.replaying:_GROUPS": 1}}) as server:
+    ended = 'ackbox_http_responses_total{route="/api/events/replay",status="408"}'
+    with running(tmp_path, None, {"set": {"ackbox.maintenance.replay:_GROUPS": 1}}) as server:
         headers = {"content-type": "application/json", **server.operator}
         data = request("POST", "/api/events/replay", order, headers)
         batch = b"\n".join(posted() for _ in range(1000))

@@ -15,7 +15,7 @@ from support.posting import NOBODYS_ID, new_key, posted
 from support.problems import assert_problem
 from support.seeding import seed
 from support.server import Server, running
-from support.wire import Answer, exchange, request
+from support.wire import Response, exchange, request
 
 INGEST, API, READ = (
     "correct-horse-battery-staple",
@@ -36,13 +36,13 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-def get(server: Server, path: str, token: str | None = None, **headers: str) -> Answer:
+def get(server: Server, path: str, token: str | None = None, **headers: str) -> Response:
     """With no token but the one given."""
     known = {} if token is None else {"Authorization": f"Bearer {token}"}
     return exchange(server.port, request("GET", path, headers={**known, **headers}))
 
 
-def post(server: Server, path: str, authorization: str | None, key: str | None = None) -> Answer:
+def post(server: Server, path: str, authorization: str | None, key: str | None = None) -> Response:
     headers = {} if authorization is None else {"Authorization": authorization}
     return exchange(server.port, request("POST", path, posted(key), headers))
 

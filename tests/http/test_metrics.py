@@ -43,7 +43,7 @@ def test_metrics_tell_depth_rate_latency_and_errors(server: Server) -> None:  # 
         "ackbox_events_received",
         "ackbox_accept_seconds",
         "ackbox_events_refused",
-        "ackbox_http_answers",
+        "ackbox_http_responses",
         "ackbox_oldest_pending_seconds",
         "ackbox_start_pending_events",
         "ackbox_start_dead_letters",
@@ -53,12 +53,12 @@ def test_metrics_tell_depth_rate_latency_and_errors(server: Server) -> None:  # 
 
 def test_each_answer_and_each_receipt_is_counted(server: Server) -> None:
     series = {
-        'ackbox_http_answers_total{route="/webhooks",status="202"}': 2,
-        'ackbox_http_answers_total{route="/webhooks",status="200"}': 2,
-        'ackbox_http_answers_total{route="/webhooks",status="400"}': 1,
-        'ackbox_http_answers_total{route="/webhooks/batch",status="200"}': 1,
-        'ackbox_http_answers_total{route="other",status="404"}': 1,
-        'ackbox_http_answers_total{route="other",status="414"}': 1,
+        'ackbox_http_responses_total{route="/webhooks",status="202"}': 2,
+        'ackbox_http_responses_total{route="/webhooks",status="200"}': 2,
+        'ackbox_http_responses_total{route="/webhooks",status="400"}': 1,
+        'ackbox_http_responses_total{route="/webhooks/batch",status="200"}': 1,
+        'ackbox_http_responses_total{route="other",status="404"}': 1,
+        'ackbox_http_responses_total{route="other",status="414"}': 1,
         'ackbox_events_received_total{receipt="new",source="webhooks"}': 3,
         'ackbox_events_received_total{receipt="duplicate",source="webhooks"}': 1,
         'ackbox_events_received_total{receipt="conflict",source="webhooks"}': 1,
@@ -108,8 +108,8 @@ def test_the_first_occurrence_is_an_increase(tmp_path: Path) -> None:  # C3, F60
     first = {
         ("ackbox_events_received_total", ("receipt", "conflict"), ("source", "webhooks")),
         ("ackbox_events_refused_total", ("reason", "queue")),
-        ("ackbox_http_answers_total", ("route", "/webhooks"), ("status", "429")),
-        ("ackbox_http_answers_total", ("route", "other"), ("status", "404")),
+        ("ackbox_http_responses_total", ("route", "/webhooks"), ("status", "429")),
+        ("ackbox_http_responses_total", ("route", "other"), ("status", "404")),
     }
     assert {(before[series], after[series]) for series in first} == {(0.0, 1.0)}
     assert after.keys() == before.keys()

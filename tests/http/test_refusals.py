@@ -10,7 +10,7 @@ from support.polling import eventually
 from support.posting import posted
 from support.problems import assert_problem
 from support.server import WATCHFUL, Server, running
-from support.wire import Answer, exchange, request
+from support.wire import Response, exchange, request
 
 INGEST, API = "correct-horse-battery-staple", "twelve-boxers-hunt-victor"
 SENDER = {"Authorization": f"Bearer {INGEST}"}
@@ -128,7 +128,7 @@ def test_strangers_are_told_a_general_reason_and_operators_the_detail(tmp_path: 
         assert str(tmp_path) not in told + assert_problem(server.post(posted()), 503)
 
 
-def send_from(server: Server, path: str, origin: str) -> Answer:
+def send_from(server: Server, path: str, origin: str) -> Response:
     """What a browser sends for a page of that origin."""
     headers = {"Origin": origin, "Host": "localhost:8000", **server.operator, **JSON}
     return exchange(server.port, request("POST", path, posted(), headers))

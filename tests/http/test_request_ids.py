@@ -7,7 +7,7 @@ import pytest
 from support.polling import eventually
 from support.posting import NOBODYS_ID, new_key, posted
 from support.server import Server
-from support.wire import Answer, exchange, request
+from support.wire import Response, exchange, request
 
 MADE = re.compile(r"[0-9a-f]{16}")
 EVERY_KIND = {
@@ -112,7 +112,7 @@ def test_every_line_of_a_batch_is_logged_under_the_id_of_its_request(server: Ser
     assert {record["event_id"] for record in lines_about(server, request_id)} == ids
 
 
-def ask(server: Server, path: str, request_id: str) -> Answer:
+def ask(server: Server, path: str, request_id: str) -> Response:
     method = "POST" if path.startswith("/webhooks") else "GET"
     return exchange(server.port, request(method, path, b"{}", {"X-Request-ID": request_id}))
 

@@ -6,7 +6,7 @@ import pytest
 
 from support.posting import posted
 from support.server import Server, running
-from support.wire import Answer, Cut, Wire, chunked, exchange, request
+from support.wire import Cut, Response, Wire, chunked, exchange, request
 
 SECRET = "hunter2-5f0e"
 HEADERS = {
@@ -106,7 +106,7 @@ def test_no_secret_is_in_the_log_or_the_metrics(chatty: Server) -> None:
         assert token.encode() not in metrics.body
 
 
-def answered(wire: Wire) -> Answer | None:
+def answered(wire: Wire) -> Response | None:
     try:
         return wire.read()
     except Cut:

@@ -17,7 +17,7 @@ from support.polling import eventually
 from support.posting import posted
 from support.problems import assert_problem
 from support.server import API_TOKEN, WATCHFUL, Server, running
-from support.wire import Answer, Cut, Wire, exchange, request
+from support.wire import Cut, Response, Wire, exchange, request
 
 IMPATIENT = {
     **WATCHFUL,
@@ -260,7 +260,7 @@ def is_over(connection: socket.socket) -> bool:
 def keep_posting(server: Server, stop: Event, waits: list[float]) -> None:
     while not stop.wait(0.02):
         start = time.monotonic()
-        answer: Answer = server.post(posted())
+        answer: Response = server.post(posted())
         waits.append(time.monotonic() - start)
         assert answer.status == 202
 

@@ -47,10 +47,10 @@ def test_a_damaged_ledger_is_described_to_operators_alone(
 def test_a_sender_is_told_why_events_are_refused_unless_that_names_the_ledger(
     client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for trouble, told in (
+    for unavailable_reason, told in (
         ("The disk is full.", "The disk is full."),
         (f"{tmp_path / 'inbox.db'} cannot be opened.", GENERAL),
     ):
-        monkeypatch.setattr(SqliteStore, "trouble", trouble)
+        monkeypatch.setattr(SqliteStore, "trouble", unavailable_reason)
         answer = client.post("/webhooks", content=posted())
         assert (answer.status_code, answer.json()["detail"]) == (503, told)

@@ -10,7 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from ackbox.model import Envelope, EventId
-from ackbox.telemetry import QueueRecovered, QueueTrouble
+from ackbox.telemetry import QueueFailed, QueueRecovered
 from support.events import envelope, envelopes
 from support.instances import Instance, Join
 from support.tcp_proxy import proxied
@@ -145,7 +145,7 @@ async def test_a_broker_that_hangs_delays_no_receipt_and_no_claim_by_more_than_a
         await worker.store.record([envelope("a")])
         assert monotonic() - started < NO_DELAY
         assert [one.idempotency_key for one in await worker.claims_within(FOUND)] == ["a"]
-        await until(lambda: worker.facts.of(QueueTrouble))
+        await until(lambda: worker.facts.of(QueueFailed))
         proxy.heal()
         await heard_again(worker)
 
@@ -192,7 +192,7 @@ async def test_a_lost_group_is_made_again(join: Join, redis: Redis) -> None:  # 
     await door.store.record([envelope("a")])
     await asyncio.wait_for(waiting, HEARD)
     assert await worker.keys() == ["a"]
-    assert worker.facts.of(QueueTrouble) == []
+    assert worker.facts.of(QueueFailed) == []
 
 
 # --- F44: entries trimmed, repeated, poisoned, or lost with their reader
@@ -237,7 +237,7 @@ async def test_entries_of_others_do_no_harm(join: Join, redis: Redis) -> None:  
         await redis.xadd(KEY, {field: "?"})
     await worker.store.record([envelope("a")])
     assert [one.idempotency_key for one in await worker.claims_within(FOUND)] == ["a"]
-    assert worker.facts.of(QueueTrouble) == []
+    assert worker.facts.of(QueueFailed) == []
 
 
 async def test_nothing_runs_twice_while_the_stream_is_lost_and_repeated(
@@ -280,7 +280,7 @@ async def test_without_a_broker_everything_starts_and_runs(
     for n in range(20):
         await worker.store.record([envelope(f"k{n}")])
         assert [one.idempotency_key for one in await worker.claims_within(FOUND)] == [f"k{n}"]
-    assert len(worker.facts.of(QueueTrouble)) == 1
+    assert len(worker.facts.of(QueueFailed)) == 1
 
 
 async def test_a_broker_that_comes_back_is_used_again(join: Join, own_valkey: ValkeyServer) -> None:
@@ -292,7 +292,7 @@ async def test_a_broker_that_comes_back_is_used_again(join: Join, own_valkey: Va
     await worker.work_until(lambda: len(worker.done) == 10)
     own_valkey.start()
     await heard_again(worker)
-    assert len(worker.facts.of(QueueTrouble)) == 1
+    assert len(worker.facts.of(QueueFailed)) == 1
 
 
 async def test_the_instance_that_records_is_woken_when_the_broker_cannot(
@@ -325,13 +325,13 @@ async def test_a_broker_that_takes_no_entries_is_told_of_once_until_it_does(
         await worker.store.record([envelope(f"k{n}")])
         await worker.work_until(lambda n=n: len(worker.done) == n + 1)  # type: ignore[misc]
         await worker.queue.wait(timedelta(milliseconds=20))
-    (told,) = worker.facts.of(QueueTrouble, QueueRecovered)
+    (told,) = worker.facts.of(QueueFailed, QueueRecovered)
     assert "maxmemory" in str(told)
     await redis.config_set("maxmemory", "0")
     while not worker.facts.of(QueueRecovered):
         await worker.store.record([envelope(f"k{len(worker.done)}")])
         await worker.finish(await worker.claims_within(FOUND))
-    assert len(worker.facts.of(QueueTrouble, QueueRecovered)) == 2
+    assert len(worker.facts.of(QueueFailed, QueueRecovered)) == 2
 
 
 async def test_the_instance_that_records_is_woken_when_the_broker_takes_no_entries(
@@ -346,7 +346,7 @@ async def test_the_instance_that_records_is_woken_when_the_broker_takes_no_entri
         await worker.store.record([envelope(f"k{n}")])
         await asyncio.wait_for(waiting, HEARD)
         await worker.finish(await worker.claims_within(FOUND))
-    assert len(worker.facts.of(QueueTrouble)) == 1
+    assert len(worker.facts.of(QueueFailed)) == 1
 
 
 async def test_who_may_not_write_hears_of_what_others_record(
@@ -362,10 +362,10 @@ async def test_who_may_not_write_hears_of_what_others_record(
         await worker.store.record([envelope(f"own-{n}")])
         await until(lambda: not worker.store.queue._unsent)  # type: ignore[attr-defined]
         await worker.finish(await worker.claims_within(FOUND))
-    await until(lambda: worker.facts.of(QueueTrouble))
+    await until(lambda: worker.facts.of(QueueFailed))
     await settled_in(worker)
     waiting = asyncio.ensure_future(worker.queue.wait(FOREVER))
     await asyncio.sleep(0.05)
     await door.store.record([envelope("a")])
     await asyncio.wait_for(waiting, 1.0)
-    assert len(worker.facts.of(QueueTrouble, QueueRecovered)) == 1
+    assert len(worker.facts.of(QueueFailed, QueueRecovered)) == 1

@@ -1,4 +1,4 @@
-"""`Upkeep.backup`: a copy as of one moment, made while events keep coming (W12)."""
+"""`Operations.backup`: a copy as of one moment, made while events keep coming (W12)."""
 
 import asyncio
 import os
@@ -53,7 +53,7 @@ def keys(path: Path) -> set[str]:
     with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
         assert connection.pragma("integrity_check") == "ok"
         rows = all_rows(connection)
-        tally = connection.execute("SELECT events FROM tallies WHERE status = 'pending'").get
+        tally = connection.execute("SELECT events FROM status_counts WHERE status = 'pending'").get
         assert tally == len(rows)
         return {row["idempotency_key"] for row in rows}
 
@@ -153,7 +153,7 @@ async def test_a_copy_that_fails_leaves_no_file_and_no_trace_in_the_store(
         await copy(store, target)
     assert list(target.parent.iterdir()) == []
     assert (await store.record([envelope("after")]))[0].kind is ReceiptKind.NEW
-    assert store.trouble is None
+    assert store.unavailable_reason is None
     assert fatal == []
 
 

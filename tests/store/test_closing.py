@@ -117,7 +117,7 @@ async def test_an_idle_writer_keeps_nothing_of_what_it_wrote(faulty: SqliteStore
 async def test_a_url_announced_after_the_close_is_ignored(path: Path) -> None:
     store = await open_sqlite(path)
     await store.close()
-    store.announce("http://127.0.0.1:1")
+    store.advertise("http://127.0.0.1:1")
 
 
 async def test_a_start_that_was_cancelled_leaves_the_ledger_free(
@@ -149,6 +149,6 @@ async def test_a_start_that_was_cancelled_leaves_the_ledger_free(
 async def test_a_store_refuses_at_once_when_closed(path: Path) -> None:
     store = await open_sqlite(path)
     await store.close()
-    for refused in (store.prove_writable(), store.checkpoint("feed"), store.record([envelope()])):
+    for refused in (store.prove_writable(), store.cursor("feed"), store.record([envelope()])):
         with pytest.raises(Unavailable):
             await refused

@@ -11,7 +11,7 @@ from ackbox.model import ReceiptKind
 from ackbox.stores.sqlite import checkpoints, connections, writer
 from ackbox.stores.sqlite.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore
-from ackbox.telemetry import StoreRecovered, StoreTrouble
+from ackbox.telemetry import StoreFailed, StoreRecovered
 from support.backends import OpenStore, all_rows
 from support.events import envelope, envelopes
 from support.facts import Facts, Fatal
@@ -45,7 +45,7 @@ async def test_an_io_error_of_commit_leaves_every_waiter_of_the_batch_without_an
         vfs.fail(operation, "wal", error)
     answers = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(answer) for answer in answers] == [OutcomeUnknown] * 20
-    assert faulty.trouble is not None
+    assert faulty.unavailable_reason is not None
 
 
 async def test_the_store_is_reopened_and_proven_before_the_next_commit(
@@ -56,13 +56,13 @@ async def test_the_store_is_reopened_and_proven_before_the_next_commit(
     vfs.fail("sync", "wal", io_error_on_sync)
     with pytest.raises(OutcomeUnknown):
         await faulty.record([envelope("unknown")])
-    assert faulty.trouble is not None
+    assert faulty.unavailable_reason is not None
 
     assert (await faulty.record([envelope("after")]))[0].kind is ReceiptKind.NEW
     assert vfs.calls["open", "db"] == opened + 1
-    assert faulty.trouble is None
-    assert [type(fact) for fact in facts.of(StoreTrouble, StoreRecovered)] == [
-        StoreTrouble,
+    assert faulty.unavailable_reason is None
+    assert [type(fact) for fact in facts.of(StoreFailed, StoreRecovered)] == [
+        StoreFailed,
         StoreRecovered,
     ]
     assert len(acked) == 5
@@ -98,7 +98,7 @@ async def test_a_broken_store_mends_itself_while_nobody_sends(
     with pytest.raises(OutcomeUnknown):
         await faulty.record([envelope()])
     await asyncio.wait_for(recovered.wait(), 5)
-    assert faulty.trouble is None
+    assert faulty.unavailable_reason is None
 
 
 async def test_a_second_failure_within_a_minute_is_fatal_and_everybody_is_answered(
@@ -196,10 +196,10 @@ async def test_a_file_that_cannot_be_reopened_is_tried_again_and_is_not_fatal(
         await faulty.record([envelope()])
     with pytest.raises(Unavailable, match="reopened"):
         await faulty.record([envelope()])
-    assert faulty.trouble is not None
+    assert faulty.unavailable_reason is not None
     opening.release()
     assert (await faulty.record([envelope()]))[0].kind is ReceiptKind.NEW
-    assert faulty.trouble is None
+    assert faulty.unavailable_reason is None
     assert fatal == []
 
 
@@ -215,7 +215,7 @@ async def test_an_io_error_before_commit_keeps_nothing_and_a_retry_works(
     assert read.hits == 1
     assert not isinstance(caught.value, OutcomeUnknown)
     assert (await faulty.record([sent]))[0].kind is ReceiptKind.NEW
-    assert faulty.trouble is None
+    assert faulty.unavailable_reason is None
     assert fatal == []
 
 
@@ -240,8 +240,8 @@ async def test_an_io_error_of_a_checkpoint_breaks_and_mends_like_one_of_commit(
         vfs.fail("write", "db", io_error_on_write)
         assert (await faulty.record([envelope("acked")]))[0].kind is ReceiptKind.NEW
         assert (await faulty.record([envelope("after")]))[0].kind is ReceiptKind.NEW
-    assert [type(fact) for fact in facts.of(StoreTrouble, StoreRecovered)] == [
-        StoreTrouble,
+    assert [type(fact) for fact in facts.of(StoreFailed, StoreRecovered)] == [
+        StoreFailed,
         StoreRecovered,
     ]
     assert await keys(faulty) == {"acked", "after"}

@@ -13,7 +13,7 @@ from ackbox.model import Envelope, ReceiptKind
 from ackbox.stores.sqlite import checkpoints, writer
 from ackbox.stores.sqlite.reserve import LOW_BYTES, RESERVE_BYTES
 from ackbox.stores.sqlite.store import SqliteStore
-from ackbox.telemetry import StoreRecovered, StoreTrouble
+from ackbox.telemetry import StoreFailed, StoreRecovered
 from support.backends import OpenStore
 from support.events import envelope, envelopes
 from support.facts import Facts, Fatal
@@ -50,7 +50,7 @@ def reserve(path: Path) -> Path:
 
 
 def transitions(facts: Facts) -> list[str]:
-    return [type(fact).__name__ for fact in facts.of(StoreTrouble, StoreRecovered)]
+    return [type(fact).__name__ for fact in facts.of(StoreFailed, StoreRecovered)]
 
 
 async def test_a_disk_that_fills_up_refuses_new_events_before_sqlite_must(
@@ -63,10 +63,10 @@ async def test_a_disk_that_fills_up_refuses_new_events_before_sqlite_must(
     with pytest.raises(StorageFull) as caught:
         await store.record([envelope("refused")])
     assert caught.value.retry_after == 5
-    assert store.trouble is not None
-    assert "full" in store.trouble
+    assert store.unavailable_reason is not None
+    assert "full" in store.unavailable_reason
     assert vfs.calls["write", "wal"] == written
-    assert transitions(facts) == ["StoreTrouble"]
+    assert transitions(facts) == ["StoreFailed"]
 
 
 # N10
@@ -81,9 +81,9 @@ async def test_the_refusal_says_what_is_free_and_both_limits(
         await store.record([envelope("refused")])
     limits = "new events are refused below 16 MiB, and taken again from 24 MiB on."
     assert str(caught.value) == f"The disk is nearly full, with 23 MiB free: {limits}"
-    assert store.trouble == str(caught.value)
-    (told,) = facts.of(StoreTrouble)
-    assert told == StoreTrouble(f"The disk is nearly full, with 15 MiB free: {limits}")
+    assert store.unavailable_reason == str(caught.value)
+    (told,) = facts.of(StoreFailed)
+    assert told == StoreFailed(f"The disk is nearly full, with 15 MiB free: {limits}")
 
 
 async def test_everything_but_record_lives_on_the_reserve(
@@ -105,10 +105,10 @@ async def test_events_are_taken_again_when_room_returns_and_the_reserve_is_refil
     store.check_room()
     disk.free = LOW_BYTES + RESERVE_BYTES
     store.check_room()
-    assert store.trouble is None
+    assert store.unavailable_reason is None
     assert reserve.stat().st_size == RESERVE_BYTES
     assert (await store.record([envelope()]))[0].kind is ReceiptKind.NEW
-    assert transitions(facts) == ["StoreTrouble", "StoreRecovered"]
+    assert transitions(facts) == ["StoreFailed", "StoreRecovered"]
 
 
 async def test_room_gained_by_giving_up_the_reserve_alone_is_no_recovery(
@@ -119,9 +119,9 @@ async def test_room_gained_by_giving_up_the_reserve_alone_is_no_recovery(
     disk.free += RESERVE_BYTES
     for _ in range(10):
         store.check_room()
-    assert store.trouble is not None
+    assert store.unavailable_reason is not None
     assert not reserve.exists()
-    assert transitions(facts) == ["StoreTrouble"]
+    assert transitions(facts) == ["StoreFailed"]
 
 
 async def test_sqlite_saying_full_refuses_the_batch_and_what_follows(
@@ -138,15 +138,15 @@ async def test_sqlite_saying_full_refuses_the_batch_and_what_follows(
     assert full.hits == hits
     assert not reserve.exists()
     store.check_room()
-    assert store.trouble is not None
+    assert store.unavailable_reason is not None
 
     full.release()
     disk.free = PLENTY
     store.check_room()
-    assert store.trouble is None
+    assert store.unavailable_reason is None
     assert (await store.record([envelope("sent")]))[0].kind is ReceiptKind.NEW
     assert (await store.record([envelope("acked")]))[0].kind is ReceiptKind.DUPLICATE
-    assert transitions(facts) == ["StoreTrouble", "StoreRecovered"]
+    assert transitions(facts) == ["StoreFailed", "StoreRecovered"]
     assert fatal == []
 
 
@@ -184,7 +184,7 @@ async def test_a_full_disk_is_told_once_however_many_wait(
         store.check_room()
         with pytest.raises(StorageFull):
             await store.record([envelope()])
-    assert transitions(facts) == ["StoreTrouble"]
+    assert transitions(facts) == ["StoreFailed"]
 
 
 async def test_small_writes_still_share_a_commit_that_a_large_one_overfilled(
@@ -224,12 +224,12 @@ async def test_sqlite_saying_full_while_there_seems_to_be_room_does_not_flood_th
         with pytest.raises(StorageFull):
             await store.prove_writable()
         store.check_room()
-    assert transitions(facts) == ["StoreTrouble"]
+    assert transitions(facts) == ["StoreFailed"]
     vfs.heal()
     await store.prove_writable()
     store.check_room()
     assert (await store.record([envelope()]))[0].kind is ReceiptKind.NEW
-    assert transitions(facts) == ["StoreTrouble", "StoreRecovered"]
+    assert transitions(facts) == ["StoreFailed", "StoreRecovered"]
 
 
 async def test_a_disk_full_at_start_opens_all_the_same_and_refuses_new_events(
@@ -264,10 +264,10 @@ async def test_a_file_system_gone_read_only_is_waited_out(
     for _ in range(5):
         with pytest.raises(Unavailable, match=r"read-?only"):
             await store.record([envelope("refused")])
-        assert store.trouble is not None
+        assert store.unavailable_reason is not None
     vfs.heal()
     assert (await store.record([envelope("after")]))[0].kind is ReceiptKind.NEW
     assert (await store.record([envelope("acked")]))[0].kind is ReceiptKind.DUPLICATE
-    assert store.trouble is None
-    assert transitions(facts) == ["StoreTrouble", "StoreRecovered"]
+    assert store.unavailable_reason is None
+    assert transitions(facts) == ["StoreFailed", "StoreRecovered"]
     assert fatal == []

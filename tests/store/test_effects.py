@@ -6,7 +6,7 @@ from typing import Any
 import apsw
 import pytest
 
-from ackbox.model import Again, Done, Outcome, Settlement, Statement
+from ackbox.model import Done, Outcome, RetryLater, Settlement, Statement
 from ackbox.stores.sqlite import effects
 from ackbox.stores.sqlite.effects import OWN_TABLES
 from ackbox.stores.sqlite.migrations import all_migrations, apply
@@ -104,7 +104,7 @@ async def test_effects_commit_with_the_completion(store: SqliteStore) -> None:
         ("UPDATE EVENTS SET attempts = 0", "only INSERT"),
         ('DELETE FROM "Events"', "only INSERT"),
         ("DELETE FROM [events]", "only INSERT"),
-        ("DELETE FROM main.`tallies`", "only INSERT"),
+        ("DELETE FROM main.`status_counts`", "only INSERT"),
         ("INSERT INTO audit (at, actor, action, detail) VALUES ('', '', '', '')", "only INSERT"),
         ("UPDATE sqlite_sequence SET seq = 0", "only INSERT"),
         ("INSERT INTO mine SELECT id, 1 FROM events", "only INSERT"),
@@ -127,7 +127,7 @@ async def test_a_statement_that_may_not_or_cannot_run_fails_its_event_alone(
     assert isinstance(written[0], Done)
     assert isinstance(written[2], Done)
     failed = written[1]
-    assert isinstance(failed, Again)
+    assert isinstance(failed, RetryLater)
     assert failed.failure.code == "tx"
     assert any(part in failed.failure.error for part in reason.split("|")), failed.failure.error
     assert await rows(store, "SELECT id FROM mine") == [("1",), ("taken",)]  # by its index
@@ -145,7 +145,7 @@ async def test_a_value_that_sql_cannot_hold_fails_its_event_alone(
 ) -> None:
     written = await settle(store, done(ADD, id="1", n=1), done(ADD, id="2", n=value))
     assert isinstance(written[0], Done)
-    assert isinstance(written[1], Again)
+    assert isinstance(written[1], RetryLater)
     assert await rows(store, "SELECT id FROM mine") == [("1",)]
 
 
@@ -172,8 +172,8 @@ async def test_a_statement_over_its_time_is_stopped_and_only_its_event_fails(
 ) -> None:
     monkeypatch.setattr(effects, "_SECONDS", 0.1)
     written = await settle(store, done(ADD, id="1", n=1), done(ENDLESS), done(ADD, id="2", n=1))
-    assert [type(outcome) for outcome in written] == [Done, Again, Done]
-    assert isinstance(written[1], Again)
+    assert [type(outcome) for outcome in written] == [Done, RetryLater, Done]
+    assert isinstance(written[1], RetryLater)
     assert "longer than 0.1 s" in written[1].failure.error
     assert await rows(store, "SELECT id FROM mine") == [("1",), ("2",)]
 
@@ -193,7 +193,7 @@ async def test_events_recorded_beside_a_lost_transaction_are_kept(
         recording = asyncio.ensure_future(store.record(envelopes(5, prefix="beside")))
     written = await settling
     assert len(await recording) == 5
-    assert [type(written[claim.id]) for claim in claims] == [Done, Again]
+    assert [type(written[claim.id]) for claim in claims] == [Done, RetryLater]
     assert len(await rows(store, EVENTS)) == 8
     assert await rows(store, "SELECT id FROM mine") == [("1",)]
 
@@ -241,7 +241,7 @@ async def test_the_guard_is_not_in_the_way_of_our_own_statements(store: SqliteSt
     assert store._writer._connection.authorizer is not None
     await store.apply_schema(["CREATE TABLE IF NOT EXISTS later (id TEXT)"])
     written = await settle(store, done(), boom(), done("INSERT INTO later VALUES ('x')"))
-    assert [type(outcome) for outcome in written] == [Done, Again, Done]
+    assert [type(outcome) for outcome in written] == [Done, RetryLater, Done]
     await store.recover()
     await store.prove_writable()
     await store._writer.submit(lambda c: c.pragma("wal_checkpoint(truncate)"), alone=True)
@@ -261,7 +261,7 @@ def test_every_table_of_ours_is_guarded() -> None:
 async def test_what_sqlite_keeps_for_itself_is_guarded_too(store: SqliteStore) -> None:
     await store._writer.submit(lambda c: c.execute("ANALYZE").get)
     (written,) = await settle(store, done("DELETE FROM sqlite_stat1"))
-    assert isinstance(written, Again)
+    assert isinstance(written, RetryLater)
 
 
 async def test_effects_may_be_given_parameters_of_every_sql_type(store: SqliteStore) -> None:

@@ -16,7 +16,7 @@ from ackbox.model import EventFilter, Order
 from ackbox.stores.sqlite import shared_locks
 from ackbox.stores.sqlite.lock import LedgerLock, lock_path, read_holder
 from ackbox.stores.sqlite.names import beside
-from ackbox.telemetry import StoreRecovered, StoreTrouble
+from ackbox.telemetry import StoreFailed, StoreRecovered
 from support.backends import OpenStore
 from support.events import envelope, envelopes
 from support.facts import Facts, Fatal
@@ -96,8 +96,8 @@ async def test_a_change_is_noticed_before_the_answer_and_mended(
     await store.record([envelope("after")])
     assert in_files(path, tmp_path / "copy") == {"before", "unknown", "after"}
     assert (await reader.stats()).pending == 3
-    assert store.trouble is None
-    assert [len(facts.of(StoreTrouble)), len(facts.of(StoreRecovered))] == [1, 1]
+    assert store.unavailable_reason is None
+    assert [len(facts.of(StoreFailed)), len(facts.of(StoreRecovered))] == [1, 1]
     await reader.close()
 
 
@@ -208,7 +208,7 @@ async def test_a_removed_lock_file_is_made_again_and_says_who_holds_it(
     open_it: OpenStore, path: Path
 ) -> None:
     store = await open_it()
-    store.announce("http://127.0.0.1:8000")
+    store.advertise("http://127.0.0.1:8000")
     await store.record([envelope("first")])  # the look at the start is over
     remove_lock(path)
     with pytest.raises(OutcomeUnknown, match="lock file"):
@@ -248,14 +248,14 @@ async def test_our_own_checkpoints_and_copies_are_no_change(
         await reader.stats()
         sizes.add(path.stat().st_size)
     await store._writer.submit(lambda c: c.execute("DELETE FROM events").get)
-    while await store.give_back():
+    while await store.reclaim_space():
         pass
     async for _ in store.backup(tmp_path / "copy.db"):
         await store.prove_writable()
     await reader.close()
     await store.record([envelope("after")])
     assert len(sizes) > 3
-    assert not facts.of(StoreTrouble)
+    assert not facts.of(StoreFailed)
 
 
 # N1

@@ -46,12 +46,12 @@ async def test_space_is_given_back_a_little_at_a_time(
     backend.clock.advance(days=31)
     place: int | None = 0
     while place is not None:
-        place = (await backend.store.bury(POLICY, after=place)).next
+        place = (await backend.store.add_tombstones(POLICY, after=place)).next
     backend.clock.advance(minutes=1)
     while (await backend.store.prune(POLICY)).more:
         pass
-    steps = [await backend.store.give_back()]
+    steps = [await backend.store.reclaim_space()]
     while steps[-1]:
-        steps.append(await backend.store.give_back())
+        steps.append(await backend.store.reclaim_space())
     assert sum(steps) > 400
     assert max(steps) <= 128

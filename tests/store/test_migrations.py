@@ -50,7 +50,7 @@ def test_the_printed_sql_makes_the_same_schema_and_needs_no_migration(  # P11
     with closing(apsw.Connection(":memory:")) as applied:
         apply(applied, ALL)
         assert schema(connection) == schema(applied)
-        for table in ("tallies", "checkpoints", "events"):
+        for table in ("status_counts", "cursors", "events"):
             rows = [list(c.execute(f"SELECT * FROM {table}")) for c in (connection, applied)]
             assert rows[0] == rows[1]
     assert pending(connection, ALL) == []
@@ -70,12 +70,12 @@ def test_only_what_is_missing_is_applied(connection: apsw.Connection) -> None:
 def test_a_failing_migration_leaves_nothing(connection: apsw.Connection, rest: str) -> None:
     apply(connection, ALL)
     before = schema(connection)
-    tallies = list(connection.execute("SELECT * FROM tallies"))
-    bad = Migration(NEXT, "bad", f"CREATE TABLE half (n); DELETE FROM tallies; {rest}")
+    status_counts = list(connection.execute("SELECT * FROM status_counts"))
+    bad = Migration(NEXT, "bad", f"CREATE TABLE half (n); DELETE FROM status_counts; {rest}")
     with pytest.raises(apsw.SQLError):
         apply(connection, [*ALL, bad])
     assert schema(connection) == before
-    assert list(connection.execute("SELECT * FROM tallies")) == tallies
+    assert list(connection.execute("SELECT * FROM status_counts")) == status_counts
     assert not connection.in_transaction
     assert pending(connection, [*ALL, bad]) == [bad]
 
@@ -148,4 +148,4 @@ async def test_a_status_outside_the_four_is_refused(path: Path) -> None:  # W9
 def test_a_count_below_zero_is_refused(connection: apsw.Connection) -> None:  # W9
     apply(connection, ALL)
     with pytest.raises(apsw.ConstraintError):
-        connection.execute("UPDATE tallies SET events = events - 1")
+        connection.execute("UPDATE status_counts SET events = events - 1")

@@ -10,7 +10,7 @@ import pytest
 
 from ackbox.errors import Unavailable
 from ackbox.stores.sqlite.lock import find_holder, has_lost_its_name
-from ackbox.telemetry import StoreRecovered, StoreTrouble
+from ackbox.telemetry import StoreFailed, StoreRecovered
 from support.backends import OpenStore
 from support.events import envelope, envelopes
 from support.facts import Facts, Fatal
@@ -31,12 +31,12 @@ async def test_nothing_is_acknowledged_into_a_ledger_that_is_gone(
     for _ in range(2):
         with pytest.raises(Unavailable, match="ackbox backup"):
             await store.record([envelope("new")])
-    assert store.trouble is not None
-    assert len(facts.of(StoreTrouble)) == 1
+    assert store.unavailable_reason is not None
+    assert len(facts.of(StoreFailed)) == 1
 
     path.with_suffix(".away").rename(path)
     await store.record([envelope("new")])
-    assert store.trouble is None
+    assert store.unavailable_reason is None
     assert len(facts.of(StoreRecovered)) == 1
 
 
@@ -47,10 +47,10 @@ async def test_a_ledger_that_is_gone_is_noticed_while_nobody_writes(
     store = await open_it()
     path.rename(path.with_suffix(".away"))
     store.check_room()
-    await until(lambda: store.trouble is not None)
+    await until(lambda: store.unavailable_reason is not None)
     path.with_suffix(".away").rename(path)
     store.check_room()
-    await until(lambda: store.trouble is None)
+    await until(lambda: store.unavailable_reason is None)
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
@@ -67,7 +67,7 @@ async def test_a_ledger_that_was_copied_into_while_it_was_gone_can_be_put_back(
 
     path.with_suffix(".away").rename(path)
     await store.record([envelope("new")])
-    assert (store.trouble, fatal) == (None, [])
+    assert (store.unavailable_reason, fatal) == (None, [])
 
 
 # F54

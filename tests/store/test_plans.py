@@ -35,9 +35,9 @@ SCANS = {  # the one scan each of these may do: it ends after the first row, or 
     "newest_created": "SCAN events",
     "newest_time": "SCAN events",
     "oldest_pending": "SCAN events USING INDEX events_pending",
-    "tallies": "SCAN tallies",
+    "status_counts": "SCAN status_counts",
 }
-TABLES = "events|checkpoints|tallies|heartbeat|tombstones|audit"
+TABLES = "events|cursors|status_counts|write_probe|tombstones|audit"
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_a_block_scans_no_table(schema: apsw.Connection, name: str) -> None:
 def test_a_block_that_scans_stops_at_the_first_row(schema: apsw.Connection, name: str) -> None:
     lines = plan(schema, BLOCKS[name])
     assert lines == [SCANS[name]]  # and sorts nothing
-    assert name == "tallies" or BLOCKS[name].endswith("LIMIT 1")
+    assert name == "status_counts" or BLOCKS[name].endswith("LIMIT 1")
 
 
 def test_the_exemptions_name_blocks_that_exist() -> None:
@@ -107,9 +107,9 @@ def test_old_dead_letters_are_found_by_their_own_index(schema: apsw.Connection) 
 
 
 def test_what_is_ripe_or_forgotten_is_found_by_its_age(schema: apsw.Connection) -> None:  # F36
-    (ripe,) = [line for line in plan(schema, BLOCKS["ripe"]) if "SEARCH tombstones" in line]
-    assert "tombstones_open" in ripe
-    assert any("tombstones_closed" in line for line in plan(schema, BLOCKS["forget"]))
+    (prunable,) = [line for line in plan(schema, BLOCKS["prunable"]) if "SEARCH tombstones" in line]
+    assert "tombstones_open" in prunable
+    assert any("tombstones_closed" in line for line in plan(schema, BLOCKS["purge_tombstones"]))
 
 
 class Steps(Counter[str]):
@@ -153,7 +153,8 @@ SELECT printf('%036d', n), 'webhooks', 'old-' || n, 'webhook',
 FROM n
 """
 RECOUNT = """
-UPDATE tallies SET events = (SELECT count(*) FROM events WHERE events.status = tallies.status)
+UPDATE status_counts SET events = (
+    SELECT count(*) FROM events WHERE events.status = status_counts.status)
 """
 
 
@@ -199,10 +200,10 @@ POLICY = RetentionPolicy(keep=timedelta(days=1), remember=timedelta(days=1))
 
 
 async def walk_retention(store: SqliteStore, reader: SqliteReader) -> None:
-    assert (await store.bury(POLICY, after=5000)).next is not None
-    await store.bury_dead_letters(POLICY, after=0)
+    assert (await store.add_tombstones(POLICY, after=5000)).next is not None
+    await store.add_dead_letter_tombstones(POLICY, after=0)
     await store.prune(POLICY)
-    await store.forget(POLICY)
+    await store.purge_tombstones(POLICY)
 
 
 async def replay_some(store: SqliteStore, reader: SqliteReader) -> None:
@@ -210,8 +211,8 @@ async def replay_some(store: SqliteStore, reader: SqliteReader) -> None:
 
 
 async def tell_a_story(store: SqliteStore, reader: SqliteReader) -> None:
-    assert await reader.story(EventId(f"{7:036}")) is not None
-    assert await reader.held_type(("", "")) is None
+    assert await reader.detail(EventId(f"{7:036}")) is not None
+    assert await reader.parked_type(("", "")) is None
     await reader.audit(limit=10)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ackbox.model import Again, Done, Outcome, Settlement
+from ackbox.model import Done, Outcome, RetryLater, Settlement
 from ackbox.stores.postgres.database import Address, connect
 from ackbox.stores.postgres.store import PostgresStore, open_store
 from ackbox.telemetry import to_nobody
@@ -97,9 +97,9 @@ async def test_a_row_that_others_keep_locked_fails_only_those_that_want_it(
             await locker.execute("SELECT 1")  # or it stands still for too long
     finally:
         await locker.close()
-    assert kinds(written, batch) == [Done, Again, Done, Done, Done]
+    assert kinds(written, batch) == [Done, RetryLater, Done, Done, Done]
     failed = written[batch[1].claim.id]
-    assert isinstance(failed, Again)
+    assert isinstance(failed, RetryLater)
     assert failed.failure.error.startswith("tx: others kept what it wants locked. Statement: ")
     assert await touches(backend) == {"a": 100, "b": 2, "c": 1, "d": 1, "e": 0}
 
@@ -130,11 +130,11 @@ async def test_what_a_users_statement_raises_is_no_trouble_of_the_database(
     bad = done("INSERT INTO mine VALUES (:code, fail(:code))", code=code)
     batch = await claimed(backend.store, "e", [touch("a"), bad, touch("b")])
     written = await backend.store.queue.settle(batch)
-    assert kinds(written, batch) == [Done, Again, Done]
+    assert kinds(written, batch) == [Done, RetryLater, Done]
     failed = written[batch[1].claim.id]
-    assert isinstance(failed, Again)
+    assert isinstance(failed, RetryLater)
     assert failed.failure.error.startswith("tx: ")
-    assert backend.store.trouble is None
+    assert backend.store.unavailable_reason is None
     assert await touches(backend) == {"a": 1, "b": 1, "c": 0, "d": 0, "e": 0}
 
 
@@ -161,7 +161,7 @@ async def test_what_only_the_commit_finds_is_told_as_the_server_said_it(
     orphan = done("INSERT INTO child VALUES ('nobody')")
     batch = await claimed(backend.store, "e", [orphan])
     failed = (await backend.store.queue.settle(batch))[batch[0].claim.id]
-    assert isinstance(failed, Again)
+    assert isinstance(failed, RetryLater)
     assert failed.failure.error.startswith('tx: insert or update on table "child" violates')
 
 
@@ -172,9 +172,9 @@ async def test_a_statement_over_its_time_is_stopped_and_only_its_event_fails(
         monkeypatch.setattr(f"ackbox.stores.postgres.effects.{name}", 0.05)
     batch = await claimed(backend.store, "e", [touch("a"), done(NAP), touch("b")])
     written = await backend.store.queue.settle(batch)
-    assert kinds(written, batch) == [Done, Again, Done]
+    assert kinds(written, batch) == [Done, RetryLater, Done]
     failed = written[batch[1].claim.id]
-    assert isinstance(failed, Again)
+    assert isinstance(failed, RetryLater)
     stopped = "tx: a statement took longer than 1 s and was stopped. Statement: INSERT INTO naps"
     assert failed.failure.error.startswith(stopped)  # N2
 
@@ -193,9 +193,9 @@ async def test_a_deferred_trigger_that_refuses_fails_its_event_alone(
     bad = done("INSERT INTO naps VALUES (6)")
     batch = await claimed(backend.store, "e", [touch("a"), bad, touch("b")])
     written = await backend.store.queue.settle(batch)
-    assert kinds(written, batch) == [Done, Again, Done]
+    assert kinds(written, batch) == [Done, RetryLater, Done]
     failed = written[batch[1].claim.id]
-    assert isinstance(failed, Again)
+    assert isinstance(failed, RetryLater)
     assert failed.failure.error == "tx: too much."
 
 
@@ -216,7 +216,9 @@ async def test_what_is_deferred_keeps_no_lane_from_those_who_send(
             await asyncio.sleep(0.1)
             await asyncio.wait_for(neighbour.record([envelope("quick", lane="l")]), 0.5)
             assert not settling.done()
-            assert kinds(await asyncio.wait_for(settling, 3), [Settlement(claim, child)]) == [Again]
+            assert kinds(await asyncio.wait_for(settling, 3), [Settlement(claim, child)]) == [
+                RetryLater
+            ]
     finally:
         await locker.close()
 
@@ -228,7 +230,7 @@ async def test_a_failed_run_that_is_settled_again_is_told_as_failed(
     batch = await claimed(backend.store, "e", [done("INSERT INTO nowhere VALUES (1)")])
     first = await backend.store.queue.settle(batch)
     assert await backend.store.queue.settle(batch) == first
-    assert kinds(first, batch) == [Again]
+    assert kinds(first, batch) == [RetryLater]
 
 
 async def test_a_type_that_the_driver_looks_up_leaves_the_session_as_it_was(

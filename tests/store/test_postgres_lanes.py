@@ -19,8 +19,14 @@ WHERE table_schema = 'public' AND data_type = 'text' AND table_name <> 'mine'
 """
 COLUMNS = {
     *("events.source", "events.idempotency_key", "events.event_type", "events.lane"),
-    *("agenda.source", "agenda.event_type", "agenda.lane", "lanes.source", "lanes.lane"),
-    *("tombstones.source", "tombstones.idempotency_key", "checkpoints.source"),
+    *(
+        "live_events.source",
+        "live_events.event_type",
+        "live_events.lane",
+        "lanes.source",
+        "lanes.lane",
+    ),
+    *("tombstones.source", "tombstones.idempotency_key", "cursors.source"),
 }
 
 
@@ -36,7 +42,7 @@ async def test_a_pass_drops_every_idle_lane_and_no_other(backend: PostgresBacken
     backend.clock.advance(hours=2)
     await backend.store.record([envelope("d", lane="fresh")])
     await backend.ask(IDLE)
-    assert await backend.store.forget(POLICY) == 0
+    assert await backend.store.purge_tombstones(POLICY) == 0
     assert await lanes(backend) == ["fresh", "in-use"]
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from ackbox.errors import Unavailable
 from ackbox.model import Outcome, RetentionPolicy, Settlement
-from ackbox.stores.postgres import record, settling
-from ackbox.stores.postgres.lanes import hold_lanes
-from ackbox.stores.postgres.settling import hold
+from ackbox.stores.postgres import record, settlement
+from ackbox.stores.postgres.lanes import lock_lanes
+from ackbox.stores.postgres.settlement import hold
 from support.events import envelope, envelopes
 from support.postgres_backend import PostgresBackend
 from support.work import LEASE, Hands, boom, dead, done
@@ -26,7 +26,7 @@ async def test_a_transaction_that_stands_still_is_ended(backend: PostgresBackend
 
     async def stand_still() -> None:
         async with backend.store.database.transaction() as frozen:
-            await hold_lanes(frozen, {("webhooks", "l")})
+            await lock_lanes(frozen, {("webhooks", "l")})
             async with asyncio.timeout(10):
                 await backend.store.record([envelope("a", lane="l")])
 
@@ -39,8 +39,8 @@ async def test_a_renewal_does_not_wait_for_what_is_being_settled(backend: Postgr
     me = Hands(backend.store.queue)
     await backend.store.record(envelopes(3))
     claims = await me.claim()
-    async with backend.store.database.transaction() as settling:
-        await hold(settling, [Settlement(claims[0], done())])
+    async with backend.store.database.transaction() as settlement:
+        await hold(settlement, [Settlement(claims[0], done())])
         backend.clock.advance(seconds=20)
         async with asyncio.timeout(1):
             kept = await me.queue.renew(claims, lease=LEASE)
@@ -55,11 +55,11 @@ async def test_repeats_wait_in_no_circle_with_a_settle(backend: PostgresBackend)
     await backend.store.record(envelopes(3))
     claims = await me.claim()
     async with backend.store.database.transaction() as session:
-        await settling.apply(session, [Settlement(claims[2], done())])
+        await settlement.apply(session, [Settlement(claims[2], done())])
         sent = [envelope("key-0"), envelope("key-2")]
         repeating = asyncio.create_task(record._note_repeats(backend.store.database, sent))
         await waiting_for_a_lock(backend)
-        await settling.apply(session, [Settlement(claims[0], boom())])
+        await settlement.apply(session, [Settlement(claims[0], boom())])
     await asyncio.wait_for(repeating, 5)
     counts = {row["idempotency_key"]: row["ingest_count"] for row in await backend.rows()}
     assert counts == {"key-0": 2, "key-1": 1, "key-2": 2}
@@ -90,8 +90,8 @@ async def test_what_is_being_replayed_is_not_pruned(backend: PostgresBackend) ->
     for claim, end in zip(await me.claim(), ends, strict=True):
         await me.settle(claim, end)
     backend.clock.advance(days=40)
-    assert (await backend.store.bury(POLICY, after=0)).rows == 1
-    assert (await backend.store.bury_dead_letters(POLICY, after=0)).rows == 1
+    assert (await backend.store.add_tombstones(POLICY, after=0)).rows == 1
+    assert (await backend.store.add_dead_letter_tombstones(POLICY, after=0)).rows == 1
     backend.clock.advance(hours=1)
     ids = [row["id"] for row in await backend.rows()]
     async with backend.store.database.transaction() as session:

@@ -16,11 +16,11 @@ from ackbox.errors import (
     StoreError,
     Unavailable,
 )
-from ackbox.stores.postgres import migrating
+from ackbox.stores.postgres import migrator
 from ackbox.stores.postgres import store as stores
 from ackbox.stores.postgres.database import Address, Database
 from ackbox.stores.postgres.failures import translate
-from ackbox.telemetry import StoreRecovered, StoreTrouble
+from ackbox.telemetry import StoreFailed, StoreRecovered
 from support.events import envelopes, noon
 from support.facts import Facts
 from support.postgres import Install, PostgresServer, find_installs
@@ -39,7 +39,7 @@ def ledger(postgres_of: Callable[[Install], PostgresServer]) -> Iterator[Postgre
 
 async def migrate(ledger: PostgresLedger) -> None:
     database = Database(Address(ledger.url))
-    await migrating.migrate(database)
+    await migrator.migrate(database)
     await database.close()
 
 
@@ -67,7 +67,7 @@ async def test_what_a_start_waits_for_is_told_also_when_the_server_answers(
     postgres_of: Callable[[Install], PostgresServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = Address(postgres_of(find_installs()[-1]).create_database())
-    really, facts, slept = migrating.migrate, Facts(), list[float]()
+    really, facts, slept = migrator.migrate, Facts(), list[float]()
 
     async def migrate(database: Database) -> object:
         if len(slept) < 2:
@@ -81,8 +81,8 @@ async def test_what_a_start_waits_for_is_told_also_when_the_server_answers(
     opened = await stores.open_store(address, clock=noon, observe=facts, sleep=sleep)
     await opened.close()
     assert slept == [0.1, 0.2]
-    assert facts.of(StoreTrouble)[0].reason == "no room"
-    assert isinstance(facts.of(StoreTrouble, StoreRecovered)[-1], StoreRecovered)
+    assert facts.of(StoreFailed)[0].reason == "no room"
+    assert isinstance(facts.of(StoreFailed, StoreRecovered)[-1], StoreRecovered)
 
 
 @pytest.mark.parametrize(
@@ -127,11 +127,11 @@ async def test_a_database_that_takes_no_writes_is_waited_for(ledger: PostgresLed
     opened = await stores.open_store(Address(ledger.url), clock=noon, observe=facts, sleep=sleep)
     try:
         assert slept == [0.1, 0.2, 0.4]
-        trouble, recovered = facts.of(StoreTrouble, StoreRecovered)
-        assert isinstance(trouble, StoreTrouble)
-        assert "takes no writes" in trouble.reason
+        unavailable_reason, recovered = facts.of(StoreFailed, StoreRecovered)
+        assert isinstance(unavailable_reason, StoreFailed)
+        assert "takes no writes" in unavailable_reason.reason
         assert isinstance(recovered, StoreRecovered)
-        assert opened.trouble is None
+        assert opened.unavailable_reason is None
     finally:
         await opened.close()
 
@@ -149,16 +149,16 @@ async def test_a_database_that_stops_taking_writes_is_not_well_because_it_can_be
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
             "WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
-        await until(lambda: "no writes:" in (opened.trouble or ""))
-        assert await opened.checkpoint("x") is None
-        assert opened.trouble is not None
+        await until(lambda: "no writes:" in (opened.unavailable_reason or ""))
+        assert await opened.cursor("x") is None
+        assert opened.unavailable_reason is not None
         with pytest.raises(Unavailable):
             await opened.record(envelopes(1))
-        told = len(facts.of(StoreTrouble))
+        told = len(facts.of(StoreFailed))
         forbid_writes(ledger, on=False)
-        await until(lambda: opened.trouble is None)
+        await until(lambda: opened.unavailable_reason is None)
         assert len(await opened.record(envelopes(1))) == 1
-        assert len(facts.of(StoreTrouble)) == told
+        assert len(facts.of(StoreFailed)) == told
     finally:
         await opened.close()
 
@@ -170,11 +170,11 @@ async def test_a_connection_lost_meanwhile_does_not_make_reading_enough(
     database = Database(Address(ledger.url))
     try:
         for error in (ReadOnly("no writes"), Unavailable("away")):
-            database.note_trouble(error)
+            database.note_unavailable(error)
         await database.fetch("server_time")
-        assert database.trouble is not None
+        assert database.unavailable_reason is not None
         await database.prove_writable()
-        assert database.trouble is None
+        assert database.unavailable_reason is None
     finally:
         await database.close()
 

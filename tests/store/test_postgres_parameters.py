@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from ackbox.errors import InvalidStatement
-from ackbox.model import Again, Done, Outcome, Settlement
+from ackbox.model import Done, Outcome, RetryLater, Settlement
 from ackbox.stores.postgres.database import Address
 from ackbox.stores.postgres.reader import PostgresReader
 from ackbox.stores.postgres.store import PostgresStore, open_store
@@ -48,7 +48,7 @@ async def settle(store: PostgresStore, sql: str, **params: object) -> Outcome:
     await store.record([envelope()])
     me = Hands(store.queue)
     claim = await me.claim_one()
-    outcome = done(sql, otherwise=boom("tx"), **params)
+    outcome = done(sql, on_effect_failure=boom("tx"), **params)
     return (await me.queue.settle([Settlement(claim, outcome)]))[claim.id]
 
 
@@ -68,7 +68,7 @@ async def test_a_value_of_another_type_fails_by_its_name(
     store: PostgresStore, column: str, value: object
 ) -> None:
     written = await settle(store, INSERT.format(column), id="costs $1", value=value)
-    assert isinstance(written, Again)
+    assert isinstance(written, RetryLater)
     assert written.failure.error.startswith("tx: invalid input for :value: ")
     assert "$2" not in written.failure.error
 
@@ -91,7 +91,7 @@ async def test_a_value_of_the_columns_type_is_written(
 async def test_what_the_server_says_of_a_parameter_names_it_too(store: PostgresStore) -> None:
     sql = "INSERT INTO mine (id) SELECT :id WHERE :unknown IS NULL"
     written = await settle(store, sql, id="a", unknown=None)
-    assert isinstance(written, Again)
+    assert isinstance(written, RetryLater)
     assert "could not determine data type of :unknown" in written.failure.error
 
 

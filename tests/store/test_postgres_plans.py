@@ -59,9 +59,9 @@ WRITES: dict[str, Mapping[str, Any]] = {
     "settle_done": {"rows": [1], "runs": [1], "outcome": "handled"},
     "promote": {"sources": ["laned"], "lanes": ["lane"]},
     "demote": {"sources": ["laned"], "lanes": ["lane"]},
-    "ripe": {"wait": timedelta(minutes=1), "limit": 10},
-    "forget": {"remember": timedelta(days=7), "limit": 10},
-    "replayable_held": {"source": "a", "event_type": "b", "limit": 10},
+    "prunable": {"wait": timedelta(minutes=1), "limit": 10},
+    "purge_tombstones": {"remember": timedelta(days=7), "limit": 10},
+    "replayable_parked": {"source": "a", "event_type": "b", "limit": 10},
     "walk_old_completed": WALK,
     "walk_old_failed": WALK,
 }
@@ -71,8 +71,8 @@ READS: dict[str, Mapping[str, Any]] = {
     "running_in_lane": {"source": "laned", "lane": "lane"},
     "oldest_pending": {},
     "newest_time": {},
-    "held_type": {"source": "", "event_type": ""},
-    "tallies": {},
+    "parked_type": {"source": "", "event_type": ""},
+    "status_counts": {},
     "last_given": {},
     "audit": {"cursor": 1 << 40, "limit": 20},
     "waiting": {"limit": 100},
@@ -85,8 +85,8 @@ LISTED = [None, Status.PENDING, Status.PROCESSING, Status.FAILED]
 async def grown(
     request: pytest.FixtureRequest, postgres_of: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Connection]:
-    """A ledger with much in it that nobody can claim, and a little that can be; its agenda begins
-    with pages where nothing is left."""
+    """A ledger with much in it that nobody can claim, and a little that can be; its
+    `live_events` begins with pages where nothing is left."""
     backend = BACKENDS[request.param](tmp_path_factory.mktemp("grown"), postgres_of)
     assert isinstance(backend, PostgresBackend)
     await backend.open()
@@ -98,10 +98,12 @@ async def grown(
     ):
         await connection.execute(GROW, source, key, status, lane, ROWS)
     await connection.execute("; ".join(FOLLOW * 2))
-    await connection.execute("VACUUM (ANALYZE, INDEX_CLEANUP on) events, agenda")
+    await connection.execute("VACUUM (ANALYZE, INDEX_CLEANUP on) events, live_events")
     await backend.store.record([envelope(f"live-{n}", source="live") for n in range(50)])
     yield connection
-    await connection.execute("TRUNCATE events, agenda, tallies")  # quicker than row by row
+    await connection.execute(
+        "TRUNCATE events, live_events, status_counts"
+    )  # quicker than row by row
     await connection.close()
     await backend.close()
 

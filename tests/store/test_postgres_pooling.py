@@ -132,7 +132,7 @@ async def test_who_was_not_told_of_it_later_may_try_again(url: str) -> None:
     try:
         with pytest.raises(Unavailable, match="Set DATABASE_POOLING=transaction"):
             await ask_often(database)
-        assert database.trouble is None
+        assert database.unavailable_reason is None
     finally:
         await database.close()
 

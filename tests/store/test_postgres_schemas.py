@@ -7,9 +7,9 @@ import pytest
 
 from ackbox.app import utc_now
 from ackbox.model import EventFilter, Order
-from ackbox.stores.postgres import migrating, record, rights
+from ackbox.stores.postgres import migrator, record, rights
 from ackbox.stores.postgres.database import Address, Database
-from ackbox.stores.postgres.doors import last_readable, nearest
+from ackbox.stores.postgres.read_horizon import last_readable, nearest
 from ackbox.stores.postgres.reader import PostgresReader
 from ackbox.stores.postgres.store import PostgresStore, open_store
 from ackbox.telemetry import to_nobody
@@ -131,7 +131,7 @@ async def test_a_ledger_in_a_later_schema_does_not_hinder_one_in_the_first(
 ) -> None:
     await opened("public")
     async with asking(along(ledger, "first,public")) as database:
-        assert len(await migrating.pending(database)) == len(migrating.all_migrations())
+        assert len(await migrator.pending(database)) == len(migrator.all_migrations())
         assert await rights.find_hindrance(database) is None
 
 

@@ -9,7 +9,7 @@ import pytest
 from ackbox.app import utc_now
 from ackbox.stores.postgres import store as store_module
 from ackbox.stores.postgres.database import Address
-from ackbox.stores.postgres.notices import Notices
+from ackbox.stores.postgres.notifications import Notifications
 from ackbox.stores.postgres.store import PostgresStore, open_store
 from ackbox.telemetry import ServiceFailed
 from support.facts import Facts
@@ -18,7 +18,7 @@ from support.supervisor import supervisor
 
 LOOPS: dict[str, tuple[type, str]] = {
     "database-checks": (PostgresStore, "_compare_clocks"),
-    "notifications": (Notices, "_listen"),
+    "notifications": (Notifications, "_listen"),
 }
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from ackbox.errors import InvalidStatement, Unavailable
-from ackbox.model import Again, Done
+from ackbox.model import Done, RetryLater
 from ackbox.stores.postgres.database import Address
 from ackbox.stores.postgres.reader import PostgresReader
 from support.events import envelope
@@ -42,7 +42,7 @@ async def test_a_comment_hides_no_second_statement(
     await backend.store.record([envelope("a")])
     claim = await me.claim_one()
     written = await me.settle(claim, done(sql))
-    assert isinstance(written[claim.id], Again)
+    assert isinstance(written[claim.id], RetryLater)
     assert await backend.ask("SELECT * FROM mine") == []
 
 
@@ -55,7 +55,7 @@ async def test_a_statement_without_parameters_is_one_statement_to_the_server(
     await backend.store.record([envelope("a"), envelope("b")])
     first, second = await me.claim()
     written = await me.settle(first, done("INSERT INTO mine VALUES ('a'); COMMIT"))
-    assert isinstance(written[first.id], Again)
+    assert isinstance(written[first.id], RetryLater)
     assert await backend.ask("SELECT * FROM mine") == []
     written = await me.settle(second, done("INSERT INTO mine VALUES ('b')"))
     assert isinstance(written[second.id], Done)

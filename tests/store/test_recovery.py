@@ -95,9 +95,9 @@ async def test_a_lane_goes_on_in_its_order(ledger: Ledger) -> None:  # F25
 async def test_a_held_event_is_due_when_it_is_put_back(ledger: Ledger) -> None:  # F25
     me = await ledger.start()
     await ledger.record("a")
-    await me.settle(await me.claim_one(), Release(held=True))
+    await me.settle(await me.claim_one(), Release(parked=True))
     me = await ledger.restart(hours=-1)
-    assert await ledger.store.put_back("webhooks", "webhook") == 1
+    assert await ledger.store.unpark("webhooks", "webhook") == 1
     assert await me.keys() == ["a"]
 
 

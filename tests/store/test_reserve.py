@@ -104,7 +104,7 @@ async def test_a_store_opens_and_works_where_the_disk_cannot_be_measured(
     store = await open_it(free_bytes=failing(errno.EIO))
     store.check_room()
     assert (await store.record([envelope()]))[0].kind is ReceiptKind.NEW
-    assert store.trouble is None
+    assert store.unavailable_reason is None
 
 
 async def test_the_reserve_is_given_up_before_opening_needs_the_room(

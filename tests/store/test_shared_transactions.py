@@ -16,7 +16,7 @@ from support.facts import Facts, Fatal
 from support.faulty_vfs import FaultyVfs, disk_full, io_error_on_read
 from support.gathering import gathering
 
-INSERT = "INSERT OR %s INTO heartbeat (only_row, beaten_at) VALUES (2, 'x')"  # only_row must be 1
+INSERT = "INSERT OR %s INTO write_probe (only_row, probed_at) VALUES (2, 'x')"  # only_row must be 1
 
 
 def constraint(connection: apsw.Connection) -> None:
@@ -118,13 +118,13 @@ async def test_a_failing_operation_alone_in_its_transaction_leaves_nothing(
     faulty: SqliteStore, fatal: Fatal, bad: Callable[[apsw.Connection], None]
 ) -> None:
     def operation(connection: apsw.Connection) -> None:
-        connection.execute("INSERT INTO checkpoints VALUES ('bad', 'bad', 'bad')")
+        connection.execute("INSERT INTO cursors VALUES ('bad', 'bad', 'bad')")
         bad(connection)
 
     (error,) = await asyncio.gather(faulty._writer.submit(operation), return_exceptions=True)
     assert isinstance(error, AckboxError) or bad is rollback_and_begin
     if bad is not commit:  # what an operation commits itself is its own doing
-        assert await faulty.checkpoint("bad") is None
+        assert await faulty.cursor("bad") is None
     assert (await faulty.record([envelope("next")]))[0].kind is ReceiptKind.NEW
     assert fatal == []
 

@@ -40,7 +40,7 @@ async def test_who_comes_later_is_refused_at_once(faulty: SqliteStore, fatal: Fa
     await fatal.wait()
     with pytest.raises(Unavailable, match="stopped"):
         await asyncio.wait_for(faulty.record([envelope()]), 1)
-    assert faulty.trouble is not None
+    assert faulty.unavailable_reason is not None
 
 
 async def test_who_comes_while_it_dies_is_answered_too(faulty: SqliteStore) -> None:

@@ -45,7 +45,7 @@ def one_byte_short(server: Server, data: bytes, *, count: int) -> Iterator[list[
         yield wires
 
 
-def first_answered(wires: list[Wire], *, within: float) -> Wire:
+def first_responded(wires: list[Wire], *, within: float) -> Wire:
     """Wait for the first of them that the server has something to say to."""
     poll = select.poll()
     by_number = {wire.socket.fileno(): wire for wire in wires}

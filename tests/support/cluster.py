@@ -12,7 +12,7 @@ from support.app_server import OPEN, AppServer
 from support.polling import eventually
 from support.postgres import PostgresServer
 from support.server import tracebacks_of_ours
-from support.wire import Answer, Cut
+from support.wire import Cut, Response
 
 Settings = Mapping[str, str]
 
@@ -31,7 +31,7 @@ class Instance(AppServer):
         answer = self.try_get("/ready")
         return answer is not None and answer.status == 200
 
-    def try_get(self, path: str) -> Answer | None:
+    def try_get(self, path: str) -> Response | None:
         with suppress(OSError, Cut):
             return self.get(path)
         return None

@@ -11,7 +11,7 @@ from support.guarded import free_ports
 from support.polling import eventually
 from support.posting import posted
 from support.server import TESTS, read_ledger
-from support.wire import Answer, exchange, request
+from support.wire import Response, exchange, request
 
 WITHOUT_HOOK = "ackbox.stores.sqlite.store:refuse_in_process>undo"
 WITHOUT_LOCKS = "ackbox.stores.sqlite.shared_locks:_set_lock"
@@ -57,7 +57,7 @@ class EmbeddedApp:
         self.process.kill()
         self.process.wait(30)
 
-    def get(self, path: str) -> Answer:
+    def get(self, path: str) -> Response:
         return exchange(self.port, request("GET", path))
 
     def post(self, key: str) -> int:

@@ -91,7 +91,9 @@ class History:
 
 
 def _check_tallies(query: Query, counted: Counter[str]) -> None:
-    kept: dict[str, int] = dict(query("SELECT status, sum(events) FROM tallies GROUP BY status"))
+    kept: dict[str, int] = dict(
+        query("SELECT status, sum(events) FROM status_counts GROUP BY status")
+    )
     assert {status: count for status, count in kept.items() if count} == counted
 
 

@@ -17,16 +17,26 @@ from support.events import NOON
 from support.postgres import PostgresServer
 
 _TABLES = (
-    *("events", "agenda", "tallies", "lanes", "checkpoints", "tombstones", "audit", "heartbeat"),
+    *(
+        "events",
+        "live_events",
+        "status_counts",
+        "lanes",
+        "cursors",
+        "tombstones",
+        "audit",
+        "write_probe",
+    ),
     "promotion",
 )
 FOLLOW = (
-    "DELETE FROM agenda",
+    "DELETE FROM live_events",
     "SELECT ackbox_follow(ARRAY(SELECT ledger_id FROM events))",
-    "DELETE FROM tallies",
-    "INSERT INTO tallies (status, events) SELECT status, count(*) FROM events GROUP BY status",
+    "DELETE FROM status_counts",
+    "INSERT INTO status_counts (status, events)"
+    " SELECT status, count(*) FROM events GROUP BY status",
 )
-"""The agenda and the tallies made anew from `events`."""
+"""The live_events and the status_counts made anew from `events`."""
 _MOVE = """UPDATE events
 SET status = $2, lease_until = CASE WHEN $2 = 'processing' THEN now() + interval '30 s' END
 WHERE id = $1::text::uuid"""

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from support.wire import Answer
+from support.wire import Response
 
 
-def assert_problem(answer: Answer, *statuses: int, **headers: str) -> str:
+def assert_problem(answer: Response, *statuses: int, **headers: str) -> str:
     """A problem document that says what was wrong; returns what it says."""
     assert answer.status in statuses, answer
     problem: dict[str, Any] = answer.json()

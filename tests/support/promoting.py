@@ -12,7 +12,7 @@ from uuid import UUID
 
 import asyncpg
 
-from ackbox.model import Checkpoint, RetentionPolicy, to_text
+from ackbox.model import Cursor, RetentionPolicy, to_text
 from ackbox.stores.postgres.database import Address
 from ackbox.stores.postgres.store import PostgresStore, open_store
 from ackbox.stores.sqlite.store import SqliteStore
@@ -29,7 +29,7 @@ AT_ONCE = RetentionPolicy(
     keep=timedelta(0), remember=timedelta(1), rest=timedelta(0), wait=timedelta(0)
 )
 SMALL = (
-    "import ackbox.stores.sqlite.leaving as leaving; leaving._ROWS = 20;"
+    "import ackbox.stores.sqlite.transfer_out as leaving; leaving._ROWS = 20;"
     "from ackbox.cli import main; main()"
 )
 """So few rows a batch that a promotion can be met anywhere on its way."""
@@ -41,7 +41,7 @@ class Everything:
     def __init__(self) -> None:
         self.states = States()
         self.old = envelope("old", at=LONG_AGO)
-        self.buried = envelope("buried", at=LONG_AGO)
+        self.tombstoned = envelope("buried", at=LONG_AGO)
         self.later = envelope("later", lane="customer-1", at=LONG_AGO)
         self.twice = envelope("twice", b"[1, 2]", at=LONG_AGO, headers='{"x-a":"1"}')
 
@@ -55,14 +55,14 @@ class Everything:
         asyncio.run(run())
 
     async def _fill(self, store: SqliteStore, clock: HandMoved) -> None:
-        await store.record([self.old, self.buried], checkpoint=Checkpoint("feed", "page-7"))
+        await store.record([self.old, self.tombstoned], cursor=Cursor("feed", "page-7"))
         await work(store, [self.old])
         clock.advance(seconds=1)
-        await store.bury(AT_ONCE, after=0)
+        await store.add_tombstones(AT_ONCE, after=0)
         await store.prune(AT_ONCE)
-        await work(store, [self.buried])
+        await work(store, [self.tombstoned])
         clock.advance(seconds=1)
-        await store.bury(AT_ONCE, after=0)
+        await store.add_tombstones(AT_ONCE, after=0)
         await self.states.seed(store)
         await store.replay([self.states.failed.id], actor="ann")
         await store.record([self.later, self.twice])

@@ -36,7 +36,7 @@ class RedisBackend(PostgresBackend):
         queue = RedisQueue(
             store.queue,
             Stream(self.valkey.url(), to_nobody),
-            otherwise=store.news,
+            fallback=store.notify,
             services=supervisor(),
             clock=lambda: self.clock().timestamp(),
         )

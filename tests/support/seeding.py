@@ -25,7 +25,7 @@ class States:
         self._source = source
         self.pending = self._envelope("pending", payload=b"\xff\x00exact")
         self.retrying = self._envelope("retrying")
-        self.held = self._envelope("held")
+        self.parked = self._envelope("parked")
         self.running = self._envelope("running")
         self.completed = self._envelope("completed", source=other, source_sequence=2)
         self.failed = self._envelope("failed", event_type="order.paid")
@@ -41,7 +41,7 @@ class States:
         await work(store, [self.completed], DONE)
         await work(store, [self.failed], DEAD)
         await work(store, [self.retrying], again(timedelta(days=1)))
-        await work(store, [self.held], Release(held=True))
+        await work(store, [self.parked], Release(parked=True))
         await claim(store, self.running.id)
 
 

@@ -13,12 +13,12 @@ from typing import Any
 import apsw
 
 from support.polling import eventually
-from support.wire import Answer, exchange, request
+from support.wire import Response, exchange, request
 
 TESTS = Path(__file__).parents[1]
 _PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG")
-WATCHFUL = {"ackbox.upkeep.watch:_SECONDS": 0.05}
-"""Gauges are read, and a store in trouble is looked at, more often than once a second."""
+WATCHFUL = {"ackbox.maintenance.monitor:_SECONDS": 0.05}
+"""Gauges are read, and a store unavailable is looked at, more often than once a second."""
 _OF_HANDLERS = ('"error_code":', '"handler":', "cannot be ended: ")
 _QUIET = {"PORT": "0", "LOG_FORMAT": "json", "WORKER_COUNT": "0"}
 _WITHOUT_TOKEN = ("/webhooks", "/health", "/ready")
@@ -78,12 +78,12 @@ class Server:
         """The header by which an operator is known."""
         return {"Authorization": f"Bearer {self.token}"}
 
-    def get(self, path: str, headers: dict[str, str] | None = None) -> Answer:
+    def get(self, path: str, headers: dict[str, str] | None = None) -> Response:
         """As whom the route is for: a sender, anybody, or an operator with the token."""
         known = {} if path.startswith(_WITHOUT_TOKEN) else self.operator
         return exchange(self.port, request("GET", path, headers={**known, **(headers or {})}))
 
-    def post(self, body: bytes | dict[str, Any], headers: dict[str, str] | None = None) -> Answer:
+    def post(self, body: bytes | dict[str, Any], headers: dict[str, str] | None = None) -> Response:
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         return exchange(self.port, request("POST", "/webhooks", raw, headers))
 

@@ -12,7 +12,7 @@ _HEADERS_END = b"\r\n\r\n"
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     status: int
     headers: dict[str, str]  # names in lower case
     body: bytes
@@ -56,12 +56,12 @@ class Wire:
             self.socket.sendall(data)
         return self
 
-    def read(self) -> Answer:
+    def read(self) -> Response:
         """The next answer; a `100 Continue` before it is passed over."""
         while (head := self._head())[0] == 100:
             pass
         status, headers = head
-        return Answer(status, headers, self._body(headers))
+        return Response(status, headers, self._body(headers))
 
     def read_interim(self) -> int:
         return self._head()[0]
@@ -148,13 +148,13 @@ def chunked(method: str, path: str, chunks: list[bytes]) -> bytes:
     return head + b"".join(b"%x\r\n%s\r\n" % (len(c), c) for c in chunks) + b"0\r\n\r\n"
 
 
-def exchange(port: int, data: bytes, *, host: str = "127.0.0.1") -> Answer:
+def exchange(port: int, data: bytes, *, host: str = "127.0.0.1") -> Response:
     """One request on a connection of its own."""
     with Wire(port, host=host) as wire:
         return wire.send(data).read()
 
 
-def exchange_together(port: int, requests: list[bytes]) -> list[Answer]:
+def exchange_together(port: int, requests: list[bytes]) -> list[Response]:
     """All are sent, each on a connection of its own, before the first answer is read."""
     wires = [Wire(port) for _ in requests]
     try:

@@ -5,14 +5,14 @@ from datetime import timedelta
 from typing import Any
 
 from ackbox.model import (
-    Again,
-    Buried,
     Caps,
     Claim,
+    DeadLetter,
     Done,
     EventId,
     Failure,
     Outcome,
+    RetryLater,
     Settlement,
     Statement,
     WorkerId,
@@ -24,18 +24,20 @@ ME, OTHER = WorkerId("me"), WorkerId("other")
 NOTHING_HELD = Caps(share=1000, held={})
 
 
-def boom(code: str = "ValueError", *, after: timedelta = timedelta(seconds=10)) -> Again:
-    return Again(Failure(f"{code}: boom", code), after)
+def boom(code: str = "ValueError", *, after: timedelta = timedelta(seconds=10)) -> RetryLater:
+    return RetryLater(Failure(f"{code}: boom", code), after)
 
 
-def dead(error: str = "no use") -> Buried:
-    return Buried(Failure(error, "Dead"))
+def dead(error: str = "no use") -> DeadLetter:
+    return DeadLetter(Failure(error, "Dead"))
 
 
-def done(*statements: str, otherwise: Again | Buried | None = None, **params: object) -> Done:
+def done(
+    *statements: str, on_effect_failure: RetryLater | DeadLetter | None = None, **params: object
+) -> Done:
     """With effects, if statements are given."""
     effects = [Statement(sql, params) for sql in statements]
-    return Done("handled", effects, (otherwise or boom("tx")) if effects else None)
+    return Done("handled", effects, (on_effect_failure or boom("tx")) if effects else None)
 
 
 class Hands:

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from ackbox.model import (
-    Again,
-    Buried,
     Caps,
     Claim,
+    DeadLetter,
     Done,
     Envelope,
     EventId,
     Failure,
     Outcome,
+    RetryLater,
     Settlement,
     WorkerId,
 )
@@ -21,12 +21,12 @@ from ackbox.ports import Store
 WORKER = WorkerId("a-worker")
 LEASE = timedelta(seconds=30)
 DONE = Done()
-DEAD = Buried(Failure("it broke", "boom", traceback="where it broke"))
+DEAD = DeadLetter(Failure("it broke", "boom", traceback="where it broke"))
 HELD_BY_NOBODY = Caps(share=100_000, held={})
 
 
-def again(delay: timedelta = timedelta(minutes=5)) -> Again:
-    return Again(Failure("it broke", "boom"), delay)
+def again(delay: timedelta = timedelta(minutes=5)) -> RetryLater:
+    return RetryLater(Failure("it broke", "boom"), delay)
 
 
 async def claim(store: Store, *ids: EventId, limit: int = 100_000) -> list[Claim]:

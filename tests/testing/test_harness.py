@@ -258,7 +258,10 @@ async def test_a_replayed_dead_letter_runs_again_with_all_its_attempts(inbox: In
 
 
 async def test_an_event_nobody_handles_is_ignored_or_held(tmp_path: Path) -> None:
-    for choice, expected in (("complete", ("completed", "ignored")), ("hold", ("pending", "held"))):
+    for choice, expected in (
+        ("complete", ("completed", "ignored")),
+        ("park", ("pending", "parked")),
+    ):
         settings = Settings.model_validate({"db_path": tmp_path / "x.db", "unhandled": choice})
         async with InboxHarness(Inbox(settings)) as box:
             posted = await box.post("order.paid")

@@ -13,11 +13,9 @@ from support.supervisor import supervisor
 
 
 class Ledger:
-    trouble = None
+    unavailable_reason = None
 
-    async def record(
-        self, envelopes: list[Envelope], *, checkpoint: object = None
-    ) -> list[Receipt]:
+    async def record(self, envelopes: list[Envelope], *, cursor: object = None) -> list[Receipt]:
         return [
             Receipt(ReceiptKind.NEW, one.id, Status.PENDING, one.received_at) for one in envelopes
         ]

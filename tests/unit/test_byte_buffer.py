@@ -164,5 +164,5 @@ def test_bytes_are_given_back_once_however_a_request_ends(buffer: Buffer) -> Non
         assert arriving.revoked == ["revoked"]
 
     assert buffer.held == 500
-    buffer.give_back(500)
+    buffer.release(500)
     assert buffer.held == 0

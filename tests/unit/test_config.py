@@ -15,7 +15,7 @@ from pydantic import SecretStr, ValidationError
 
 from ackbox import config
 from ackbox.config import Settings
-from ackbox.config.loading import resolve
+from ackbox.config.loader import resolve
 from ackbox.errors import SettingError
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from ackbox.handlers import Dead, Event, Retry, Snooze, Tx
-from ackbox.model import Again, Buried, Done, Failure, Outcome, Snoozed
+from ackbox.model import DeadLetter, Done, Failure, Outcome, RetryLater, Snoozed
 from ackbox.telemetry import AbandonedEnded, Fact, HandlerAbandoned, Observer, to_all
 from ackbox.worker import execution
 from support.events import NOON
@@ -36,7 +36,7 @@ async def run(handler: Any, *, attempts: int = 1, unsettled: int = 0, **rules: A
 async def run_without_place(handler: Any, *, attempts: int = 1) -> Outcome:
     """Its failure without where that was."""
     outcome = await run(handler, attempts=attempts)
-    assert isinstance(outcome, Again | Buried)
+    assert isinstance(outcome, RetryLater | DeadLetter)
     return replace(outcome, failure=replace(outcome.failure, where=None, traceback=None))
 
 
@@ -115,10 +115,10 @@ async def test_tx_comes_with_what_the_run_is_if_it_fails() -> None:
     outcome = await run(handler)
     assert isinstance(outcome, Done)
     assert [s.params for s in outcome.effects] == [{"a": 1}]
-    assert outcome.otherwise == Again(Failure("", "tx"), timedelta(seconds=10))
+    assert outcome.on_effect_failure == RetryLater(Failure("", "tx"), timedelta(seconds=10))
     last = await run(handler, attempts=5)
     assert isinstance(last, Done)
-    assert last.otherwise == Buried(Failure("", "tx"))
+    assert last.on_effect_failure == DeadLetter(Failure("", "tx"))
 
 
 class _BadText(Exception):
@@ -145,9 +145,11 @@ async def test_whatever_a_handler_raises_is_a_failed_run(
     async def handler(event: Event) -> None:
         raise error
 
-    assert await run_without_place(handler) == Again(failure, timedelta(seconds=10))
-    assert await run_without_place(handler, attempts=4) == Again(failure, timedelta(seconds=40))
-    assert await run_without_place(handler, attempts=5) == Buried(failure)  # L10
+    assert await run_without_place(handler) == RetryLater(failure, timedelta(seconds=10))
+    assert await run_without_place(handler, attempts=4) == RetryLater(
+        failure, timedelta(seconds=40)
+    )
+    assert await run_without_place(handler, attempts=5) == DeadLetter(failure)  # L10
 
 
 @pytest.mark.parametrize("is_async", [True, False])
@@ -159,7 +161,7 @@ async def test_a_failed_run_tells_where_it_failed(is_async: bool) -> None:
         fail(event)
 
     outcome = await run(handler if is_async else fail)
-    assert isinstance(outcome, Again)
+    assert isinstance(outcome, RetryLater)
     name = test_a_failed_run_tells_where_it_failed.__name__
     line = fail.__code__.co_firstlineno + 1
     assert outcome.failure.where == f"{name}.<locals>.fail (test_execution.py:{line})"
@@ -173,7 +175,7 @@ async def test_whatever_a_plain_handler_raises_is_a_failed_run(error: BaseExcept
         raise error
 
     outcome = await run(handler)
-    assert isinstance(outcome, Again)
+    assert isinstance(outcome, RetryLater)
     assert type(error).__name__ in outcome.failure.error
 
 
@@ -181,7 +183,7 @@ async def test_a_plain_function_that_returns_a_coroutine_is_no_success() -> None
     async def inner() -> None: ...
 
     outcome = await run(lambda event: inner())
-    assert isinstance(outcome, Again)
+    assert isinstance(outcome, RetryLater)
     assert "async def" in outcome.failure.error
 
 
@@ -190,8 +192,8 @@ async def test_retry_says_when_and_spends_an_attempt() -> None:
         raise Retry("rate limited", after="10m")
 
     failure = Failure("rate limited", "Retry")
-    assert await run_without_place(handler) == Again(failure, timedelta(minutes=10))
-    assert await run_without_place(handler, attempts=5) == Buried(failure)
+    assert await run_without_place(handler) == RetryLater(failure, timedelta(minutes=10))
+    assert await run_without_place(handler, attempts=5) == DeadLetter(failure)
 
 
 async def test_retry_without_a_time_goes_by_policy() -> None:
@@ -199,7 +201,7 @@ async def test_retry_without_a_time_goes_by_policy() -> None:
         raise Retry
 
     outcome = await run(handler, attempts=2)
-    assert isinstance(outcome, Again)
+    assert isinstance(outcome, RetryLater)
     assert outcome.delay == timedelta(seconds=20)
 
 
@@ -207,7 +209,7 @@ async def test_dead_is_dead_at_once() -> None:
     def handler(event: Event) -> None:
         raise Dead("no such customer")
 
-    assert await run_without_place(handler) == Buried(Failure("no such customer", "Dead"))
+    assert await run_without_place(handler) == DeadLetter(Failure("no such customer", "Dead"))
 
 
 @pytest.mark.parametrize("decision", [Dead("no"), Retry("later")])
@@ -228,7 +230,7 @@ async def test_a_decision_has_a_traceback_only_if_an_error_led_to_it(
     decision.__cause__, decision.__context__, decision.__traceback__ = None, None, None
     decision.__suppress_context__ = False
     outcome = await run(handler)
-    assert isinstance(outcome, Again | Buried)
+    assert isinstance(outcome, RetryLater | DeadLetter)
     shown = outcome.failure.traceback
     assert (shown is not None) == (link in ("cause", "context"))
     assert shown is None or "KeyError: 'amount'" in shown
@@ -239,15 +241,15 @@ async def test_a_handler_has_its_own_limit_of_attempts() -> None:
     def handler(event: Event) -> None:
         raise ValueError("boom")
 
-    assert isinstance(await run(handler, attempts=1, max_attempts=2), Again)
-    assert isinstance(await run(handler, attempts=2, max_attempts=2), Buried)
-    assert isinstance(await run(handler, attempts=7, max_attempts=8), Again)
+    assert isinstance(await run(handler, attempts=1, max_attempts=2), RetryLater)
+    assert isinstance(await run(handler, attempts=2, max_attempts=2), DeadLetter)
+    assert isinstance(await run(handler, attempts=7, max_attempts=8), RetryLater)
 
 
 async def test_an_event_whose_last_attempt_ended_with_the_process_is_not_run() -> None:  # F23
     ran: list[Event] = []
     outcome = await run(noting(ran), attempts=6, unsettled=4)
-    assert isinstance(outcome, Buried)
+    assert isinstance(outcome, DeadLetter)
     assert outcome.failure.code == "crashed"
     assert ran == []
 
@@ -267,7 +269,7 @@ async def test_past_a_limit_that_was_lowered_there_is_one_last_run(unsettled: in
     def handler(event: Event) -> None:
         raise ValueError("boom")
 
-    assert isinstance(await run(handler, attempts=9, unsettled=unsettled), Buried)
+    assert isinstance(await run(handler, attempts=9, unsettled=unsettled), DeadLetter)
 
 
 async def test_an_async_handler_past_its_time_is_cancelled() -> None:
@@ -280,7 +282,7 @@ async def test_an_async_handler_past_its_time_is_cancelled() -> None:
             ended.append("cancelled")
 
     outcome = await run(handler, timeout="10ms")
-    assert isinstance(outcome, Again)
+    assert isinstance(outcome, RetryLater)
     assert outcome.delay == timedelta(seconds=10)
     assert (outcome.failure.error, outcome.failure.code) == ("it took longer than 10ms", "timeout")
     assert "await asyncio.Event().wait()" in str(outcome.failure.traceback)  # N2
@@ -293,7 +295,7 @@ async def test_a_thread_past_its_time_is_abandoned_and_counted(gate: threading.E
     hang = registration(lambda event: gate.wait(), timeout="10ms")
     for _ in range(2):
         outcome = await made.run(claim(), hang)
-        assert isinstance(outcome, Again)
+        assert isinstance(outcome, RetryLater)
         assert outcome.failure.code == "timeout"
         assert "gate.wait()" in str(outcome.failure.traceback)  # N2
     assert [len(fact.hung) for fact in facts if isinstance(fact, HandlerAbandoned)] == [1, 2]
@@ -317,7 +319,7 @@ async def test_an_abandoned_thread_that_fails_later_disturbs_nobody(
         gate.wait()
         raise late
 
-    assert isinstance(await made.run(claim(), registration(handler, timeout="10ms")), Again)
+    assert isinstance(await made.run(claim(), registration(handler, timeout="10ms")), RetryLater)
     gate.set()
     fact = await asyncio.wait_for(ended.get(), 5)
     await asyncio.sleep(0)  # what asyncio would report, it reports now
@@ -381,7 +383,7 @@ async def test_an_abandoned_task_is_named_with_its_event_and_its_stack() -> None
     let_go.set()
     late = await asyncio.wait_for(ended.get(), 5)
 
-    assert isinstance(outcome, Again)
+    assert isinstance(outcome, RetryLater)
     assert "await let_go.wait()" in str(outcome.failure.traceback)
     assert isinstance(fact := facts[0], HandlerAbandoned)
     assert (fact.claim.id, fact.stack) == ("e-1", outcome.failure.traceback)
@@ -471,7 +473,7 @@ async def test_the_default_time_is_of_the_executor() -> None:
         await asyncio.Event().wait()
 
     made = executor(timeout=timedelta(milliseconds=10))
-    assert isinstance(await made.run(claim(), registration(handler)), Again)
+    assert isinstance(await made.run(claim(), registration(handler)), RetryLater)
 
 
 class Throttled(Retry):
@@ -512,7 +514,7 @@ async def test_however_odd_what_it_raises_is_its_run_failed(
     if is_async and isinstance(error, StopIteration):
         code = "RuntimeError"  # Python's own doing: no coroutine can raise one
     outcome = await run(waits if is_async else plain)
-    assert isinstance(outcome, Again)
+    assert isinstance(outcome, RetryLater)
     assert outcome.failure.code == code
 
 
@@ -533,9 +535,9 @@ async def test_a_snooze_waits_at_least_a_second_and_is_never_the_last_attempt(
     ("came", "replayed", "kind"),
     [
         (timedelta(days=6, hours=23), None, Snoozed),
-        (timedelta(days=7), None, Again),
+        (timedelta(days=7), None, RetryLater),
         (timedelta(days=30), timedelta(days=6), Snoozed),
-        (timedelta(days=30), timedelta(days=7), Again),
+        (timedelta(days=30), timedelta(days=7), RetryLater),
     ],
 )
 async def test_past_its_greatest_age_a_snooze_is_a_retry(
@@ -548,10 +550,10 @@ async def test_past_its_greatest_age_a_snooze_is_a_retry(
     old = claim(created_at=NOON - came, replayed_at=since)
     outcome = await executor().run(old, registration(handler))
     assert isinstance(outcome, kind)
-    if isinstance(outcome, Again):
+    if isinstance(outcome, RetryLater):
         assert (outcome.failure.code, outcome.delay) == ("Snooze", timedelta(minutes=10))
         last = replace(old, attempts=5)
-        assert isinstance(await executor().run(last, registration(handler)), Buried)
+        assert isinstance(await executor().run(last, registration(handler)), DeadLetter)
 
 
 @pytest.mark.parametrize(
@@ -581,7 +583,7 @@ async def test_a_retry_after_nonsense_is_a_failed_run(wrong: Any) -> None:
         raise Snooze("closed", after=wrong)
 
     outcome = await run(handler)
-    assert isinstance(outcome, Again)
+    assert isinstance(outcome, RetryLater)
     assert outcome.failure.code == "TypeError"
 
 
@@ -591,7 +593,7 @@ async def test_an_effect_that_is_no_text_is_a_failed_run(wrong: Any) -> None:
         tx.execute(wrong)
 
     outcome = await run(handler)
-    assert isinstance(outcome, Again)
+    assert isinstance(outcome, RetryLater)
     assert outcome.failure.code == "TypeError"
 
 
@@ -601,7 +603,7 @@ async def test_a_handler_that_returns_too_late_has_failed() -> None:
             await asyncio.sleep(60)
 
     outcome = await run(handler, timeout=timedelta(milliseconds=1))
-    assert isinstance(outcome, Again)
+    assert isinstance(outcome, RetryLater)
     assert outcome.failure.code == "timeout"
 
 
@@ -613,7 +615,7 @@ async def test_what_it_raises_while_it_is_cancelled_for_its_time_is_its_own() ->
             raise ValueError("cleaning up failed")
 
     outcome = await run(handler, timeout="1ms")
-    assert isinstance(outcome, Again)
+    assert isinstance(outcome, RetryLater)
     assert outcome.failure.code == "ValueError"
 
 
@@ -625,7 +627,7 @@ async def test_a_time_out_of_its_own_while_it_is_cancelled_for_its_time_is_late(
             raise TimeoutError
 
     outcome = await run(handler, timeout="1ms")
-    assert isinstance(outcome, Again)
+    assert isinstance(outcome, RetryLater)
     assert outcome.failure.code == "timeout"
 
 
@@ -692,7 +694,7 @@ async def test_in_a_task_that_outlived_a_cancellation_a_run_past_its_time_is_lat
     await asyncio.sleep(0)
     task.cancel()
     outcome = await task
-    assert isinstance(outcome, Again)
+    assert isinstance(outcome, RetryLater)
     assert outcome.failure.code == "timeout"
 
 
@@ -729,5 +731,5 @@ async def test_an_error_that_cannot_be_read_is_a_failed_run_all_the_same(
 
     handler = raise_it if is_async else raise_it_in_a_thread
     outcome = await executor().run(claim(), registration(handler))
-    assert isinstance(outcome, Again)
+    assert isinstance(outcome, RetryLater)
     assert outcome.failure.error

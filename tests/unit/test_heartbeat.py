@@ -13,7 +13,7 @@ import pytest
 
 from ackbox.errors import Unavailable
 from ackbox.model import Claim, EventId
-from ackbox.telemetry import ServiceFailed, WorkerTrouble
+from ackbox.telemetry import ServiceFailed, WorkerCallFailed
 from ackbox.worker import Heartbeat
 from ackbox.worker.heartbeat import NOT_RENEWED
 from support.facts import Facts
@@ -28,15 +28,15 @@ class Renewals(ScriptedQueue):
     def __init__(self) -> None:
         super().__init__()
         self.renewed: list[tuple[float, set[EventId]]] = []
-        self.trouble: Exception | None = None
+        self.unavailable_reason: Exception | None = None
         self.hangs = False
 
     async def renew(self, claims: Sequence[Claim], *, lease: timedelta) -> AbstractSet[EventId]:
         assert threading.current_thread().name == "ackbox-heartbeat"
         if self.hangs:
             await asyncio.Event().wait()
-        if self.trouble is not None:
-            raise self.trouble
+        if self.unavailable_reason is not None:
+            raise self.unavailable_reason
         self.renewed.append((time.monotonic(), {claim.id for claim in claims}))
         return await super().renew(claims, lease=lease)
 
@@ -133,21 +133,23 @@ async def test_when_renewal_fails_runs_are_stopped_before_their_lease_ends(
     beat.hold(claim("a"))
     await asyncio.to_thread(eventually, lambda: beat.queue.renewed)
     last = beat.queue.renewed[-1][0]
-    beat.queue.trouble = {"raises": Unavailable("gone"), "a bug": ValueError("x")}.get(how)
+    beat.queue.unavailable_reason = {"raises": Unavailable("gone"), "a bug": ValueError("x")}.get(
+        how
+    )
     beat.queue.hangs = how == "hangs"
     await asyncio.wait_for(beat.heard.wait(), 5)
     assert time.monotonic() - max(last, beat.queue.renewed[-1][0]) < LEASE.total_seconds()
     assert [one.id for one in beat.lost] == ["a"]
     assert beat.reasons == [NOT_RENEWED]
-    assert beat.facts.of(ServiceFailed if how == "a bug" else WorkerTrouble)
+    assert beat.facts.of(ServiceFailed if how == "a bug" else WorkerCallFailed)
 
 
 async def test_one_failed_renewal_stops_nobody(beat: Beating) -> None:
     beat.hold(claim("a"))
     await asyncio.to_thread(eventually, lambda: beat.queue.renewed)
-    beat.queue.trouble = Unavailable("for a moment")
-    await asyncio.to_thread(eventually, lambda: beat.facts.of(WorkerTrouble), every=0.001)
-    beat.queue.trouble = None
+    beat.queue.unavailable_reason = Unavailable("for a moment")
+    await asyncio.to_thread(eventually, lambda: beat.facts.of(WorkerCallFailed), every=0.001)
+    beat.queue.unavailable_reason = None
     seen = len(beat.queue.renewed)
     await asyncio.to_thread(eventually, lambda: len(beat.queue.renewed) > seen)
     assert beat.lost == []

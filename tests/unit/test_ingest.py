@@ -23,7 +23,7 @@ from ackbox.errors import (
     Unavailable,
 )
 from ackbox.ingest import Ingest, Limits
-from ackbox.model import Checkpoint, Envelope, Receipt, ReceiptKind, Status
+from ackbox.model import Cursor, Envelope, Receipt, ReceiptKind, Status
 from ackbox.telemetry import Recorded, RecordFailed, Refused
 from support.events import envelope, envelopes
 from support.facts import Facts
@@ -38,7 +38,7 @@ Step = Exception | asyncio.Event | None
 
 class ScriptedLedger:
     def __init__(self, *script: Step) -> None:
-        self.trouble: str | None = None
+        self.unavailable_reason: str | None = None
         self.script = list(script)
         self.calls: list[list[Envelope]] = []
         self.called = asyncio.Event()
@@ -47,7 +47,7 @@ class ScriptedLedger:
         self.usual: Step = None
 
     async def record(
-        self, envelopes: Sequence[Envelope], *, checkpoint: Checkpoint | None = None
+        self, envelopes: Sequence[Envelope], *, cursor: Cursor | None = None
     ) -> list[Receipt]:
         self.calls.append(list(envelopes))
         self.called.set()
@@ -65,7 +65,7 @@ class ScriptedLedger:
         kind = NEW if kept is one else DUPLICATE
         return Receipt(kind, kept.id, Status.PENDING, kept.received_at)
 
-    async def checkpoint(self, source: str) -> str | None:
+    async def cursor(self, source: str) -> str | None:
         return None
 
     async def prove_writable(self) -> None: ...
@@ -214,11 +214,11 @@ async def test_a_hanging_ledger_keeps_nobody_longer_than_the_time_out() -> None:
         await ledger.called.wait()
         calls += await handed_over(ingest, [envelope("queued behind")])
         time.now += 4.9
-        ingest._answer_late()
+        ingest._resolve_late()
         await asyncio.sleep(0)
         assert not any(call.done() for call in calls)
         time.now += 0.2
-        ingest._answer_late()
+        ingest._resolve_late()
         answers = await asyncio.gather(*calls, return_exceptions=True)
         assert [type(answer) for answer in answers] == [Unavailable] * 4
     assert [fact.reason for fact in facts.of(Refused)] == ["timeout"] * 4
@@ -322,11 +322,11 @@ async def test_the_buffer_is_bounded_in_bytes() -> None:  # L2, F45
             ingest.bytes.hold(401)
         ingest.bytes.hold(400)
         assert ingest.buffered == (0, 1000)
-        ingest.bytes.give_back(1000)
+        ingest.bytes.release(1000)
         ingest.bytes.hold(5000)  # one that is larger than the buffer has it to itself
         with pytest.raises(Overloaded):
             ingest.bytes.hold(1)
-        ingest.bytes.give_back(5000)
+        ingest.bytes.release(5000)
     assert [fact.reason for fact in facts.of(Refused)] == ["buffer_bytes"] * 2
 
 
@@ -355,13 +355,13 @@ async def test_a_duplicate_does_not_make_the_queue_longer() -> None:  # W7
 
 async def test_a_ledger_in_trouble_is_not_even_asked() -> None:  # F9
     ledger = ScriptedLedger()
-    ledger.trouble = "The disk is nearly full."
+    ledger.unavailable_reason = "The disk is nearly full."
     async with ingesting(ledger) as (ingest, facts):
         with pytest.raises(Unavailable, match="nearly full") as caught:
             await ingest.accept(envelope())
         assert caught.value.retry_after == 5
         assert ingest.failing
-        ledger.trouble = None
+        ledger.unavailable_reason = None
         assert (await ingest.accept(envelope())).kind is NEW
     assert len(ledger.calls) == 1
     assert [fact.reason for fact in facts.of(Refused)] == ["unavailable"]
@@ -384,7 +384,7 @@ async def test_failures_past_the_budget_are_critical_until_a_write_succeeds() ->
 
 async def test_a_ledger_in_trouble_past_the_budget_is_critical_too() -> None:  # F9, L9
     ledger, time = ScriptedLedger(), Time()
-    ledger.trouble = "The disk is nearly full."
+    ledger.unavailable_reason = "The disk is nearly full."
     async with ingesting(ledger, time=time) as (ingest, _):
         with pytest.raises(Unavailable):
             await ingest.accept(envelope())

@@ -17,14 +17,14 @@ from ackbox.exporters.failures import count_and_log
 from ackbox.exporters.loggers import set_up_logging
 from ackbox.exporters.logs import LogObserver
 from ackbox.model import (
-    Again,
-    Buried,
+    DeadLetter,
     Done,
     EventId,
     Failure,
     Outcome,
     Receipt,
     ReceiptKind,
+    RetryLater,
     Snoozed,
     Stats,
     Status,
@@ -32,7 +32,6 @@ from ackbox.model import (
 from ackbox.telemetry import (
     RUNNING,
     AbandonedEnded,
-    Answered,
     Checkpointed,
     ClockSkewed,
     ClockStepped,
@@ -45,16 +44,17 @@ from ackbox.telemetry import (
     Recorded,
     RecordFailed,
     Refused,
+    ResponseSent,
     ServiceFailed,
     ServiceRecovered,
     Settled,
     Started,
     StopBegan,
     StopEnded,
+    StoreFailed,
     StoreRecovered,
-    StoreTrouble,
     Unhandled,
-    WorkerTrouble,
+    WorkerCallFailed,
     to_all,
 )
 from support.events import NOON, envelope
@@ -132,9 +132,9 @@ def test_events_are_not_said_above_info(level: str) -> None:
     assert log.lines() == []
 
 
-def settled(*keys: str, buried: str = "", fenced: str = "") -> Settled:
-    dead = Buried(Failure("boom", "ValueError"))
-    written = {EventId(key): dead if key == buried else Done() for key in keys if key != fenced}
+def settled(*keys: str, tombstoned: str = "", fenced: str = "") -> Settled:
+    dead = DeadLetter(Failure("boom", "ValueError"))
+    written = {EventId(key): dead if key == tombstoned else Done() for key in keys if key != fenced}
     handlers = ["app.pay"] * len(keys)
     return Settled([claim(key) for key in keys], [0.001] * len(keys), written, handlers)
 
@@ -143,7 +143,7 @@ def test_above_info_only_dead_letters_and_lost_results_are_said() -> None:
     log = Log("WARNING")
 
     log.observe(settled("a", "b"))
-    log.observe(settled("a", "b", buried="b"))
+    log.observe(settled("a", "b", tombstoned="b"))
     log.observe(settled("c", "d", fenced="c"))
 
     assert log.said() == [("error", "event failed"), ("warning", "event result fenced off")]
@@ -178,12 +178,12 @@ def test_a_failure_that_lasts_is_said_once_a_minute() -> None:  # F9
 
 def test_a_failure_after_a_recovery_is_said_at_once() -> None:
     log = Log()
-    for fact in (FAILED, FAILED, StoreTrouble("full"), StoreRecovered(), FAILED):
+    for fact in (FAILED, FAILED, StoreFailed("full"), StoreRecovered(), FAILED):
         log.observe(fact)
 
     assert [event for _, event in log.said()] == [
         "events not stored",
-        "store in trouble",
+        "store unavailable",
         "store recovered",
         "events not stored",
     ]
@@ -191,26 +191,26 @@ def test_a_failure_after_a_recovery_is_said_at_once() -> None:
 
 def test_an_outage_is_said_at_its_start_once_a_minute_and_at_its_end() -> None:  # N21
     log = Log()
-    log.observe(StoreTrouble("away"))
+    log.observe(StoreFailed("away"))
     for half in range(4 * 60):  # two minutes, in which every part of the process fails
         log.now = half / 2
-        log.observe(WorkerTrouble("claim", "away"))
-        log.observe(WorkerTrouble("settle", "away"))
-        log.observe(WorkerTrouble("renew", "away"))
+        log.observe(WorkerCallFailed("claim", "away"))
+        log.observe(WorkerCallFailed("settle", "away"))
+        log.observe(WorkerCallFailed("renew", "away"))
         log.observe(FAILED)
         log.observe(ServiceFailed("monitor", half + 1, "away"))
     log.observe(StoreRecovered())
 
     events = [event for _, event in log.said()]
-    assert events == ["store in trouble", "worker cannot reach the store", "store recovered"]
+    assert events == ["store unavailable", "worker cannot reach the store", "store recovered"]
 
 
 def test_a_failure_of_the_worker_without_an_outage_is_said_once_a_minute_for_each_kind() -> None:
     log = Log()  # N21
     for second in range(61):
         log.now = float(second)
-        log.observe(WorkerTrouble("claim", "busy"))
-        log.observe(WorkerTrouble("settle", "busy"))
+        log.observe(WorkerCallFailed("claim", "busy"))
+        log.observe(WorkerCallFailed("settle", "busy"))
 
     said = [(line["doing"], line["level"]) for line in log.lines()]
     assert said == [("claim", "warning"), ("settle", "warning")] * 2
@@ -295,8 +295,8 @@ def test_a_snooze_tells_why_and_for_how_long() -> None:  # N17
 @pytest.mark.parametrize(
     ("make", "event"),
     [
-        (lambda failure: Again(failure, timedelta(seconds=5)), "event retry scheduled"),
-        (Buried, "event failed"),
+        (lambda failure: RetryLater(failure, timedelta(seconds=5)), "event retry scheduled"),
+        (DeadLetter, "event failed"),
     ],
 )
 def test_a_failed_run_tells_what_was_raised_and_where(
@@ -318,7 +318,7 @@ def test_a_failed_run_tells_what_was_raised_and_where(
 def test_people_see_the_traceback_below_the_line() -> None:  # N2
     log, run = Log(log_format="pretty"), claim()
 
-    dead = Buried(Failure("KeyError: 'amount'", "KeyError", None, TRACEBACK))
+    dead = DeadLetter(Failure("KeyError: 'amount'", "KeyError", None, TRACEBACK))
     log.observe(Settled([run], [0.1], {run.id: dead}, ["app.pay"]))
 
     line, *below = log.stream.getvalue().splitlines()
@@ -330,7 +330,7 @@ def test_people_see_the_traceback_below_the_line() -> None:  # N2
 def test_what_was_raised_stays_in_its_line() -> None:  # N2
     log, run = Log(), claim()
 
-    dead = Buried(Failure("ValueError: \x1b[31m\n" + "x" * 9000, "ValueError"))
+    dead = DeadLetter(Failure("ValueError: \x1b[31m\n" + "x" * 9000, "ValueError"))
     log.observe(Settled([run], [0.1], {run.id: dead}, ["app.pay"]))
 
     (line,) = log.lines()
@@ -382,7 +382,7 @@ def test_a_clock_that_disagrees_with_the_database_is_a_warning() -> None:  # F25
 
 def test_what_happens_all_the_time_is_not_said() -> None:
     log = Log("DEBUG")
-    for fact in (Answered("/webhooks", 202), Committed(1, 0.1), Refused("queue"),
+    for fact in (ResponseSent("/webhooks", 202), Committed(1, 0.1), Refused("queue"),
                  Measured(Stats(COUNTS, None), 0, 0)):  # fmt: skip
         log.observe(fact)
 

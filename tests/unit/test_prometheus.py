@@ -7,8 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ackbox.exporters.prometheus import PrometheusMetrics
 from ackbox.model import (
-    Again,
-    Buried,
+    DeadLetter,
     Done,
     EventId,
     Failure,
@@ -16,13 +15,13 @@ from ackbox.model import (
     Receipt,
     ReceiptKind,
     Release,
+    RetryLater,
     Snoozed,
     Stats,
     Status,
 )
 from ackbox.telemetry import (
     REFUSAL_REASONS,
-    Answered,
     Checkpointed,
     Claimed,
     ClockSkewed,
@@ -32,19 +31,20 @@ from ackbox.telemetry import (
     LeaseLost,
     Measured,
     ObserverFailed,
+    QueueFailed,
     QueueRecovered,
-    QueueTrouble,
     Recorded,
     RecordFailed,
     Refused,
+    ResponseSent,
     RoutesServed,
     ServiceFailed,
     ServiceRecovered,
     ServiceStarted,
     Settled,
     Started,
+    StoreFailed,
     StoreRecovered,
-    StoreTrouble,
     Unhandled,
 )
 from support.events import NOON, envelope, noon
@@ -98,24 +98,24 @@ def test_buckets_count_all_that_was_at_most_so_long() -> None:
 
 def test_what_is_counted() -> None:
     found = samples(
-        Answered("/webhooks", 202),
-        Answered("/webhooks", 202),
-        Answered("other", 404),
+        ResponseSent("/webhooks", 202),
+        ResponseSent("/webhooks", 202),
+        ResponseSent("other", 404),
         Refused("queue"),
         RecordFailed(3, "no", retrying=True),
-        StoreTrouble("full"),
-        StoreTrouble("full"),
+        StoreFailed("full"),
+        StoreFailed("full"),
         Committed(2, 0.01),
         Checkpointed(0.2, 4001, 4000),
     )
 
     expected = {
-        "ackbox_http_answers_total route=/webhooks status=202": 2,
-        "ackbox_http_answers_total route=other status=404": 1,
+        "ackbox_http_responses_total route=/webhooks status=202": 2,
+        "ackbox_http_responses_total route=other status=404": 1,
         "ackbox_events_refused_total reason=queue": 1,
         "ackbox_record_failures_total": 1,
-        "ackbox_store_troubles_total": 2,
-        "ackbox_store_in_trouble": 1,
+        "ackbox_store_failures_total": 2,
+        "ackbox_store_unavailable": 1,
         "ackbox_commit_seconds_count": 1,
         "ackbox_checkpoint_seconds_count": 1,
         "ackbox_wal_pages": 4001,
@@ -129,8 +129,8 @@ def test_ends_of_runs_are_counted_by_what_was_written() -> None:  # P9
     outcomes: list[Outcome] = [
         Done(),
         Done(),
-        Again(failure, timedelta(0)),
-        Buried(failure),
+        RetryLater(failure, timedelta(0)),
+        DeadLetter(failure),
         Release(),
         Snoozed(timedelta(seconds=1)),
     ]
@@ -199,21 +199,21 @@ def test_only_the_first_run_of_an_event_has_waited_in_the_queue() -> None:
 
 
 def test_a_trouble_that_is_over_is_over() -> None:
-    found = samples(StoreTrouble("full"), StoreRecovered())
+    found = samples(StoreFailed("full"), StoreRecovered())
 
-    assert found["ackbox_store_in_trouble"] == 0
-    assert found["ackbox_store_troubles_total"] == 1
+    assert found["ackbox_store_unavailable"] == 0
+    assert found["ackbox_store_failures_total"] == 1
 
 
 def test_a_queue_in_trouble_is_told_apart_from_a_store_in_trouble() -> None:
-    found = samples(QueueTrouble("away"))
+    found = samples(QueueFailed("away"))
 
-    assert found["ackbox_queue_in_trouble"] == 1
-    assert found["ackbox_queue_troubles_total"] == 1
-    assert found["ackbox_store_in_trouble"] == 0
-    found = samples(QueueTrouble("away"), QueueRecovered())
-    assert found["ackbox_queue_in_trouble"] == 0
-    assert found["ackbox_queue_troubles_total"] == 1
+    assert found["ackbox_queue_unavailable"] == 1
+    assert found["ackbox_queue_failures_total"] == 1
+    assert found["ackbox_store_unavailable"] == 0
+    found = samples(QueueFailed("away"), QueueRecovered())
+    assert found["ackbox_queue_unavailable"] == 0
+    assert found["ackbox_queue_failures_total"] == 1
 
 
 def test_depth_and_age_are_of_the_last_look() -> None:  # L5
@@ -266,7 +266,7 @@ def test_every_combination_of_labels_exists_before_anything_happened() -> None: 
         ),
         *(f"ackbox_events_refused_total reason={reason}" for reason in REFUSAL_REASONS),
         *(
-            f"ackbox_http_answers_total route={route} status={status}"
+            f"ackbox_http_responses_total route={route} status={status}"
             for route in ("/webhooks", "other")
             for status in (202, 500)
         ),
@@ -284,7 +284,7 @@ def test_no_count_adds_a_series_that_was_not_there_from_the_start() -> None:  # 
         *started,
         recorded("webhooks", "x"),
         *map(Refused, REFUSAL_REASONS),
-        *(Answered("/webhooks", 202), Answered("other", 404)),
+        *(ResponseSent("/webhooks", 202), ResponseSent("other", 404)),
         *(ServiceFailed("claims", 1, "x"), ServiceRecovered("claims", 1)),
         *(ServiceFailed("claims", 1, "x"), ObserverFailed("log", "x")),
         LeaseLost([claim("a"), claim("b")], "gone"),

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
+from ackbox.maintenance import Preview, Replays, preview, replay, to_replay
 from ackbox.model import (
     EventFilter,
     EventId,
@@ -16,9 +17,8 @@ from ackbox.model import (
     ReplayKind,
     Status,
 )
-from ackbox.ports import Reader, Upkeep
+from ackbox.ports import Operations, Reader
 from ackbox.telemetry import Replayed
-from ackbox.upkeep import Preview, Replays, preview, replaying, to_replay
 from support.events import NOON
 from support.facts import Facts
 
@@ -72,7 +72,7 @@ class Sleeps(list[float]):
 def replays(ledger: Ledger, facts: Facts, sleeps: Sleeps, step: float = 0.0) -> Replays:
     now = iter(n * step for n in range(100_000))
     return Replays(
-        cast("Upkeep", ledger),
+        cast("Operations", ledger),
         cast("Reader", ledger),
         clock=lambda: NOON,
         observe=facts,
@@ -168,7 +168,7 @@ async def test_a_preview_counts_by_type_and_error() -> None:
 
 # F43
 async def test_a_preview_of_endless_types_stays_small(monkeypatch: Any) -> None:
-    monkeypatch.setattr(replaying, "_GROUPS", 3)
+    monkeypatch.setattr(replay, "_GROUPS", 3)
     ledger = Ledger([event(n, event_type=f"t-{n}") for n in range(1, 50)])
     seen = await look(ledger, FAILED)
     assert seen.events == 49

@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from ackbox.errors import Unavailable
-from ackbox.model import EventRecord, Removed, RetentionPolicy, Status, Walk
-from ackbox.ports import Upkeep
+from ackbox.maintenance import Retention
+from ackbox.model import EventRecord, PruneResult, RetentionPolicy, Status, TombstonePass
+from ackbox.ports import Operations
 from ackbox.telemetry import Pruned, PruneFailed, RetentionPaused
-from ackbox.upkeep import Retention
 from support.events import NOON
 from support.facts import Facts
 
@@ -25,34 +25,36 @@ class Steps:
     def __init__(self, rows: int = 0) -> None:
         self.asked: list[str] = []
         self.rows = rows
-        self.buried = 0
+        self.tombstoned = 0
         self.error: Exception | None = None
 
-    async def bury(self, policy: RetentionPolicy, *, after: int) -> Walk:
-        self.asked.append("bury")
+    async def add_tombstones(self, policy: RetentionPolicy, *, after: int) -> TombstonePass:
+        self.asked.append("add_tombstones")
         if self.error is not None:
             raise self.error
         found, self.rows = min(self.rows, 1000), max(self.rows - 1000, 0)
-        self.buried += found
-        return Walk(found, after + 1000 if found else None)
+        self.tombstoned += found
+        return TombstonePass(found, after + 1000 if found else None)
 
-    async def bury_dead_letters(self, policy: RetentionPolicy, *, after: int) -> Walk:
+    async def add_dead_letter_tombstones(
+        self, policy: RetentionPolicy, *, after: int
+    ) -> TombstonePass:
         self.asked.append("bury dead letters")
-        return Walk(0, None)
+        return TombstonePass(0, None)
 
-    async def prune(self, policy: RetentionPolicy) -> Removed:
+    async def prune(self, policy: RetentionPolicy) -> PruneResult:
         self.asked.append("prune")
-        return Removed(0, more=False, waiting=self.buried > 0)
+        return PruneResult(0, more=False, waiting=self.tombstoned > 0)
 
     async def prune_audit(self, policy: RetentionPolicy) -> int:
         self.asked.append("prune_audit")
         return 0
 
-    async def forget(self, policy: RetentionPolicy) -> int:
-        self.asked.append("forget")
+    async def purge_tombstones(self, policy: RetentionPolicy) -> int:
+        self.asked.append("purge_tombstones")
         return 0
 
-    async def give_back(self) -> int:
+    async def reclaim_space(self) -> int:
         self.asked.append("give back")
         return 0
 
@@ -74,7 +76,7 @@ class Sleeps(list[float]):
 async def run(store: Steps, facts: Facts, *, hours: float = 1, sleeps: int = 60) -> Sleeps:
     slept = Sleeps(sleeps)
     retention = Retention(
-        cast("Upkeep", store),
+        cast("Operations", store),
         POLICY,
         interval=timedelta(hours=hours),
         observe=facts,
@@ -82,12 +84,12 @@ async def run(store: Steps, facts: Facts, *, hours: float = 1, sleeps: int = 60)
     )
     with suppress(asyncio.CancelledError):
         while True:
-            await retention.look_and_wait()
+            await retention.tick_and_wait()
     return slept
 
 
 def passes(store: Steps) -> int:
-    return store.asked.count("forget")
+    return store.asked.count("purge_tombstones")
 
 
 # W11
@@ -121,8 +123,8 @@ async def test_a_pass_goes_on_until_nothing_is_left() -> None:
     store = Steps(rows=3500)
     facts = Facts()
     await run(store, facts, sleeps=0)
-    assert store.asked.count("bury") == 5
-    assert [fact.buried for fact in facts.of(Pruned)] == [3500]
+    assert store.asked.count("add_tombstones") == 5
+    assert [fact.tombstoned for fact in facts.of(Pruned)] == [3500]
 
 
 # F36
@@ -134,7 +136,7 @@ async def test_the_writer_is_left_to_others_for_four_fifths_of_the_time() -> Non
         pauses.append(seconds)
 
     retention = Retention(
-        cast("Upkeep", Steps(rows=1)),
+        cast("Operations", Steps(rows=1)),
         POLICY,
         interval=timedelta(hours=1),
         observe=Facts(),
@@ -154,7 +156,7 @@ async def test_beside_senders_retention_takes_a_hundredth_unless_it_is_late() ->
         pauses.append(seconds)
 
     retention = Retention(
-        cast("Upkeep", Steps(rows=1)),
+        cast("Operations", Steps(rows=1)),
         POLICY,
         interval=timedelta(seconds=14),
         observe=Facts(),
@@ -188,13 +190,13 @@ async def test_a_cancelled_retention_stops() -> None:
         await forever.wait()
 
     retention = Retention(
-        cast("Upkeep", Steps()),
+        cast("Operations", Steps()),
         POLICY,
         interval=timedelta(hours=1),
         observe=Facts(),
         sleep=sleep,
     )
-    task = asyncio.create_task(retention.look_and_wait())
+    task = asyncio.create_task(retention.tick_and_wait())
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -230,7 +232,7 @@ async def test_after_a_start_with_an_implausible_clock_nothing_is_deleted_for_a_
 ) -> None:  # S22
     store, facts, now = Steps(rows=5), Facts(), [1000.0]
     retention = Retention(
-        cast("Upkeep", store),
+        cast("Operations", store),
         POLICY,
         interval=timedelta(hours=1),
         observe=facts,
@@ -245,4 +247,4 @@ async def test_after_a_start_with_an_implausible_clock_nothing_is_deleted_for_a_
         assert store.asked == []
         now[0] += 1
     await retention.look()
-    assert "bury" in store.asked
+    assert "add_tombstones" in store.asked

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from ackbox.errors import InvalidStatement
-from ackbox.stores.postgres.migrating import all_migrations
-from ackbox.stores.postgres.rules import OWN_TABLES, check_effect, check_question, check_schema
+from ackbox.stores.postgres.migrator import all_migrations
+from ackbox.stores.postgres.user_sql import OWN_TABLES, check_effect, check_schema, check_user_query
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from ackbox.stores.postgres.rules import OWN_TABLES, check_effect, check_questio
         "DELETE FROM mine USING other WHERE mine.id = other.id",
         "WITH a AS (SELECT 1), b AS (SELECT 2) INSERT INTO mine SELECT * FROM a, b",
         "WITH gone AS (DELETE FROM mine RETURNING id) INSERT INTO log SELECT id FROM gone",
-        "INSERT INTO mine SELECT ARRAY(SELECT 1), 'events', $$tallies$$ -- audit",
+        "INSERT INTO mine SELECT ARRAY(SELECT 1), 'events', $$status_counts$$ -- audit",
         "INSERT INTO shop.orders VALUES (:lane)",
     ],
 )
@@ -71,7 +71,7 @@ def test_all_else_is_refused(sql: str) -> None:
     ["SELECT 1", "WITH a AS (SELECT 1) SELECT * FROM a", "TABLE mine", "VALUES (1)", "SELECT 1;"],
 )
 def test_a_question_is_one_select(sql: str) -> None:
-    check_question(sql)
+    check_user_query(sql)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_question_is_one_select(sql: str) -> None:
 )
 def test_a_question_is_nothing_else(sql: str) -> None:
     with pytest.raises(InvalidStatement, match=r"inbox\.read"):
-        check_question(sql)
+        check_user_query(sql)
 
 
 @pytest.mark.parametrize(

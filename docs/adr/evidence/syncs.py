@@ -39,7 +39,7 @@ def syncs_of(durability: str) -> int:
         connection.execute("INSERT INTO heartbeat VALUES (1, '')")
         before = CountingFile.syncs
         for number in range(COMMITS):
-            connection.execute("UPDATE heartbeat SET beaten_at = ?", (str(number),))
+            connection.execute("UPDATE heartbeat SET probed_at = ?", (str(number),))
         found = CountingFile.syncs - before
         connection.close()
     return found

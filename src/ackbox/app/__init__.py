@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from ackbox.app.homes import Holder, Home
+from ackbox.app.backends import Backend, Holder
 from ackbox.clock import ClockSteps, SteadyClock, uptime
 from ackbox.config import Settings, choose_log_format
 from ackbox.errors import AckboxError, SettingError
@@ -70,7 +70,7 @@ class App:
         self.clock = clock or SteadyClock(utc_now, uptime)
         self.clock_steps = ClockSteps(utc_now, uptime)
         self.guest = guest
-        self.home = find_home(settings)
+        self.home = choose_backend(settings)
         self.packages: set[str] = set()
         """Of the application: what they log is wanted, wherever they are installed."""
         self.logger = (
@@ -107,17 +107,17 @@ class App:
         return SecretStr(token)
 
 
-def find_home(settings: Settings) -> Home:
+def choose_backend(settings: Settings) -> Backend:
     """Where the ledger lives. What only one of the stores needs is imported with it."""
     if settings.database_url is None:
         if settings.queue_url is not None:
             raise SettingError(_QUEUE_OF_ONE)
-        from ackbox.app.sqlite import SqliteHome
+        from ackbox.app.sqlite import SqliteBackend
 
-        return SqliteHome(settings)
-    from ackbox.app.postgres import PostgresHome
+        return SqliteBackend(settings)
+    from ackbox.app.postgres import PostgresBackend
 
-    return PostgresHome(settings, settings.database_url.get_secret_value())
+    return PostgresBackend(settings, settings.database_url.get_secret_value())
 
 
 def _own_logger(settings: Settings, packages: AbstractSet[str]) -> Logger:
@@ -127,17 +127,17 @@ def _own_logger(settings: Settings, packages: AbstractSet[str]) -> Logger:
 
 def ledger_name(settings: Settings) -> str:
     """As messages call it; it names no secret."""
-    return find_home(settings).name
+    return choose_backend(settings).name
 
 
 def is_shared(settings: Settings) -> bool:
     """Whether several processes may hold the ledger at once."""
-    return find_home(settings).shared
+    return choose_backend(settings).shared
 
 
 async def open_ledger_to_read(settings: Settings) -> Reader:
     """Whether or not a server runs; raises `StoreError` unless this release can read it."""
-    home = find_home(settings)
+    home = choose_backend(settings)
     await home.assert_readable()
     return home.open_reader()
 
@@ -145,7 +145,7 @@ async def open_ledger_to_read(settings: Settings) -> Reader:
 async def open_ledger_to_write(settings: Settings, *, clock: Clock = utc_now) -> Store:
     """For a command, without a server; raises `LedgerInUse` if one runs that must be asked. It does
     not wait for a ledger that takes no writes now, as a server would."""
-    home = find_home(settings)
+    home = choose_backend(settings)
     await home.assert_readable()
     await home.assert_writable()
 
@@ -157,43 +157,43 @@ async def open_ledger_to_write(settings: Settings, *, clock: Clock = utc_now) ->
 
 def running_server(settings: Settings) -> Holder | None:
     """The process that holds the ledger now, where one holds it for itself."""
-    return find_home(settings).holder()
+    return choose_backend(settings).holder()
 
 
 def find_operator_token(settings: Settings) -> SecretStr | None:
     """Return `API_TOKEN`, else the token that the server of this ledger has created."""
     if settings.api_token is not None:
         return settings.api_token
-    token = find_home(settings).find_token()
+    token = choose_backend(settings).find_token()
     return None if token is None else SecretStr(token)
 
 
 def copy_ledger(settings: Settings, target: Path) -> AsyncGenerator[BackupProgress, None]:
     """Without a server; raises `LedgerInUse` if one runs."""
-    return find_home(settings).copy(target)
+    return choose_backend(settings).copy(target)
 
 
 def copy_beside_server(settings: Settings, target: Path) -> AsyncGenerator[BackupProgress, None]:
     """Copy a ledger that a server holds, as it is now, without that server."""
-    return find_home(settings).copy_beside_server(target)
+    return choose_backend(settings).copy_beside_server(target)
 
 
 def migrate_ledger(settings: Settings) -> list[str]:
     """Returns what was applied; raises `LedgerInUse` if a server holds it for itself."""
-    return find_home(settings).migrate()
+    return choose_backend(settings).migrate()
 
 
 def pending_migrations(settings: Settings) -> list[str]:
-    return find_home(settings).pending_migrations()
+    return choose_backend(settings).pending_migrations()
 
 
 def schema_sql(settings: Settings) -> str:
-    return find_home(settings).schema_sql()
+    return choose_backend(settings).schema_sql()
 
 
 def examine_ledger(settings: Settings, *, mounts: str, clock: Clock = utc_now) -> Iterator[Finding]:
-    return find_home(settings).examine(clock, mounts)
+    return choose_backend(settings).examine(clock, mounts)
 
 
 def examine_ledger_deep(settings: Settings, tick: Callable[[float], None]) -> Iterator[Finding]:
-    return find_home(settings).examine_deep(tick)
+    return choose_backend(settings).examine_deep(tick)

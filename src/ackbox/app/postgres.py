@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from ackbox.app.homes import names
+from ackbox.app.backends import names
 from ackbox.config import Settings, show_address
 from ackbox.errors import AckboxError, CommandFailed, SettingError
 from ackbox.model import BackupProgress, Clock, Finding
@@ -14,7 +14,7 @@ from ackbox.services import Services
 from ackbox.telemetry import Observer
 
 try:
-    from ackbox.stores.postgres import arriving, migrating, rights
+    from ackbox.stores.postgres import migrator, rights, transfer_in
     from ackbox.stores.postgres.database import Address, Database
     from ackbox.stores.postgres.doctor import examine, examine_deep
     from ackbox.stores.postgres.reader import PostgresReader
@@ -32,7 +32,7 @@ T = TypeVar("T")
 _NO_COPY = "A PostgreSQL ledger is backed up with pg_dump, or as your server is."
 
 
-class PostgresHome:
+class PostgresBackend:
     engine = "PostgreSQL"
     batches = 2
     shared = True
@@ -67,8 +67,8 @@ class PostgresHome:
         return PostgresReader(self._address, most=self._settings.queue_maxsize + 1)
 
     async def assert_readable(self) -> None:
-        await self._ask(migrating.assert_current)
-        await self._ask(arriving.assert_none_arriving)
+        await self._ask(migrator.assert_current)
+        await self._ask(transfer_in.assert_none_arriving)
 
     async def assert_writable(self) -> None:
         await self._ask(rights.assert_writable)
@@ -89,13 +89,13 @@ class PostgresHome:
         raise CommandFailed(_NO_COPY)
 
     def migrate(self) -> list[str]:
-        return names(asyncio.run(self._ask(migrating.migrate)))
+        return names(asyncio.run(self._ask(migrator.migrate)))
 
     def pending_migrations(self) -> list[str]:
-        return names(asyncio.run(self._ask(migrating.pending)))
+        return names(asyncio.run(self._ask(migrator.pending)))
 
     def schema_sql(self) -> str:
-        return migrating.schema_sql()
+        return migrator.schema_sql()
 
     def examine(self, clock: Clock, mounts: str) -> Iterator[Finding]:
         yield from examine(self._address, clock, notify=self._settings.notify)

@@ -26,14 +26,14 @@ class Shared(Protocol):
     @property
     def queue(self) -> EventQueue: ...
 
-    def news(self) -> None: ...
+    def notify(self) -> None: ...
 
     def hand_over(self, relay: Relay) -> None: ...
 
 
 def put_queue_before(url: str, store: Shared, observe: Observer, services: Services) -> None:
     stream = Stream(url, observe)
-    store.hand_over(RedisQueue(store.queue, stream, otherwise=store.news, services=services))
+    store.hand_over(RedisQueue(store.queue, stream, fallback=store.notify, services=services))
 
 
 def examine_queue(url: str) -> Finding:

@@ -6,13 +6,13 @@ from secrets import token_urlsafe
 
 import apsw
 
-from ackbox.app.homes import names
+from ackbox.app.backends import names
 from ackbox.config import Settings
 from ackbox.errors import AckboxError, StoreError
 from ackbox.model import BackupProgress, Clock, Finding
 from ackbox.services import Services
 from ackbox.stores.sqlite import doctor, offline, token
-from ackbox.stores.sqlite.beside import copy_beside_server
+from ackbox.stores.sqlite.live_backup import copy_beside_server
 from ackbox.stores.sqlite.lock import Holder, find_holder
 from ackbox.stores.sqlite.names import resolve_ledger
 from ackbox.stores.sqlite.reader import SqliteReader
@@ -22,7 +22,7 @@ from ackbox.telemetry import Observer
 _TOKEN_BYTES = 32
 
 
-class SqliteHome:
+class SqliteBackend:
     batches = 1
     shared = False
 

@@ -10,14 +10,14 @@ import typer
 
 from ackbox import __version__
 from ackbox.cli import (
-    checkup,
-    copying,
+    backup,
+    config,
+    doctor,
     events,
-    migration,
-    promoting,
-    running,
-    sending,
-    settings,
+    migrate,
+    promote,
+    send,
+    serve,
     stats,
 )
 from ackbox.cli.output import warn
@@ -30,16 +30,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("serve")(running.serve)
-app.command("work")(running.work)
-app.command("send")(sending.send)
+app.command("serve")(serve.serve)
+app.command("work")(serve.work)
+app.command("send")(send.send)
 app.add_typer(events.app, name="events")
 app.command("stats")(stats.stats)
-app.command("config")(settings.config)
-app.command("migrate")(migration.migrate)
-app.command("backup")(copying.backup)
-app.command("promote")(promoting.promote)
-app.command("doctor")(checkup.doctor)
+app.command("config")(config.config)
+app.command("migrate")(migrate.migrate)
+app.command("backup")(backup.backup)
+app.command("promote")(promote.promote)
+app.command("doctor")(doctor.doctor)
 
 
 def _show_version(wanted: bool) -> None:

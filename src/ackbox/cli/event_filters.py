@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 STATUSES = "pending, processing, completed, failed; or received, processed, error, dead_letter"
 
 Status = Annotated[str | None, typer.Option("--status", help=f"Only in this state: {STATUSES}.")]
-OUTCOMES = "retry, snoozed, held, replayed, handled, ignored, discarded, dead"
+OUTCOMES = "retry, snoozed, parked, replayed, handled, ignored, discarded, dead"
 Outcome = Annotated[
     str | None, typer.Option("--outcome", help=f"Only with this outcome: {OUTCOMES}.")
 ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ackbox.cli import discard, explaining, exporting, importing, replaying
+from ackbox.cli import events_discard, events_explain, events_export, events_import, events_replay
 from ackbox.cli.event_filters import (
     Error,
     Lane,
@@ -68,7 +68,7 @@ def list_events(  # noqa: PLR0913 - each option is an argument
 ) -> None:
     """List events. Status `error` means: waits for another run after one that failed."""
     from ackbox.app import utc_now
-    from ackbox.cli.reading import as_builtins, reading
+    from ackbox.cli.event_lookup import as_builtins, reading
 
     now = utc_now()
     given = {"status": status, "outcome": outcome, "source": source, "type": event_type}
@@ -96,40 +96,40 @@ def show_event(
     as_json: AsJson = False,
 ) -> None:
     """Show one event, or its payload."""
-    from ackbox.cli.reading import as_builtins, find_payload, find_story, reading
+    from ackbox.cli.event_lookup import as_builtins, find_detail, find_payload, reading
 
     if payload and as_json:
         raise typer.BadParameter("--payload and --json exclude each other.")
     if payload:
         _print_payload(reading(lambda reader: find_payload(reader, wanted, source)))
         return
-    story = reading(lambda reader: find_story(reader, wanted, source))
-    event = as_builtins(story.event)
+    detail = reading(lambda reader: find_detail(reader, wanted, source))
+    event = as_builtins(detail.event)
     if as_json:
-        print_json({**event, "errors": [as_builtins(run) for run in story.errors]})
+        print_json({**event, "errors": [as_builtins(run) for run in detail.errors]})
     else:
         rows = [(name, "-" if value is None else str(value)) for name, value in event.items()]
         print_table(("field", "value"), rows)
-        explaining.print_last_traceback(story)
+        events_explain.print_last_traceback(detail)
 
 
-app.command("explain")(explaining.explain)
-app.command("replay")(replaying.replay)
-app.command("discard")(discard.discard)
-app.command("export")(exporting.export)
-app.command("import")(importing.import_events)
+app.command("explain")(events_explain.explain)
+app.command("replay")(events_replay.replay)
+app.command("discard")(events_discard.discard)
+app.command("export")(events_export.export)
+app.command("import")(events_import.import_events)
 
 
 async def _collect(
     reader: "Reader", where: "EventFilter", order: str, limit: int, cursor: str | None
 ) -> "Page | SourcePage":
-    from ackbox.cli.reading import collect, collect_of_source
-    from ackbox.model import Order, parse_place
+    from ackbox.cli.event_lookup import collect, collect_of_source
+    from ackbox.model import Order, parse_source_cursor
 
     if order == "source":
         if where.source is None:
             raise typer.BadParameter("It needs --source.", param_hint="--order source")
-        place = parse_place(cursor) if cursor else None
+        place = parse_source_cursor(cursor) if cursor else None
         if cursor and place is None:
             raise _bad_cursor()
         return await collect_of_source(reader, where, limit=limit, cursor=place)

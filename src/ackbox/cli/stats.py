@@ -17,8 +17,8 @@ def stats(
 ) -> None:
     """Count the events in each status, and say how long the oldest pending one has waited."""
     from ackbox.app import utc_now
+    from ackbox.cli.event_lookup import reading
     from ackbox.cli.moments import show_age
-    from ackbox.cli.reading import reading
     from ackbox.model import Status
 
     found, now = reading(lambda reader: reader.stats()), utc_now()

@@ -13,7 +13,7 @@ an `errors.SettingError` of one line that names the variable, the value and what
 """
 
 from ackbox.config.addresses import show_address
-from ackbox.config.loading import load, load_from_process
+from ackbox.config.loader import load, load_from_process
 from ackbox.config.origins import SettingOrigin, explain, explain_process
 from ackbox.config.settings import (
     Settings,

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
+from ackbox.config.display import show_text
 from ackbox.config.settings import Settings
-from ackbox.config.showing import show_text
 from ackbox.errors import SettingError
 
 FILE_VARIABLE = "ACKBOX_CONFIG"

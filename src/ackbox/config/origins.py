@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ackbox.config.display import is_secret, show, show_text
 from ackbox.config.files import FILE_VARIABLE
-from ackbox.config.loading import ENVIRONMENT, Resolved, resolve
+from ackbox.config.loader import ENVIRONMENT, Resolved, resolve
 from ackbox.config.settings import Settings
-from ackbox.config.showing import is_secret, show, show_text
 
 DEFAULT = "default"
 
@@ -41,6 +41,6 @@ def _origin_of(name: str, resolved: Resolved) -> SettingOrigin:
     return SettingOrigin(
         name=name.upper(),
         value=show(name, getattr(resolved.settings, name)),
-        origin=DEFAULT if given is None else given.place,
+        origin=DEFAULT if given is None else given.origin,
         secret=is_secret(name),
     )

@@ -9,7 +9,7 @@ from pydantic import SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from ackbox.config.allowed import (
+from ackbox.config.value_types import (
     address,
     duration,
     file_path,
@@ -30,7 +30,7 @@ Pooling = Literal["session", "transaction"]
 MetricsAccess = Literal["token", "open"]
 RetryJitter = Literal["full", "none"]
 RetryStrategy = Literal["exponential", "linear", "constant"]
-Unhandled = Literal["complete", "hold"]
+Unhandled = Literal["complete", "park"]
 
 # (the one that must not be smaller, the one it is measured against)
 _ORDERED = (

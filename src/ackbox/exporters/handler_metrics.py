@@ -8,14 +8,14 @@ from types import NoneType
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 
 from ackbox.exporters.histograms import Histogram
-from ackbox.model import Again, Buried, Done, Outcome, Release, Snoozed
+from ackbox.model import DeadLetter, Done, Outcome, Release, RetryLater, Snoozed
 from ackbox.telemetry import Settled
 
 _SECONDS = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _OUTCOMES: dict[type, str] = {
     Done: "completed",
-    Again: "retry",
-    Buried: "dead_letter",
+    RetryLater: "retry",
+    DeadLetter: "dead_letter",
     Release: "released",
     Snoozed: "snoozed",
     NoneType: "fenced",

@@ -12,9 +12,8 @@ from typing import Any
 from ackbox.exporters.loggers import Logger
 from ackbox.exporters.refusals import RefusalLog
 from ackbox.model import (
-    Again,
-    Buried,
     Claim,
+    DeadLetter,
     Done,
     Envelope,
     Failure,
@@ -22,6 +21,7 @@ from ackbox.model import (
     Receipt,
     ReceiptKind,
     Release,
+    RetryLater,
     Snoozed,
     Status,
 )
@@ -39,8 +39,8 @@ from ackbox.telemetry import (
     LoopBlocked,
     Pruned,
     PruneFailed,
+    QueueFailed,
     QueueRecovered,
-    QueueTrouble,
     Recorded,
     RecordFailed,
     Replayed,
@@ -52,10 +52,10 @@ from ackbox.telemetry import (
     Started,
     StopBegan,
     StopEnded,
+    StoreFailed,
     StoreRecovered,
-    StoreTrouble,
     Unhandled,
-    WorkerTrouble,
+    WorkerCallFailed,
 )
 from ackbox.text import one_line
 
@@ -104,34 +104,34 @@ class LogObserver:
         self._services_failed: set[str] = set()
         self._unhandled: set[tuple[str, str]] = set()
         self._lines: dict[type, Callable[[Any], None]] = {
-            Recorded: self._say_recorded,
-            RecordFailed: self._say_failed,
-            Started: self._say_started,
-            StoreTrouble: self._say_trouble,
-            StoreRecovered: self._say_recovered,
-            Checkpointed: self._say_log_size,
-            Claimed: self._say_claimed,
-            Settled: self._say_settled,
-            HandlerAbandoned: self._say_abandoned,
-            AbandonedEnded: self._say_abandoned_ended,
-            WorkerTrouble: self._say_worker_trouble,
-            QueueTrouble: self._say_queue_trouble,
-            QueueRecovered: self._say_queue_recovered,
-            Unhandled: self._say_unhandled,
-            StopBegan: self._say_stop_began,
-            StopEnded: self._say_stop_ended,
-            LeaseLost: self._say_lease_lost,
-            ServiceFailed: self._say_service_failed,
-            ServiceRecovered: self._say_service_recovered,
-            LoopBlocked: self._say_blocked,
-            ClockSkewed: self._say_skewed,
-            Pruned: self._say_pruned,
-            PruneFailed: self._say_prune_failed,
-            RetentionPaused: self._say_retention_paused,
-            Replayed: self._say_replayed,
-            Discarded: self._say_discarded,
-            LedgerRestored: self._say_restored,
-            ClockStepped: self._say_stepped,
+            Recorded: self._log_recorded,
+            RecordFailed: self._log_failed,
+            Started: self._log_started,
+            StoreFailed: self._log_store_failed,
+            StoreRecovered: self._log_recovered,
+            Checkpointed: self._log_log_size,
+            Claimed: self._log_claimed,
+            Settled: self._log_settled,
+            HandlerAbandoned: self._log_abandoned,
+            AbandonedEnded: self._log_abandoned_ended,
+            WorkerCallFailed: self._log_worker_call_failed,
+            QueueFailed: self._log_queue_failed,
+            QueueRecovered: self._log_queue_recovered,
+            Unhandled: self._log_unhandled,
+            StopBegan: self._log_stop_began,
+            StopEnded: self._log_stop_ended,
+            LeaseLost: self._log_lease_lost,
+            ServiceFailed: self._log_service_failed,
+            ServiceRecovered: self._log_service_recovered,
+            LoopBlocked: self._log_blocked,
+            ClockSkewed: self._log_skewed,
+            Pruned: self._log_pruned,
+            PruneFailed: self._log_prune_failed,
+            RetentionPaused: self._log_retention_paused,
+            Replayed: self._log_replayed,
+            Discarded: self._log_discarded,
+            LedgerRestored: self._log_restored,
+            ClockStepped: self._log_stepped,
             RequestRefused: RefusalLog(logger, clock).say,
         }
 
@@ -139,37 +139,37 @@ class LogObserver:
         if (say := self._lines.get(type(fact))) is not None:
             say(fact)
 
-    def _say_recorded(self, fact: Recorded) -> None:
+    def _log_recorded(self, fact: Recorded) -> None:
         if self._events_wanted:
             for envelope, receipt in zip(fact.envelopes, fact.receipts, strict=True):
-                self._say_received(envelope, receipt)
+                self._log_received(envelope, receipt)
 
-    def _say_claimed(self, fact: Claimed) -> None:
+    def _log_claimed(self, fact: Claimed) -> None:
         if self._events_wanted:
             for claim in fact.claims:
                 self._logger.info("event started", **_run(claim))
 
-    def _say_settled(self, fact: Settled) -> None:
+    def _log_settled(self, fact: Settled) -> None:
         if not self._events_wanted and _is_uneventful(fact):
             return
         for claim in fact.claims:
             outcome = fact.written.get(claim.id)
             if outcome is None:
                 self._logger.warning("event result fenced off", **_run(claim))
-            elif self._events_wanted or isinstance(outcome, Buried):
-                self._say_outcome(claim, outcome)
+            elif self._events_wanted or isinstance(outcome, DeadLetter):
+                self._log_outcome(claim, outcome)
 
-    def _say_outcome(self, claim: Claim, outcome: Outcome) -> None:
+    def _log_outcome(self, claim: Claim, outcome: Outcome) -> None:
         about = _run(claim)
         match outcome:
             case Done(name):
                 self._logger.info("event completed", outcome=name, **about)
-            case Again(failure, delay):
+            case RetryLater(failure, delay):
                 seconds = round(delay.total_seconds(), 3)
                 self._logger.info(
                     "event retry scheduled", seconds=seconds, **_reason(failure), **about
                 )
-            case Buried(failure):
+            case DeadLetter(failure):
                 self._logger.error("event failed", **_reason(failure), **about)
             case Snoozed(delay, reason):
                 seconds = round(delay.total_seconds(), 3)
@@ -177,28 +177,28 @@ class LogObserver:
             case Release():
                 self._logger.info("event handed back", **about)
 
-    def _may_say(self, subject: str) -> bool:
+    def _may_log(self, subject: str) -> bool:
         """Whether a failure may be logged now: during an outage, all failures are one subject."""
         return self._throttle.lets_through(_OUTAGE if self._store_away else subject)
 
-    def _say_trouble(self, fact: StoreTrouble) -> None:
+    def _log_store_failed(self, fact: StoreFailed) -> None:
         self._store_away = True
         self._throttle.hush(_OUTAGE)
-        self._logger.error("store in trouble", reason=fact.reason)
+        self._logger.error("store unavailable", reason=fact.reason)
 
-    def _say_recovered(self, fact: StoreRecovered) -> None:
+    def _log_recovered(self, fact: StoreRecovered) -> None:
         self._store_away = False
         for subject in (_OUTAGE, "record"):
             self._throttle.forget(subject)
         self._logger.warning("store recovered")
 
-    def _say_log_size(self, fact: Checkpointed) -> None:
+    def _log_log_size(self, fact: Checkpointed) -> None:
         if fact.wal_pages > _ALARMING_WAL_PAGES:
             self._logger.warning(
                 "write-ahead log is large", pages=fact.wal_pages, copied=fact.copied_pages
             )
 
-    def _say_abandoned(self, fact: HandlerAbandoned) -> None:
+    def _log_abandoned(self, fact: HandlerAbandoned) -> None:
         self._logger.error(
             "handler abandoned",
             handler=fact.handler,
@@ -207,7 +207,7 @@ class LogObserver:
             **_run(fact.claim),
         )
 
-    def _say_abandoned_ended(self, fact: AbandonedEnded) -> None:
+    def _log_abandoned_ended(self, fact: AbandonedEnded) -> None:
         failed = {} if fact.failure is None else _reason(fact.failure)
         self._logger.warning(
             "abandoned handler ended",
@@ -217,13 +217,13 @@ class LogObserver:
             **_run(fact.claim),
         )
 
-    def _say_worker_trouble(self, fact: WorkerTrouble) -> None:
-        if self._may_say(fact.doing):
+    def _log_worker_call_failed(self, fact: WorkerCallFailed) -> None:
+        if self._may_log(fact.doing):
             self._logger.warning(
                 "worker cannot reach the store", doing=fact.doing, error=fact.error
             )
 
-    def _say_unhandled(self, fact: Unhandled) -> None:
+    def _log_unhandled(self, fact: Unhandled) -> None:
         """One line for each type: they come from senders, so how many are known is bounded."""
         for claim in fact.claims:
             kind = (claim.source, claim.event_type)
@@ -231,82 +231,82 @@ class LogObserver:
                 self._unhandled.add(kind)
                 self._logger.warning("no handler for this event type", **_run(claim))
 
-    def _say_stop_began(self, fact: StopBegan) -> None:
+    def _log_stop_began(self, fact: StopBegan) -> None:
         self._logger.info(
             "stopping", running=dict(fact.running), queued=fact.queued, grace_seconds=fact.grace
         )
 
-    def _say_stop_ended(self, fact: StopEnded) -> None:
+    def _log_stop_ended(self, fact: StopEnded) -> None:
         self._logger.info("stopped", handed_back=fact.handed_back, seconds=round(fact.seconds, 3))
 
-    def _say_lease_lost(self, fact: LeaseLost) -> None:
+    def _log_lease_lost(self, fact: LeaseLost) -> None:
         for claim in fact.claims:
             self._logger.warning("event lease lost", reason=fact.reason, **_run(claim))
 
-    def _say_service_failed(self, fact: ServiceFailed) -> None:
-        if self._may_say(f"service {fact.name}"):
+    def _log_service_failed(self, fact: ServiceFailed) -> None:
+        if self._may_log(f"service {fact.name}"):
             self._services_failed.add(fact.name)
             self._logger.error(
                 "service failed", service=fact.name, failures=fact.failures, error=fact.error
             )
 
-    def _say_service_recovered(self, fact: ServiceRecovered) -> None:
+    def _log_service_recovered(self, fact: ServiceRecovered) -> None:
         """One line for each line about its failure: a loop that fails every other time is not
         logged more often than one that always fails."""
         if fact.name in self._services_failed:
             self._services_failed.discard(fact.name)
             self._logger.warning("service recovered", service=fact.name, failures=fact.failures)
 
-    def _say_queue_trouble(self, fact: QueueTrouble) -> None:
-        self._logger.warning("queue in trouble", reason=fact.reason)
+    def _log_queue_failed(self, fact: QueueFailed) -> None:
+        self._logger.warning("queue unavailable", reason=fact.reason)
 
-    def _say_queue_recovered(self, fact: QueueRecovered) -> None:
+    def _log_queue_recovered(self, fact: QueueRecovered) -> None:
         self._logger.warning("queue recovered")
 
-    def _say_blocked(self, fact: LoopBlocked) -> None:
+    def _log_blocked(self, fact: LoopBlocked) -> None:
         self._logger.error("event loop is blocked", where=fact.where)
 
-    def _say_skewed(self, fact: ClockSkewed) -> None:
+    def _log_skewed(self, fact: ClockSkewed) -> None:
         if fact.seconds:
             self._logger.warning("clocks disagree", seconds=round(fact.seconds, 1))
         else:
             self._logger.warning("clocks agree again")
 
-    def _say_pruned(self, fact: Pruned) -> None:
-        if fact.buried or fact.deleted or fact.forgotten or fact.pages or fact.audit:
+    def _log_pruned(self, fact: Pruned) -> None:
+        if fact.tombstoned or fact.deleted or fact.purged or fact.pages or fact.audit:
             self._logger.info(
                 "ledger pruned",
-                buried=fact.buried,
+                tombstoned=fact.tombstoned,
                 deleted=fact.deleted,
-                forgotten=fact.forgotten,
+                purged=fact.purged,
                 pages=fact.pages,
                 audit=fact.audit,
                 seconds=round(fact.seconds, 3),
             )
 
-    def _say_prune_failed(self, fact: PruneFailed) -> None:
+    def _log_prune_failed(self, fact: PruneFailed) -> None:
         self._logger.error("ledger not pruned", error=fact.error)
 
-    def _say_retention_paused(self, fact: RetentionPaused) -> None:
+    def _log_retention_paused(self, fact: RetentionPaused) -> None:
         self._logger.warning(
             "retention paused", behind_seconds=round(fact.behind), seconds=round(fact.seconds)
         )
 
-    def _say_replayed(self, fact: Replayed) -> None:
+    def _log_replayed(self, fact: Replayed) -> None:
         self._logger.info("events replayed", actor=fact.actor, events=fact.events, moved=fact.moved)
 
-    def _say_discarded(self, fact: Discarded) -> None:
+    def _log_discarded(self, fact: Discarded) -> None:
         self._logger.info(
             "events discarded", actor=fact.actor, events=fact.events, moved=fact.moved
         )
 
-    def _say_restored(self, fact: LedgerRestored) -> None:
+    def _log_restored(self, fact: LedgerRestored) -> None:
         self._logger.warning("ledger was restored from SQL", path=fact.path)
 
-    def _say_stepped(self, fact: ClockStepped) -> None:
+    def _log_stepped(self, fact: ClockStepped) -> None:
         self._logger.warning("clock was set", seconds=round(fact.seconds, 3))
 
-    def _say_received(self, envelope: Envelope, receipt: Receipt) -> None:
+    def _log_received(self, envelope: Envelope, receipt: Receipt) -> None:
         self._logger.info(
             _NAMES[receipt.kind],
             event_id=receipt.id,
@@ -315,13 +315,13 @@ class LogObserver:
             event_type=envelope.event_type,
         )
 
-    def _say_failed(self, fact: RecordFailed) -> None:
-        if self._may_say("record"):
+    def _log_failed(self, fact: RecordFailed) -> None:
+        if self._may_log("record"):
             self._logger.error(
                 "events not stored", events=fact.events, error=fact.error, retrying=fact.retrying
             )
 
-    def _say_started(self, fact: Started) -> None:
+    def _log_started(self, fact: Started) -> None:
         found = {
             "pending": fact.stats.pending,
             "dead_letters": fact.stats.counts[Status.FAILED],
@@ -360,4 +360,4 @@ def _reason(failure: Failure) -> dict[str, Any]:
 def _is_uneventful(fact: Settled) -> bool:
     """Nearly every batch is: seen at a glance, not event by event."""
     written = fact.written.values()
-    return len(written) == len(fact.claims) and Buried not in set(map(type, written))
+    return len(written) == len(fact.claims) and DeadLetter not in set(map(type, written))

@@ -11,10 +11,19 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from ackbox.exporters.handler_metrics import HandlerMetrics
 from ackbox.exporters.histograms import Histogram
-from ackbox.model import Again, Buried, Clock, Done, ReceiptKind, Release, Snoozed, Stats, Status
+from ackbox.model import (
+    Clock,
+    DeadLetter,
+    Done,
+    ReceiptKind,
+    Release,
+    RetryLater,
+    Snoozed,
+    Stats,
+    Status,
+)
 from ackbox.telemetry import (
     REFUSAL_REASONS,
-    Answered,
     Checkpointed,
     Claimed,
     ClockSkewed,
@@ -27,20 +36,21 @@ from ackbox.telemetry import (
     ObserverFailed,
     Pruned,
     PruneFailed,
+    QueueFailed,
     QueueRecovered,
-    QueueTrouble,
     Recorded,
     RecordFailed,
     Refused,
     Replayed,
+    ResponseSent,
     RoutesServed,
     ServiceFailed,
     ServiceRecovered,
     ServiceStarted,
     Settled,
     Started,
+    StoreFailed,
     StoreRecovered,
-    StoreTrouble,
     Unhandled,
 )
 
@@ -50,15 +60,15 @@ _EVENTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _OTHER = "other"
 _OUTCOMES: dict[type, str] = {
     Done: "ackbox_events_processed",
-    Again: "ackbox_events_errored",
-    Buried: "ackbox_events_dead_letter",
+    RetryLater: "ackbox_events_errored",
+    DeadLetter: "ackbox_events_dead_letter",
     Release: "ackbox_events_released",
     Snoozed: "ackbox_events_snoozed",
     NoneType: "ackbox_events_fenced",
 }
 _COUNTERS = {
     "ackbox_record_failures": "Batches that could not be stored at once.",
-    "ackbox_store_troubles": "Times the store stopped taking events.",
+    "ackbox_store_failures": "Times the store stopped taking events.",
     "ackbox_events_claimed": "Runs taken by workers.",
     "ackbox_events_processed": "Runs that completed their event.",
     "ackbox_events_errored": "Runs that failed and will be tried again.",
@@ -69,7 +79,7 @@ _COUNTERS = {
     "ackbox_events_unhandled": "Runs of events that no handler takes.",
     "ackbox_leases_lost": "Claims that were lost before their runs were settled.",
     "ackbox_observer_failures": "Facts that a log or metrics exporter failed on.",
-    "ackbox_queue_troubles": "Times the queue of QUEUE_URL could not be used any more.",
+    "ackbox_queue_failures": "Times the queue of QUEUE_URL could not be used any more.",
     "ackbox_events_discarded": "Events that an operator gave up on purpose.",
     "ackbox_events_replayed": "Events that got a new run from an operator.",
     "ackbox_events_pruned": "Old events deleted.",
@@ -78,10 +88,10 @@ _COUNTERS = {
     "ackbox_prune_failures": "Passes of retention that failed.",
 }
 _GAUGES = {
-    "ackbox_store_in_trouble": "1 while the store takes no new events.",
+    "ackbox_store_unavailable": "1 while the store takes no new events.",
     "ackbox_wal_pages": "Pages in the write-ahead log at its last checkpoint.",
     "ackbox_clock_skew_seconds": "How far the database's clock is ahead of ours; 0 within 30 s.",
-    "ackbox_queue_in_trouble": "1 while the queue of QUEUE_URL cannot be used.",
+    "ackbox_queue_unavailable": "1 while the queue of QUEUE_URL cannot be used.",
 }
 _HISTOGRAMS = {
     "ackbox_accept_seconds": (_SECONDS, "From taking an event to knowing that it is durable."),
@@ -115,7 +125,7 @@ class PrometheusMetrics:
         self._registry.register(self)
 
     def observe(self, fact: Fact) -> None:
-        if isinstance(fact, Answered):
+        if isinstance(fact, ResponseSent):
             self._answered[fact.route, fact.status] += 1
         elif isinstance(fact, Recorded):
             self._count_recorded(fact)
@@ -163,14 +173,14 @@ class PrometheusMetrics:
             case HandlerAbandoned(_, handler):
                 self._handlers.count_abandoned(handler)
             case _:
-                self._observe_upkeep(fact)
+                self._observe_maintenance(fact)
 
-    def _observe_upkeep(self, fact: Fact) -> None:
+    def _observe_maintenance(self, fact: Fact) -> None:
         match fact:
-            case Pruned(buried, deleted, forgotten, _, _):
-                self._counts["ackbox_tombstones_made"] += buried
+            case Pruned(tombstoned, deleted, purged, _, _):
+                self._counts["ackbox_tombstones_made"] += tombstoned
                 self._counts["ackbox_events_pruned"] += deleted
-                self._counts["ackbox_tombstones_forgotten"] += forgotten
+                self._counts["ackbox_tombstones_forgotten"] += purged
             case PruneFailed():
                 self._counts["ackbox_prune_failures"] += 1
             case Replayed(_, _, moved):
@@ -178,22 +188,22 @@ class PrometheusMetrics:
             case Discarded(_, _, moved):
                 self._counts["ackbox_events_discarded"] += moved
             case _:
-                self._observe_trouble(fact)
+                self._observe_failures(fact)
 
-    def _observe_trouble(self, fact: Fact) -> None:
+    def _observe_failures(self, fact: Fact) -> None:
         match fact:
             case RecordFailed():
                 self._counts["ackbox_record_failures"] += 1
-            case StoreTrouble():
-                self._counts["ackbox_store_troubles"] += 1
-                self._gauges["ackbox_store_in_trouble"] = 1
+            case StoreFailed():
+                self._counts["ackbox_store_failures"] += 1
+                self._gauges["ackbox_store_unavailable"] = 1
             case StoreRecovered():
-                self._gauges["ackbox_store_in_trouble"] = 0
-            case QueueTrouble():
-                self._counts["ackbox_queue_troubles"] += 1
-                self._gauges["ackbox_queue_in_trouble"] = 1
+                self._gauges["ackbox_store_unavailable"] = 0
+            case QueueFailed():
+                self._counts["ackbox_queue_failures"] += 1
+                self._gauges["ackbox_queue_unavailable"] = 1
             case QueueRecovered():
-                self._gauges["ackbox_queue_in_trouble"] = 0
+                self._gauges["ackbox_queue_unavailable"] = 0
             case ClockSkewed(seconds):
                 self._gauges["ackbox_clock_skew_seconds"] = seconds
             case _:
@@ -250,7 +260,7 @@ class PrometheusMetrics:
             "ackbox_events_refused", "Events not taken, by reason.", ("reason",), self._refused
         )
         yield _labelled(
-            "ackbox_http_answers",
+            "ackbox_http_responses",
             "HTTP answers, by route and status.",
             ("route", "status"),
             self._answered,

@@ -15,7 +15,7 @@ from ackbox.http.backups import add_backup_route
 from ackbox.http.envelopes import SOURCE
 from ackbox.http.events import add_event_routes
 from ackbox.http.guard import check_operator, is_operator, told_to_strangers
-from ackbox.http.openapi import NO_CONTROL_CHARACTERS, add_ingest_routes, problem_answers
+from ackbox.http.openapi import NO_CONTROL_CHARACTERS, add_ingest_routes, problem_responses
 from ackbox.http.problems import HttpError, from_error, problem_body
 from ackbox.http.refusals import REASON
 from ackbox.http.requests import local_path
@@ -61,13 +61,13 @@ class ServiceHealth(BaseModel):
     since: str
 
 
-class HealthAnswer(BaseModel):
+class HealthResponse(BaseModel):
     status: str
     durability: str
     services: list[ServiceHealth] | None = None
 
 
-class ReadyAnswer(BaseModel):
+class ReadyResponse(BaseModel):
     ready: bool
 
 
@@ -79,13 +79,13 @@ def build_api(runtime: Runtime) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        responses=problem_answers(401, 403),
+        responses=problem_responses(401, 403),
     )
     _add_webhooks(api, runtime)
     _add_operations(api, runtime)
     add_backup_route(api, runtime)
     add_event_routes(api, runtime)
-    _add_error_answers(api, runtime)
+    _add_error_responses(api, runtime)
     add_ingest_routes(api, runtime.settings)
     return api
 
@@ -94,7 +94,7 @@ def build_probe_api(runtime: Runtime) -> FastAPI:
     """What a process answers that takes no events."""
     api = FastAPI(openapi_url=None, redirect_slashes=False)
     _add_operations(api, runtime)
-    _add_error_answers(api, runtime, nothing_here=_ONLY_WORKS)
+    _add_error_responses(api, runtime, nothing_here=_ONLY_WORKS)
     return api
 
 
@@ -104,13 +104,13 @@ def _add_webhooks(api: FastAPI, runtime: Runtime) -> None:
         """Or `batch` would be taken for the id of an event."""
         raise HTTPException(405)
 
-    @api.get("/webhooks/{event_id}", responses=problem_answers(400, 404, 503), tags=["webhooks"])
+    @api.get("/webhooks/{event_id}", responses=problem_responses(400, 404, 503), tags=["webhooks"])
     async def event_by_id(event_id: UUID) -> EventStatus:
         """Where an event stands, by the id that its acknowledgement gave."""
         event = await runtime.reader.event(EventId(str(event_id)))
         return _found(event if event and event.source == SOURCE else None)
 
-    @api.get("/webhooks", responses=problem_answers(400, 404, 503), tags=["webhooks"])
+    @api.get("/webhooks", responses=problem_responses(400, 404, 503), tags=["webhooks"])
     async def event_by_key(
         request: Request,
         idempotency_key: Annotated[str, _SHORT],
@@ -126,21 +126,21 @@ def _add_webhooks(api: FastAPI, runtime: Runtime) -> None:
 
 def _add_operations(api: FastAPI, runtime: Runtime) -> None:
     @api.get("/health", response_model_exclude_none=True, tags=["operations"])
-    async def health(request: Request) -> HealthAnswer:
+    async def health(request: Request) -> HealthResponse:
         """The process is alive. `critical`: events have not been storable for a minute, or a
         background loop has kept failing for one. An operator also gets the services."""
         now = runtime.health()
         services = _services(runtime) if is_operator(request.scope, runtime) else None
-        return HealthAnswer(status=now.status, durability=now.durability, services=services)
+        return HealthResponse(status=now.status, durability=now.durability, services=services)
 
-    @api.get("/ready", responses=problem_answers(503), tags=["operations"])
-    async def ready(request: Request) -> ReadyAnswer:
+    @api.get("/ready", responses=problem_responses(503), tags=["operations"])
+    async def ready(request: Request) -> ReadyResponse:
         """Events are welcome. If not, everybody gets a general reason, an operator the details."""
         if (unready := runtime.why_not_ready()) is not None:
             is_known = is_operator(request.scope, runtime)
             told = unready.detail if is_known else unready.reason
             raise HttpError(503, told, ((b"retry-after", b"1"),))
-        return ReadyAnswer(ready=True)
+        return ReadyResponse(ready=True)
 
     @api.get("/metrics", response_class=Response, tags=["operations"])
     async def metrics() -> Response:
@@ -149,7 +149,7 @@ def _add_operations(api: FastAPI, runtime: Runtime) -> None:
         return Response(body, media_type=content_type)
 
 
-def _add_error_answers(
+def _add_error_responses(
     api: FastAPI, runtime: Runtime, *, nothing_here: str = _NOTHING_HERE
 ) -> None:
     @api.exception_handler(HttpError)

@@ -5,7 +5,6 @@ from http import HTTPStatus
 from ipaddress import ip_address
 
 from ackbox.errors import Stopped
-from ackbox.http.answers import problem, send_answer
 from ackbox.http.api import build_api, build_probe_api
 from ackbox.http.fast_path import INGEST_PATHS, FastPath
 from ackbox.http.guard import OPEN_PATHS, check_access
@@ -23,8 +22,9 @@ from ackbox.http.requests import (
     local_path,
     request_id,
 )
+from ackbox.http.responses import problem, send_response
 from ackbox.runtime import Phase, Runtime
-from ackbox.telemetry import Answered, RoutesServed
+from ackbox.telemetry import ResponseSent, RoutesServed
 
 _NOT_STARTED = (
     "The inbox was not started: pass inbox.lifespan to the app it is mounted in, as in "
@@ -84,7 +84,7 @@ class Mounted:
             given = dict(scope["headers"]).get(b"x-request-id")
             made_id = request_id(given, random.getrandbits)
             answer = problem(from_error(Stopped(_NOT_STARTED, retry_after=5)), made_id)
-            await send_answer(scope, send, answer, made_id)
+            await send_response(scope, send, answer, made_id)
 
     def _announce(self, scope: Scope) -> None:
         """Only a request tells where the app around us answers; commands on this machine ask. They
@@ -95,7 +95,7 @@ class Mounted:
         if self.runtime.phase is Phase.RUNNING:
             self._announced = True
             shown = f"[{host}]" if ":" in host else host
-            self.runtime.announce(f"http://{shown}:{port}{_own_prefix(scope)}")
+            self.runtime.advertise(f"http://{shown}:{port}{_own_prefix(scope)}")
 
 
 def _is_address(host: str) -> bool:
@@ -153,7 +153,7 @@ class Guarded:
         except HttpError as error:
             note_refusal(self._observe, error.status, str(error), made_id, scope.get("client"))
             answer = problem(error, made_id)
-            self._count(path, await send_answer(scope, send, answer, made_id))
+            self._count(path, await send_response(scope, send, answer, made_id))
             return
 
         async def send_with_id(message: Message) -> None:
@@ -174,4 +174,4 @@ class Guarded:
         note_refusal(self._observe, status, reason, made_id, scope.get("client"))
 
     def _count(self, path: str, status: int) -> None:
-        self._observe(Answered(path if path in _ROUTES else "other", status))
+        self._observe(ResponseSent(path if path in _ROUTES else "other", status))

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from ackbox.errors import AckboxError
 from ackbox.http.ndjson import NdjsonResponse
-from ackbox.http.openapi import problem_answers
+from ackbox.http.openapi import problem_responses
 from ackbox.http.problems import HttpError
 from ackbox.runtime import Runtime
 
@@ -22,7 +22,7 @@ _OFF = (
 _NO_NAME = "name must be the name of a new file in BACKUP_DIR, without a folder, as in events.db."
 
 
-class BackupOrder(BaseModel, extra="forbid"):
+class BackupRequest(BaseModel, extra="forbid"):
     name: Annotated[
         str,
         Field(
@@ -38,10 +38,10 @@ def add_backup_route(api: FastAPI, runtime: Runtime) -> None:
     @api.post(
         "/api/backup",
         response_class=NdjsonResponse,
-        responses=problem_answers(400, 403, 503),
+        responses=problem_responses(400, 403, 503),
         tags=["operations"],
     )
-    async def backup(order: BackupOrder) -> NdjsonResponse:
+    async def backup(order: BackupRequest) -> NdjsonResponse:
         """Copy the ledger into a new file in `BACKUP_DIR`; the answer is NDJSON that says how far
         it is, and its last line is `{"done": true}` or `{"error": "..."}`."""
         target = _target(runtime.settings.backup_dir, order.name)
@@ -59,7 +59,7 @@ def _target(folder: Path | None, name: str) -> Path:
 
 async def _lines(runtime: Runtime, target: Path) -> AsyncIterator[bytes]:
     try:
-        async for progress in runtime.upkeep.backup(target):
+        async for progress in runtime.maintenance.backup(target):
             yield msgspec.json.encode(progress) + b"\n"
     except AckboxError as error:
         yield msgspec.json.encode({"error": str(error)}) + b"\n"

@@ -12,7 +12,6 @@ from contextlib import aclosing
 from itertools import islice
 
 from ackbox.errors import AckboxError, InvalidEvent
-from ackbox.http.answers import accepted_line
 from ackbox.http.envelopes import EnvelopeReader
 from ackbox.http.guard import told_to_strangers
 from ackbox.http.lines import Lines
@@ -25,6 +24,7 @@ from ackbox.http.requests import (
     read_pieces,
     watched,
 )
+from ackbox.http.responses import accepted_line
 from ackbox.ingest import Ingest
 from ackbox.model import Envelope
 from ackbox.runtime import Runtime
@@ -71,12 +71,12 @@ class BatchRoute:
             async with watched(receive) as has_left, aclosing(answers):
                 async for answer in answers:
                     await send({"type": "http.response.body", "body": answer, "more_body": True})
-                    ingest.bytes.give_back(lines.let_go())
+                    ingest.bytes.release(lines.let_go())
                     if has_left():
                         return
             await send({"type": "http.response.body", "body": b""})
         finally:
-            ingest.bytes.give_back(lines.held)
+            ingest.bytes.release(lines.held)
 
     async def _record(
         self, ingest: Ingest, lines: Lines, request_id: str

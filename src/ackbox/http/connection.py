@@ -22,7 +22,7 @@ from ackbox.http.exchange import Exchange, ResponseTransport
 from ackbox.http.problems import problem_body
 from ackbox.http.refusals import note_refusal
 from ackbox.http.requests import request_id
-from ackbox.telemetry import Answered, Observer, to_nobody
+from ackbox.telemetry import Observer, ResponseSent, to_nobody
 
 REQUEST_SECONDS = 10.0
 BYTES_A_SECOND = 64 * 1024
@@ -148,7 +148,7 @@ class Connection(HttpToolsProtocol):
     def refuse(self, status: int, detail: str, headers: bytes = b"") -> None:
         """Respond to what cannot be handed to the app, in its turn, and close."""
         if not self.closing and not self.transport.is_closing():
-            self._end(b"" if self._is_answered() else self._problem(status, detail, headers))
+            self._end(b"" if self._is_responded() else self._problem(status, detail, headers))
 
     def discard(self, size: int) -> None:
         """Count what came when it could not matter any more."""
@@ -199,7 +199,7 @@ class Connection(HttpToolsProtocol):
         else:
             self.cycle.lose()
 
-    def _is_answered(self) -> bool:
+    def _is_responded(self) -> bool:
         """The app has begun to respond to the request that is still coming in."""
         return self.receiving and not self.in_headers and self.cycle.response_started
 
@@ -212,7 +212,7 @@ class Connection(HttpToolsProtocol):
         )
 
     def _problem(self, status: int, detail: str, headers: bytes) -> bytes:
-        self.observe(Answered("other", status))
+        self.observe(ResponseSent("other", status))
         made_id = request_id(dict(self.headers or ()).get(b"x-request-id"), random.getrandbits)
         note_refusal(self.observe, status, detail, made_id, self.client)
         body = problem_body(status, detail, made_id)

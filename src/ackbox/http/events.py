@@ -12,29 +12,29 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from ackbox.errors import AckboxError
-from ackbox.http.event_answers import (
-    AuditAnswer,
-    DiscardAnswer,
-    EventDetail,
+from ackbox.http.event_responses import (
+    AuditResponse,
+    DiscardResponse,
+    EventDetailResponse,
     EventList,
-    PreviewAnswer,
-    ReplayAnswer,
-    StatsAnswer,
-)
-from ackbox.http.event_questions import (
-    AuditQuery,
-    DiscardOrder,
-    ListQuery,
-    ReplayOne,
-    ReplayOrder,
+    PreviewResponse,
+    ReplayResponse,
+    StatsResponse,
 )
 from ackbox.http.ndjson import NDJSON, NdjsonResponse, ndjson_content
-from ackbox.http.openapi import problem_answers
+from ackbox.http.openapi import problem_responses
 from ackbox.http.problems import HttpError
+from ackbox.http.request_models import (
+    AuditQuery,
+    DiscardRequest,
+    ListQuery,
+    ReplayOneRequest,
+    ReplayRequest,
+)
 from ackbox.http.requests import watched
+from ackbox.maintenance import ReplayProgress, preview
 from ackbox.model import NAME_LIMIT, DiscardKind, EventFilter, EventId, Order, ReplayKind
 from ackbox.runtime import Runtime
-from ackbox.upkeep import ReplayProgress, preview
 
 _TAGS: list[str | Enum] = ["events"]
 _NO_SUCH = "No such event."
@@ -42,7 +42,7 @@ _RUNNING = "The event is being processed; try again when its run has ended."
 _COMPLETED = 'The event is completed. To run it again as a whole, send {"completed": true}.'
 _LEFT = "The connection was closed, or your side of it, before the count was complete."
 _PROGRESS = "NDJSON: with `dry_run` one line that counts; else lines that say how far it is."
-_PROGRESS_LINES = ndjson_content("PreviewAnswer", "ProgressLine", "ErrorLine")
+_PROGRESS_LINES = ndjson_content("PreviewResponse", "ProgressLine", "ErrorLine")
 Actor = Annotated[
     str | None,
     Header(
@@ -66,7 +66,7 @@ def add_event_routes(api: FastAPI, runtime: Runtime) -> None:
 
 
 def _add_lists(api: FastAPI, runtime: Runtime) -> None:
-    @api.get("/api/events", responses=problem_answers(400, 503), tags=_TAGS)
+    @api.get("/api/events", responses=problem_responses(400, 503), tags=_TAGS)
     async def list_events(asked: Annotated[ListQuery, Query()]) -> EventList:
         """Events by filter, in pages. A page may hold fewer than `limit`, even none, and still
         have a `next`: a rare filter is looked for a bounded number of rows at a time."""
@@ -89,14 +89,14 @@ def _add_one(api: FastAPI, runtime: Runtime) -> None:
         """Or `replay` and `discard` would be taken for the id of an event."""
         raise HTTPException(405)
 
-    @api.get("/api/events/{event_id}", responses=problem_answers(400, 404, 503), tags=_TAGS)
-    async def show_event(event_id: UUID) -> EventDetail:
+    @api.get("/api/events/{event_id}", responses=problem_responses(400, 404, 503), tags=_TAGS)
+    async def show_event(event_id: UUID) -> EventDetailResponse:
         """All of one event but its payload: its runs and errors, who holds it, what it waits for,
         what operators did to it."""
-        story = await runtime.reader.story(EventId(str(event_id)))
-        if story is None:
+        detail = await runtime.reader.detail(EventId(str(event_id)))
+        if detail is None:
             raise HttpError(404, _NO_SUCH)
-        return EventDetail.of(story)
+        return EventDetailResponse.of(detail)
 
     @api.get(
         "/api/events/{event_id}/payload",
@@ -106,7 +106,7 @@ def _add_one(api: FastAPI, runtime: Runtime) -> None:
                 "description": "The exact bytes, as a file.",
                 "content": {"text/plain": {}, "application/octet-stream": {}},
             },
-            **problem_answers(400, 404, 503),
+            **problem_responses(400, 404, 503),
         },
         tags=_TAGS,
     )
@@ -125,11 +125,13 @@ def _add_replays(api: FastAPI, runtime: Runtime) -> None:
         response_class=NdjsonResponse,
         responses={
             200: {"description": _PROGRESS, "content": _PROGRESS_LINES},
-            **problem_answers(400, 408, 503),
+            **problem_responses(400, 408, 503),
         },
         tags=_TAGS,
     )
-    async def replay_events(order: ReplayOrder, request: Request, actor: Actor = None) -> Response:
+    async def replay_events(
+        order: ReplayRequest, request: Request, actor: Actor = None
+    ) -> Response:
         """Replay what a filter finds, oldest first, `rate` a second; `dry_run` only counts. The
         answer is NDJSON, and its last line has `done` or `error`. Who breaks off stops it."""
         where = order.where()
@@ -142,12 +144,12 @@ def _add_replays(api: FastAPI, runtime: Runtime) -> None:
 def _add_replay_of_one(api: FastAPI, runtime: Runtime) -> None:
     @api.post(
         "/api/events/{event_id}/replay",
-        responses=problem_answers(400, 404, 409, 503),
+        responses=problem_responses(400, 404, 409, 503),
         tags=_TAGS,
     )
     async def replay_event(
-        event_id: UUID, request: Request, order: ReplayOne | None = None, actor: Actor = None
-    ) -> ReplayAnswer:
+        event_id: UUID, request: Request, order: ReplayOneRequest | None = None, actor: Actor = None
+    ) -> ReplayResponse:
         """Give one event a new run: a dead letter starts anew, one that waits for a retry or is
         held becomes due. One that runs is left alone, and so is a completed one unless
         `completed` asks for it: 409."""
@@ -165,7 +167,7 @@ def _add_replay_of_one(api: FastAPI, runtime: Runtime) -> None:
             case ReplayKind.COMPLETED:
                 raise HttpError(409, _COMPLETED)
             case kind:
-                return ReplayAnswer(id=event_id, did=kind)
+                return ReplayResponse(id=event_id, did=kind)
 
 
 def _add_discards(api: FastAPI, runtime: Runtime) -> None:
@@ -175,12 +177,12 @@ def _add_discards(api: FastAPI, runtime: Runtime) -> None:
         response_class=NdjsonResponse,
         responses={
             200: {"description": _PROGRESS, "content": _PROGRESS_LINES},
-            **problem_answers(400, 408, 503),
+            **problem_responses(400, 408, 503),
         },
         tags=_TAGS,
     )
     async def discard_events(
-        order: DiscardOrder, request: Request, actor: Actor = None
+        order: DiscardRequest, request: Request, actor: Actor = None
     ) -> Response:
         """Discard what a filter finds, oldest first, `rate` a second; `dry_run` only counts. The
         response is NDJSON, and its last line has `done` or `error`. A client that disconnects
@@ -196,10 +198,12 @@ def _add_discards(api: FastAPI, runtime: Runtime) -> None:
 def _add_discard_of_one(api: FastAPI, runtime: Runtime) -> None:
     @api.post(
         "/api/events/{event_id}/discard",
-        responses=problem_answers(400, 404, 409, 503),
+        responses=problem_responses(400, 404, 409, 503),
         tags=_TAGS,
     )
-    async def discard_event(event_id: UUID, request: Request, actor: Actor = None) -> DiscardAnswer:
+    async def discard_event(
+        event_id: UUID, request: Request, actor: Actor = None
+    ) -> DiscardResponse:
         """Give one event up on purpose: it is completed, with outcome `discarded`. An event that
         is completed already stays as it is. An event that runs is left alone: 409."""
         wanted = EventId(str(event_id))
@@ -210,23 +214,23 @@ def _add_discard_of_one(api: FastAPI, runtime: Runtime) -> None:
             case DiscardKind.RUNNING:
                 raise HttpError(409, _RUNNING)
             case kind:
-                return DiscardAnswer(id=event_id, did=kind)
+                return DiscardResponse(id=event_id, did=kind)
 
 
 def _add_overviews(api: FastAPI, runtime: Runtime) -> None:
-    @api.get("/api/stats", responses=problem_answers(503), tags=_TAGS)
-    async def stats() -> StatsAnswer:
+    @api.get("/api/stats", responses=problem_responses(503), tags=_TAGS)
+    async def stats() -> StatsResponse:
         """How many events stand in each status, and how long the oldest pending one has waited."""
-        return StatsAnswer.of(await runtime.reader.stats(), runtime.clock())
+        return StatsResponse.of(await runtime.reader.stats(), runtime.clock())
 
-    @api.get("/api/audit", responses=problem_answers(400, 503), tags=_TAGS)
-    async def audit(asked: Annotated[AuditQuery, Query()]) -> AuditAnswer:
+    @api.get("/api/audit", responses=problem_responses(400, 503), tags=_TAGS)
+    async def audit(asked: Annotated[AuditQuery, Query()]) -> AuditResponse:
         """What operators did, newest first."""
         event_id = EventId(str(asked.event_id)) if asked.event_id else None
         page = await runtime.reader.audit(
             event_id=event_id, limit=asked.limit, cursor=asked.position()
         )
-        return AuditAnswer.of(page)
+        return AuditResponse.of(page)
 
 
 async def _preview(runtime: Runtime, where: EventFilter, request: Request) -> Response:
@@ -236,7 +240,7 @@ async def _preview(runtime: Runtime, where: EventFilter, request: Request) -> Re
         found = await preview(runtime.reader, where, runtime.clock(), is_abandoned=has_left)
         if has_left():
             raise HttpError(408, _LEFT)
-    return Response(PreviewAnswer.of(found).model_dump_json() + "\n", media_type=NDJSON)
+    return Response(PreviewResponse.of(found).model_dump_json() + "\n", media_type=NDJSON)
 
 
 async def _lines(steps: AsyncIterator[ReplayProgress]) -> AsyncIterator[bytes]:

@@ -8,7 +8,6 @@ import random
 from collections.abc import Awaitable, Callable
 
 from ackbox.errors import AckboxError
-from ackbox.http.answers import JSON, Answer, accepted_body, http_status, problem, send_answer
 from ackbox.http.batch import BatchRoute
 from ackbox.http.envelopes import EnvelopeReader
 from ackbox.http.guard import authorized, check_origin, refuse_sender, told_to_strangers
@@ -28,11 +27,19 @@ from ackbox.http.requests import (
     read_headers,
     request_id,
 )
+from ackbox.http.responses import (
+    JSON,
+    RawResponse,
+    accepted_body,
+    http_status,
+    problem,
+    send_response,
+)
 from ackbox.model import ReceiptKind
 from ackbox.runtime import Runtime
-from ackbox.telemetry import Answered
+from ackbox.telemetry import ResponseSent
 
-Route = Callable[[dict[bytes, bytes], str, Receive, Send], Awaitable[Answer | None]]
+Route = Callable[[dict[bytes, bytes], str, Receive, Send], Awaitable[RawResponse | None]]
 """What to answer, or None when it has answered by itself, with 200."""
 
 INGEST_PATHS = frozenset({"/webhooks", "/webhooks/batch"})
@@ -80,16 +87,16 @@ class FastPath:
             answer = self._refuse(error, scope, made_id)
         except AckboxError as error:
             answer = self._refuse(told_to_strangers(error, self._runtime), scope, made_id)
-        status = 200 if answer is None else await send_answer(scope, send, answer, made_id)
-        self._observe(Answered(path, status))
+        status = 200 if answer is None else await send_response(scope, send, answer, made_id)
+        self._observe(ResponseSent(path, status))
 
-    def _refuse(self, error: HttpError, scope: Scope, made_id: str) -> Answer:
+    def _refuse(self, error: HttpError, scope: Scope, made_id: str) -> RawResponse:
         note_refusal(self._observe, error.status, str(error), made_id, scope.get("client"))
         return problem(error, made_id)
 
     async def _post(
         self, headers: dict[bytes, bytes], made_id: str, receive: Receive, _send: Send
-    ) -> Answer:
+    ) -> RawResponse:
         check_headers(headers)
         check_length(headers, self._max_body)
         ingest = self._runtime.ingest
@@ -100,9 +107,9 @@ class FastPath:
             del body  # only the payload stays in memory while we wait
             receipt = await ingest.accept(envelope)
         finally:
-            ingest.bytes.give_back(held)
+            ingest.bytes.release(held)
         kind = _CONFLICT if receipt.kind is ReceiptKind.CONFLICT else _PLAIN
-        return Answer(http_status(receipt), accepted_body(envelope, receipt), kind)
+        return RawResponse(http_status(receipt), accepted_body(envelope, receipt), kind)
 
 
 def _header_key(headers: dict[bytes, bytes]) -> str | None:

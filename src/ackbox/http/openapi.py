@@ -7,7 +7,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from ackbox.config import Settings
-from ackbox.http.event_answers import ErrorLine, PreviewAnswer, ProgressLine
+from ackbox.http.event_responses import ErrorLine, PreviewResponse, ProgressLine
 from ackbox.http.guard import OPEN_PATHS
 from ackbox.http.ndjson import ndjson_content
 from ackbox.model import NAME_LIMIT
@@ -140,7 +140,7 @@ def add_ingest_routes(api: FastAPI, settings: Settings) -> None:
 def _line_schemas() -> dict[str, Any]:
     """What the lines of a replay are: FastAPI looks at whole responses only."""
     models: list[tuple[type[BaseModel], Literal["serialization"]]] = [
-        (model, "serialization") for model in (PreviewAnswer, ProgressLine, ErrorLine)
+        (model, "serialization") for model in (PreviewResponse, ProgressLine, ErrorLine)
     ]
     _, schemas = models_json_schema(models, ref_template="#/components/schemas/{model}")
     definitions: dict[str, Any] = schemas["$defs"]
@@ -162,7 +162,7 @@ def _post() -> dict[str, Any]:
         "tags": ["webhooks"],
         "summary": "Accept an event",
         "operationId": "post_webhook",
-        "description": "Answered when the event is safe on disk.",
+        "description": "ResponseSent when the event is safe on disk.",
         "parameters": [
             {"name": "Idempotency-Key", "in": "header", "required": False, "schema": _KEY_HEADER}
         ],
@@ -215,7 +215,7 @@ def _problem_responses() -> dict[str, Any]:
     }
 
 
-def problem_answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """For the `responses` of a FastAPI route."""
     return {
         status: {"description": "A problem", "content": _PROBLEM_CONTENT} for status in statuses

@@ -16,7 +16,7 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from ackbox.http.connection import BYTES_A_SECOND, LINGER_BYTES, Connection
 from ackbox.http.exchange import Exchange
 from ackbox.http.request_head import Refusal, check_host, check_transfer_encoding, split_target
-from ackbox.http.requests import WHOLE_ANSWER
+from ackbox.http.requests import WHOLE_RESPONSE
 from ackbox.telemetry import Observer
 
 HEADER_BYTES = 64 * 1024
@@ -202,7 +202,7 @@ class HardenedProtocol(Connection):
         if self.expect_100_continue and version == "1.1":
             exchange.expect_100()
         write: Any = exchange.respond_whole
-        self.scope["extensions"] = {WHOLE_ANSWER: write}
+        self.scope["extensions"] = {WHOLE_RESPONSE: write}
         return exchange
 
     def _limit_credit(self) -> None:

@@ -20,7 +20,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Headers = tuple[tuple[bytes, bytes], ...]
-WHOLE_ANSWER = "ackbox.whole_answer"
+WHOLE_RESPONSE = "ackbox.whole_answer"
 """The ASGI extension by which our own protocol takes an answer in one piece: status, headers, body;
 it says whether it did."""
 

@@ -176,7 +176,7 @@ async def serve(app: Asgi, runtime: Runtime) -> int:
     serving = asyncio.create_task(server.serve([listener]))
     try:
         if await _started(runtime, stopping):
-            runtime.announce(url_of(listener))
+            runtime.advertise(url_of(listener))
             await _first_of(serving, stopping.wait(), runtime.failed.wait())
     finally:
         await runtime.stop()

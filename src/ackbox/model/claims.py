@@ -74,14 +74,14 @@ class Failure(Struct, frozen=True):
     traceback: str | None = None
 
 
-class Again(Struct, frozen=True):
+class RetryLater(Struct, frozen=True):
     """Outcome *retry*: back to pending, due after `delay`."""
 
     failure: Failure
     delay: timedelta
 
 
-class Buried(Struct, frozen=True):
+class DeadLetter(Struct, frozen=True):
     """Outcome *dead*: a dead letter."""
 
     failure: Failure
@@ -92,14 +92,14 @@ class Done(Struct, frozen=True):
 
     outcome: str = "handled"
     effects: Sequence[Statement] = ()
-    otherwise: Again | Buried | None = None
+    on_effect_failure: RetryLater | DeadLetter | None = None
 
 
 class Release(Struct, frozen=True):
     """Outcome *release*: handed back, attempt refunded; held until a handler exists if so said,
     else due again at once, or after `delay`."""
 
-    held: bool = False
+    parked: bool = False
     delay: timedelta = timedelta(0)
 
 
@@ -111,7 +111,7 @@ class Snoozed(Struct, frozen=True):
     reason: str = ""
 
 
-Outcome = Done | Again | Buried | Release | Snoozed
+Outcome = Done | RetryLater | DeadLetter | Release | Snoozed
 
 
 class Settlement(Struct, frozen=True):

@@ -30,7 +30,7 @@ class OutcomeName(StrEnum):
 
     RETRY = "retry"
     SNOOZED = "snoozed"
-    HELD = "held"
+    PARKED = "parked"
     REPLAYED = "replayed"
     HANDLED = "handled"
     IGNORED = "ignored"
@@ -80,7 +80,7 @@ class Content(Struct, frozen=True):
     headers: str | None
 
 
-class Checkpoint(Struct, frozen=True):
+class Cursor(Struct, frozen=True):
     """How far a source has been read; committed together with the events read up to there."""
 
     source: str

@@ -32,14 +32,14 @@ class RetentionPolicy(Struct, frozen=True):
         return max(event.created_at + self.keep_of(event.status), event.processed_at + self.rest)
 
 
-class Walk(Struct, frozen=True):
+class TombstonePass(Struct, frozen=True):
     """How many events were buried, and where to go on; `next` is None at the end."""
 
     rows: int
     next: int | None
 
 
-class Removed(Struct, frozen=True):
+class PruneResult(Struct, frozen=True):
     """How many events were deleted; whether `more` may be ripe now; whether buried ones wait."""
 
     rows: int

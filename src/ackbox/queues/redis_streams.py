@@ -17,12 +17,12 @@ from msgspec.structs import replace
 
 from ackbox.errors import AckboxError
 from ackbox.model import (
-    Again,
     Caps,
     Claim,
     EventId,
     Outcome,
     Release,
+    RetryLater,
     Settlement,
     Snoozed,
     Suspect,
@@ -47,13 +47,13 @@ class RedisQueue:
         database: EventQueue,
         stream: Stream,
         *,
-        otherwise: Callable[[], None],
+        fallback: Callable[[], None],
         services: Services,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._database = database
         self._stream = stream
-        self._otherwise = otherwise
+        self._fallback = fallback
         self._clock = clock
         self._ask_at = clock() + _ASK_SECONDS
         self._heard: Announced = []
@@ -64,7 +64,7 @@ class RedisQueue:
         self._one_at_a_time = asyncio.Lock()
         self._sending = services.run("redis-announcements", self._send_next)
 
-    def announce(self, events: Mapping[EventId, str]) -> None:
+    def publish(self, events: Mapping[EventId, str]) -> None:
         if events:
             self._unsent.extend(events.items())
             self._something_unsent.set()
@@ -135,7 +135,7 @@ class RedisQueue:
             self._unsent.clear()
             self._something_unsent.clear()
             if events and not await self._stream.add(events):
-                self._otherwise()
+                self._fallback()
 
     async def close(self) -> None:
         with suppress(TimeoutError):
@@ -210,7 +210,7 @@ def within_share(announced: Announced, caps: Caps) -> list[EventId]:
 def _claimable_in(settlement: Settlement) -> float | None:
     """Seconds until it, or the next of its lane, is due: nobody announces those."""
     match settlement.outcome:
-        case Again(delay=delay) | Snoozed(delay=delay) | Release(held=False, delay=delay):
+        case RetryLater(delay=delay) | Snoozed(delay=delay) | Release(parked=False, delay=delay):
             return max(delay.total_seconds(), 0.0)
         case _:
             return None if settlement.claim.lane is None else 0.0

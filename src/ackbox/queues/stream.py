@@ -20,7 +20,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from ackbox.errors import SettingError
 from ackbox.model import EventId
-from ackbox.telemetry import Observer, QueueRecovered, QueueTrouble
+from ackbox.telemetry import Observer, QueueFailed, QueueRecovered
 
 T = TypeVar("T")
 Announced = list[tuple[EventId, str]]
@@ -120,15 +120,15 @@ class Stream:
         )
         return _events(answer)
 
-    async def _attempt(self, kind: _About, call: Callable[[], Awaitable[T]], otherwise: T) -> T:
+    async def _attempt(self, kind: _About, call: Callable[[], Awaitable[T]], fallback: T) -> T:
         if self._pause_before(kind) > 0:
-            return otherwise
+            return fallback
         try:
             async with asyncio.timeout(_SECONDS):
                 result = await call()
         except Exception as error:  # noqa: BLE001 - a hint: whatever its client raises, the ledger has it all
             self._note_trouble(kind if isinstance(error, ResponseError) else _About.SERVER, error)
-            return otherwise
+            return fallback
         self._note_well(kind)
         return result
 
@@ -136,13 +136,13 @@ class Stream:
         return [self._troubles[about] for about in (_About.SERVER, kind) if about in self._troubles]
 
     def _pause_before(self, kind: _About) -> float:
-        retries = [trouble.retry_at for trouble in self._in_the_way_of(kind)]
+        retries = [unavailable_reason.retry_at for unavailable_reason in self._in_the_way_of(kind)]
         return max(retries) - self._clock() if retries else 0.0
 
     def _note_trouble(self, about: _About, error: BaseException) -> None:
         if not self._troubles:
             said = " ".join(str(error).split()) or type(error).__name__
-            self._observe(QueueTrouble(f"Redis cannot be used: {said}"))
+            self._observe(QueueFailed(f"Redis cannot be used: {said}"))
         self._troubles.setdefault(about, _Trouble()).met(self._clock())
 
     def _note_well(self, kind: _About) -> None:

@@ -40,8 +40,8 @@ def _check_parked(found: Backlog) -> Finding:
     if not found.parked:
         return Finding("parked", Verdict.OK, "no event waits for a handler to exist")
     more = " or more" if found.parked >= MOST_PARKED else ""
-    detail = f"{found.parked}{more} events are held for want of a handler."
-    remedy = "Start an instance that handles them: `ackbox events list --outcome held`"
+    detail = f"{found.parked}{more} events are parked: no handler takes them."
+    remedy = "Start an instance that handles them: `ackbox events list --outcome parked`"
     return Finding("parked", Verdict.WARN, detail, remedy)
 
 

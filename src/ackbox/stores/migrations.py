@@ -36,9 +36,9 @@ def load_migrations(package: str) -> list[Migration]:
     return sorted(found, key=lambda migration: migration.version)
 
 
-def as_sql(books: str, migrations: Sequence[Migration]) -> str:
+def as_sql(table: str, migrations: Sequence[Migration]) -> str:
     """What applying them to an empty database does, as text."""
-    return "\n".join([f"{books};\n", *map(_step, migrations)])
+    return "\n".join([f"{table};\n", *map(_step, migrations)])
 
 
 def missing(applied: Applied, migrations: Sequence[Migration]) -> list[Migration]:

@@ -3,11 +3,11 @@
 from datetime import timedelta
 
 from ackbox.model import (
-    Again,
-    Buried,
+    DeadLetter,
     DiscardKind,
     Done,
     Outcome,
+    RetryLater,
     Settlement,
     Status,
     make_failure,
@@ -25,13 +25,13 @@ def has_effects(settlement: Settlement) -> bool:
     return isinstance(settlement.outcome, Done) and bool(settlement.outcome.effects)
 
 
-def otherwise(outcome: Outcome, error: str) -> Outcome:
+def fallback_of(outcome: Outcome, error: str) -> Outcome:
     """What a run comes to whose effects could not be applied."""
     match outcome:
-        case Done(_, _, Again(failure, delay)):
-            return Again(make_failure(error, failure.code), delay)
-        case Done(_, _, Buried(failure)):
-            return Buried(make_failure(error, failure.code))
+        case Done(_, _, RetryLater(failure, delay)):
+            return RetryLater(make_failure(error, failure.code), delay)
+        case Done(_, _, DeadLetter(failure)):
+            return DeadLetter(make_failure(error, failure.code))
         case _:
             return outcome
 

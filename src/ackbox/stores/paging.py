@@ -10,15 +10,15 @@ from ackbox.model import (
     EventRecord,
     Order,
     Page,
-    SourcePlace,
+    SourceCursor,
     Status,
 )
 
 WINDOW = 10_000
 SOURCE_WINDOW = 1000
 BEYOND = 1 << 62
-FIRST_PLACE = SourcePlace(-(1 << 63), "", 0)
-REST = SourcePlace(LAST_SEQUENCE, LAST_MOMENT, 0)
+FIRST_PLACE = SourceCursor(-(1 << 63), "", 0)
+REST = SourceCursor(LAST_SEQUENCE, LAST_MOMENT, 0)
 _INDEXED = frozenset({Status.PENDING, Status.PROCESSING, Status.FAILED})
 
 

@@ -25,7 +25,7 @@ from ackbox.model import (
 from ackbox.runtime import Runtime
 from ackbox.testing.clock import MovableClock
 from ackbox.testing.delivery import Delivery, seal
-from ackbox.testing.stepping import Stepper, raise_for_a_test
+from ackbox.testing.steps import Stepper, raise_for_a_test
 
 _AT_ONCE = 1000
 _PAGE = 200

@@ -13,6 +13,6 @@ loop_probe   names what blocks the event loop
 from ackbox.worker.execution import Backoff, Executor, RunPolicy
 from ackbox.worker.heartbeat import Heartbeat
 from ackbox.worker.loop_probe import LoopProbe
-from ackbox.worker.scheduling import Rules, Worker
+from ackbox.worker.scheduler import Worker, WorkerConfig
 
-__all__ = ["Backoff", "Executor", "Heartbeat", "LoopProbe", "Rules", "RunPolicy", "Worker"]
+__all__ = ["Backoff", "Executor", "Heartbeat", "LoopProbe", "RunPolicy", "Worker", "WorkerConfig"]

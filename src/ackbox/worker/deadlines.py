@@ -59,9 +59,9 @@ class Deadlines:
         self._timers.clear()
 
     def _set_timer(self, allowed: timedelta, after: float) -> None:
-        self._timers[allowed] = self._call_later(after, lambda: self._ring(allowed))
+        self._timers[allowed] = self._call_later(after, lambda: self._wake(allowed))
 
-    def _ring(self, allowed: timedelta) -> None:
+    def _wake(self, allowed: timedelta) -> None:
         """A task that cannot be told of must not keep the others from their end."""
         del self._timers[allowed]
         try:

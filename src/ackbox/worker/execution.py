@@ -15,13 +15,13 @@ from ackbox import handlers
 from ackbox.handlers import Event, Logger, Registration, Tx
 from ackbox.model import (
     CRASHED,
-    Again,
-    Buried,
     Claim,
     Clock,
+    DeadLetter,
     Done,
     Failure,
     Outcome,
+    RetryLater,
     Snoozed,
     Suspect,
 )
@@ -88,7 +88,7 @@ class Executor:
         """Raises only when it is cancelled: then the claim was lost, or we are shutting down."""
         limit = self.attempts_of(registration)
         if is_spent(claim, limit):
-            return Buried(
+            return DeadLetter(
                 Failure("the last runs ended with the process; no attempt is left", "crashed")
             )
         RUNNING.set(claim)  # in the context of this run's own task
@@ -172,8 +172,8 @@ class Executor:
     def _done(self, claim: Claim, limit: int, tx: Tx) -> Done:
         if not tx.statements:
             return _HANDLED
-        otherwise = self._again(claim, limit, Failure("", "tx"), None)
-        return Done("handled", tuple(tx.statements), otherwise)
+        on_effect_failure = self._again(claim, limit, Failure("", "tx"), None)
+        return Done("handled", tuple(tx.statements), on_effect_failure)
 
     def _failed(self, claim: Claim, limit: int, error: BaseException) -> Outcome:
         """Return an outcome whatever the error does when it is looked at: a run that is not settled
@@ -187,7 +187,7 @@ class Executor:
     def _judge(self, claim: Claim, limit: int, error: BaseException) -> Outcome:
         match error:
             case handlers.Dead():
-                return Buried(describe_failure(error))
+                return DeadLetter(describe_failure(error))
             case handlers.Retry():
                 return self._again(claim, limit, describe_failure(error), error.after)
             case handlers.Snooze():
@@ -272,11 +272,11 @@ class Executor:
 
     def _again(
         self, claim: Claim, limit: int, failure: Failure, after: timedelta | None
-    ) -> Again | Buried:
+    ) -> RetryLater | DeadLetter:
         if claim.attempts >= limit:
-            return Buried(failure)
+            return DeadLetter(failure)
         delay = self._policy.backoff(claim.attempts) if after is None else after
-        return Again(failure, delay)
+        return RetryLater(failure, delay)
 
 
 def is_spent(claim: Claim | Suspect, limit: int) -> bool:

@@ -12,7 +12,7 @@ from ackbox.errors import AckboxError
 from ackbox.model import Claim, EventId
 from ackbox.ports import EventQueue
 from ackbox.services import Service
-from ackbox.telemetry import Observer, WorkerTrouble
+from ackbox.telemetry import Observer, WorkerCallFailed
 
 TAKEN_OVER = "the lease ended, and another run took the event over"
 NOT_RENEWED = "the store could not be reached before the lease ended"
@@ -71,7 +71,7 @@ class Heartbeat:
             async with asyncio.timeout(self._beat_seconds):
                 kept = await self._queue.renew(claims, lease=self._lease)
         except (AckboxError, TimeoutError) as error:
-            self._observe(WorkerTrouble("renew", str(error) or "time-out"))
+            self._observe(WorkerCallFailed("renew", str(error) or "time-out"))
             self._give_up_if_late(claims)
         except BaseException:
             self._give_up_if_late(claims)

@@ -22,7 +22,7 @@ from ackbox.stores.postgres.failures import (
 )
 from ackbox.stores.postgres.parameters import compile_named
 from ackbox.stores.postgres.statements import blocks
-from ackbox.telemetry import Observer, StoreRecovered, StoreTrouble, to_nobody
+from ackbox.telemetry import Observer, StoreFailed, StoreRecovered, to_nobody
 
 Rows = list[asyncpg.Record]
 
@@ -82,7 +82,7 @@ class Address(Struct, frozen=True):
         begin = "BEGIN ISOLATION LEVEL READ COMMITTED"
         return f"{begin}; {set_locally(self.rules)}" if self.pooled else begin
 
-    async def settle_in(self, connection: Any) -> None:
+    async def configure_session(self, connection: Any) -> None:
         """Of a session of our own: behind a pooling proxy each transaction does it."""
         if not self.pooled:
             await connection.execute(self._session_settings)
@@ -131,7 +131,7 @@ async def connect(address: Address, *, seconds: float = _SECONDS) -> Connection:
     except FOREIGN as error:
         raise translate(error) from error
     try:
-        await address.settle_in(made)
+        await address.configure_session(made)
     except BaseException as error:
         made.terminate()
         if isinstance(error, FOREIGN):
@@ -168,7 +168,7 @@ class Session:
                 raise
             raise InvalidStatement(f"{compiled.by_name(_without_values(error))}.") from error
 
-    async def steer(self, sql: str) -> None:
+    async def execute_raw(self, sql: str) -> None:
         await self.connection.execute(sql)
 
 
@@ -208,9 +208,9 @@ class KeptConnection:
             self._connection = await connect(self._address)
         session = Session(self._connection)
         try:
-            await session.steer(self._address.begin)
+            await session.execute_raw(self._address.begin)
             rows = await session.fetch(block, **values)
-            await session.steer("COMMIT")
+            await session.execute_raw("COMMIT")
         except BaseException as error:
             self.close()
             if isinstance(error, FOREIGN):
@@ -244,7 +244,7 @@ class Database:
         seconds: float = _SECONDS,
     ) -> None:
         self.address = address
-        self.trouble: str | None = None
+        self.unavailable_reason: str | None = None
         self._observe = observe
         self._closed = False
         self._used = False
@@ -276,7 +276,7 @@ class Database:
 
     async def prove_writable(self) -> None:
         """A tiny write."""
-        await self.fetch("heartbeat")
+        await self.fetch("write_probe")
         self._must_write = False
         self._well()
 
@@ -290,13 +290,13 @@ class Database:
         except FOREIGN:
             self._pool.terminate()
 
-    def note_trouble(self, error: Unavailable, *, must_write: bool = False) -> None:
+    def note_unavailable(self, error: Unavailable, *, must_write: bool = False) -> None:
         """Told once, until all is well again, or it is of the other kind."""
         told = _READ_ONLY if isinstance(error, ReadOnly) else _AWAY
         self._must_write = self._must_write or must_write or isinstance(error, ReadOnly)
-        if self.trouble != told:
-            self.trouble = told
-            self._observe(StoreTrouble(str(error), told))
+        if self.unavailable_reason != told:
+            self.unavailable_reason = told
+            self._observe(StoreFailed(str(error), told))
 
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[Session]:
@@ -322,12 +322,12 @@ class Database:
     def _failed(self, error: BaseException) -> AckboxError:
         translated = translate(error)
         if is_connection_lost(error) and isinstance(translated, Unavailable):
-            self.note_trouble(translated)
+            self.note_unavailable(translated)
         return translated
 
     def _well(self) -> None:
-        if self.trouble is not None and not self._must_write:
-            self.trouble = None
+        if self.unavailable_reason is not None and not self._must_write:
+            self.unavailable_reason = None
             self._observe(StoreRecovered())
 
 
@@ -343,7 +343,7 @@ def _pool(address: Address, size: int, seconds: float) -> Any:
         server_settings=address.settings,
         statement_cache_size=0 if address.pooled else 200,
         connection_class=Connection,
-        init=address.settle_in,
+        init=address.configure_session,
     )
 
 
@@ -355,11 +355,11 @@ def _quoted(value: str) -> str:
 async def _transaction(session: Session, address: Address) -> AsyncIterator[None]:
     """Also a BEGIN or COMMIT may have been cancelled half way: what is open is rolled back."""
     try:
-        await session.steer(address.begin)
+        await session.execute_raw(address.begin)
         yield
-        await session.steer("COMMIT")
+        await session.execute_raw("COMMIT")
     except BaseException:
         with suppress(*FOREIGN):  # a lost connection is rolled back by the server
             if session.connection.is_in_transaction():
-                await session.steer("ROLLBACK")
+                await session.execute_raw("ROLLBACK")
         raise

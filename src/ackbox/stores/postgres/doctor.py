@@ -12,11 +12,11 @@ import asyncpg
 from ackbox.errors import AckboxError, StoreError, Unavailable
 from ackbox.model import Clock, Finding, Verdict
 from ackbox.stores.backlog import MOST_PARKED, Backlog, check_backlog
-from ackbox.stores.postgres import condition, migrating, rights
-from ackbox.stores.postgres.arriving import assert_none_arriving
-from ackbox.stores.postgres.condition import Condition, LongTransaction, Vacuumed
+from ackbox.stores.postgres import doctor_checks, migrator, rights
 from ackbox.stores.postgres.database import Address, Database, connect
+from ackbox.stores.postgres.doctor_checks import Condition, LongTransaction, Vacuumed
 from ackbox.stores.postgres.failures import FOREIGN, is_pooled_unawares, translate
+from ackbox.stores.postgres.transfer_in import assert_none_arriving
 
 T = TypeVar("T")
 Tick = Callable[[float], None]
@@ -65,15 +65,15 @@ async def _examine(database: Database, clock: Clock, notify: bool) -> AsyncGener
     before = clock()
     (row,) = await database.fetch("condition")
     found = Condition(**dict(row))
-    yield condition.check_version(found.version)
-    yield condition.check_encoding(found.encoding)
-    for finding in condition.check_durability(found, database.address.durability):
+    yield doctor_checks.check_version(found.version)
+    yield doctor_checks.check_encoding(found.encoding)
+    for finding in doctor_checks.check_durability(found, database.address.durability):
         yield finding
-    yield condition.check_writing(found)
-    yield condition.check_clock(found.clock, before)
-    yield condition.check_connections(found.connections, found.connections_allowed)
-    rows = await database.fetch("long_transactions", longer_than=condition.LONG_TRANSACTION)
-    for finding in condition.check_transactions([LongTransaction(**dict(row)) for row in rows]):
+    yield doctor_checks.check_writing(found)
+    yield doctor_checks.check_clock(found.clock, before)
+    yield doctor_checks.check_connections(found.connections, found.connections_allowed)
+    rows = await database.fetch("long_transactions", longer_than=doctor_checks.LONG_TRANSACTION)
+    for finding in doctor_checks.check_transactions([LongTransaction(**dict(row)) for row in rows]):
         yield finding
     yield await _listening(database.address, notify)
     async for finding in _ledger(database, found):
@@ -89,14 +89,14 @@ def _unavailable(error: Unavailable) -> Finding:
 
 async def _ledger(database: Database, found: Condition) -> AsyncGenerator[Finding, None]:
     try:
-        missing = await migrating.pending(database)
+        missing = await migrator.pending(database)
         if not missing:
             await assert_none_arriving(database)
     except StoreError as error:
         detail, _, remedy = str(error).partition(". ")
         yield Finding("ledger", Verdict.FAIL, detail, remedy or "The server's log may say more.")
         return
-    known = migrating.all_migrations()
+    known = migrator.all_migrations()
     if len(missing) == len(known):
         yield await _no_ledger(database)
         return
@@ -111,7 +111,7 @@ async def _ledger(database: Database, found: Condition) -> AsyncGenerator[Findin
         return
     yield Finding("rights", Verdict.OK, "the user of DATABASE_URL has those it needs")
     (row,) = await database.fetch("vacuumed")
-    yield condition.check_vacuum(found.autovacuum, Vacuumed(**dict(row)))
+    yield doctor_checks.check_vacuum(found.autovacuum, Vacuumed(**dict(row)))
     for finding in check_backlog(await _backlog(database), found.clock):
         yield finding
 
@@ -124,11 +124,11 @@ async def _no_ledger(database: Database) -> Finding:
 
 
 async def _backlog(database: Database) -> Backlog:
-    tallies = {row[0]: row[1] for row in await database.fetch("tallies")}
+    status_counts = {row[0]: row[1] for row in await database.fetch("status_counts")}
     oldest = await database.fetch("oldest_pending")
     ((parked,),) = await database.fetch("held_events", limit=MOST_PARKED)
     since = oldest[0][0] if oldest else None
-    return Backlog(tallies.get("pending", 0), tallies.get("failed", 0), parked, since)
+    return Backlog(status_counts.get("pending", 0), status_counts.get("failed", 0), parked, since)
 
 
 async def _listening(address: Address, notify: bool) -> Finding:
@@ -172,23 +172,25 @@ async def _hears(address: Address) -> bool:
 async def _recount(database: Database, tick: Tick) -> Finding | None:
     """In one statement, so of one moment; stopped before it keeps vacuum away for long (F37)."""
     try:
-        if await migrating.pending(database):
+        if await migrator.pending(database):
             return None
-        return _tallies(await _ticking(database.fetch("recount"), tick))
+        return _status_counts(await _ticking(database.fetch("recount"), tick))
     except AckboxError as error:
         if not isinstance(error.__cause__, TimeoutError | asyncpg.QueryCanceledError):
             raise
     detail = f"The count was stopped after {_DEEP_SECONDS:.0f} s."
-    return Finding("tallies", Verdict.WARN, detail, "Count on a replica, or a restored dump.")
+    return Finding("status_counts", Verdict.WARN, detail, "Count on a replica, or a restored dump.")
 
 
-def _tallies(rows: list[asyncpg.Record]) -> Finding:
+def _status_counts(rows: list[asyncpg.Record]) -> Finding:
     wrong = [f"{status} {kept}, counted {real}" for status, kept, real in rows if kept != real]
     if not wrong:
-        total = sum(kept for status, kept, _ in rows if status != "agenda")
-        return Finding("tallies", Verdict.OK, f"{total} events, counted one by one")
+        total = sum(kept for status, kept, _ in rows if status != "live_events")
+        return Finding("status_counts", Verdict.OK, f"{total} events, counted one by one")
     remedy = "No event is lost, but metrics go by these: please report it."
-    return Finding("tallies", Verdict.FAIL, f"Kept counts are wrong: {'; '.join(wrong)}.", remedy)
+    return Finding(
+        "status_counts", Verdict.FAIL, f"Kept counts are wrong: {'; '.join(wrong)}.", remedy
+    )
 
 
 async def _ticking(work: Awaitable[T], tick: Tick) -> T:

@@ -20,7 +20,7 @@ import asyncpg
 from ackbox.errors import AckboxError, InvalidStatement, Unavailable
 from ackbox.model import Done, Outcome, Settlement, Statement
 from ackbox.stores.named_statements import name_statement
-from ackbox.stores.outcomes import otherwise
+from ackbox.stores.outcomes import fallback_of
 from ackbox.stores.postgres.database import (
     PLANS_OF_OURS,
     PLANS_OF_USERS,
@@ -29,18 +29,18 @@ from ackbox.stores.postgres.database import (
     set_locally,
 )
 from ackbox.stores.postgres.failures import is_connection_lost, is_pooled_unawares
-from ackbox.stores.postgres.rules import check_effect
-from ackbox.stores.postgres.settling import (
+from ackbox.stores.postgres.settlement import (
     Written,
     apply,
     hold,
-    hold_lanes_of,
     lanes_of,
+    lock_lanes_of,
     pairs,
     promote_lanes,
     run_of,
     settle_plain,
 )
+from ackbox.stores.postgres.user_sql import check_effect
 
 _SECONDS = 1.0
 _SHARED_SECONDS = 0.05
@@ -115,11 +115,11 @@ async def _settled_before(database: Database, settlement: Settlement) -> Written
         return {}
     outcome = settlement.outcome
     failed = rows[0]["outcome"] in ("retry", "dead")
-    return {settlement.claim.id: otherwise(outcome, rows[0]["last_error"]) if failed else outcome}
+    return {settlement.claim.id: fallback_of(outcome, rows[0]["last_error"]) if failed else outcome}
 
 
 async def _fail(database: Database, settlement: Settlement, error: str) -> Written:
-    failed = Settlement(settlement.claim, otherwise(settlement.outcome, error))
+    failed = Settlement(settlement.claim, fallback_of(settlement.outcome, error))
     return await settle_plain(database, [failed])
 
 
@@ -133,17 +133,17 @@ async def _settle_together(
     until = monotonic() + _SHARED_SECONDS
     ended: list[Settlement] = []
     async with database.transaction() as session:
-        await session.steer(f"{_as_user(patience)}; SAVEPOINT effects")
+        await session.execute_raw(f"{_as_user(patience)}; SAVEPOINT effects")
         for one in settlements:
             ran.append(one)
             ended.append(Settlement(one.claim, await _run(session, one.outcome)))
             if monotonic() > until:
                 break
         with _blamed_on_users():
-            await session.steer("SET CONSTRAINTS ALL IMMEDIATE")
-        await session.steer(_BACK_TO_OURS)
+            await session.execute_raw("SET CONSTRAINTS ALL IMMEDIATE")
+        await session.execute_raw(_BACK_TO_OURS)
         lanes = lanes_of(ended)
-        await hold_lanes_of(session, lanes)
+        await lock_lanes_of(session, lanes)
         if sorted(await hold(session, ended)) != sorted(map(run_of, ended)):
             raise _Lost
         await apply(session, ended)
@@ -158,9 +158,9 @@ async def _run(session: Session, outcome: Outcome) -> Outcome:
         for statement in outcome.effects:
             await _execute(session, statement)
     except InvalidStatement as error:
-        await session.steer("ROLLBACK TO SAVEPOINT effects")
-        return otherwise(outcome, str(error))
-    await session.steer("RELEASE SAVEPOINT effects; SAVEPOINT effects")
+        await session.execute_raw("ROLLBACK TO SAVEPOINT effects")
+        return fallback_of(outcome, str(error))
+    await session.execute_raw("RELEASE SAVEPOINT effects; SAVEPOINT effects")
     return outcome
 
 

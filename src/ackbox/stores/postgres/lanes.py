@@ -12,8 +12,8 @@ from ackbox.stores.postgres.database import Session
 Lane = tuple[str, str | None]
 
 
-async def hold_lanes(session: Session, lanes: Collection[Lane]) -> None:
-    await session.fetch("hold_lanes", **_split(lanes))
+async def lock_lanes(session: Session, lanes: Collection[Lane]) -> None:
+    await session.fetch("lock_lanes", **_split(lanes))
 
 
 async def promote(session: Session, lanes: Collection[Lane]) -> None:

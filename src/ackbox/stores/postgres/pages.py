@@ -13,8 +13,8 @@ from ackbox.model import (
     EventRecord,
     Order,
     Page,
+    SourceCursor,
     SourcePage,
-    SourcePlace,
     Status,
     from_text,
     to_text,
@@ -22,7 +22,7 @@ from ackbox.model import (
 from ackbox.stores import paging
 from ackbox.stores.paging import FIRST_PLACE, REST, bounds, make_page, matches, terms
 from ackbox.stores.postgres.database import Session
-from ackbox.stores.postgres.doors import last_readable
+from ackbox.stores.postgres.read_horizon import last_readable
 
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
 _LATEST = datetime.max.replace(tzinfo=UTC)
@@ -51,7 +51,7 @@ async def read_page(
 
 
 async def read_source_page(
-    session: Session, where: EventFilter, limit: int, cursor: SourcePlace | None
+    session: Session, where: EventFilter, limit: int, cursor: SourceCursor | None
 ) -> SourcePage:
     """First those with a number or a time of their source's, by an index of only these; then the
     rest, by arrival."""
@@ -68,8 +68,8 @@ async def read_source_page(
 
 
 async def _ordered(
-    session: Session, where: EventFilter, limit: int, place: SourcePlace
-) -> tuple[list[EventRecord], SourcePlace]:
+    session: Session, where: EventFilter, limit: int, place: SourceCursor
+) -> tuple[list[EventRecord], SourceCursor]:
     """The next few, and the place behind what was looked at."""
     window = max(paging.SOURCE_WINDOW, limit)
     rows = await session.fetch(
@@ -94,10 +94,10 @@ async def _ordered(
     return [by_id[one] for one in found if one in by_id], last
 
 
-def _place(row: Any) -> SourcePlace:
+def _place(row: Any) -> SourceCursor:
     emitted = row["emitted"]
     text = LAST_MOMENT if emitted is None else to_text(emitted)
-    return SourcePlace(row["sequence"], text, row["ledger_id"])
+    return SourceCursor(row["sequence"], text, row["ledger_id"])
 
 
 def _moment(text: str) -> datetime:

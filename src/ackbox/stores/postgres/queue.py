@@ -1,6 +1,6 @@
 """`EventQueue` on PostgreSQL: claims by SKIP LOCKED, leases judged by the server's clock.
 
-Claims look at the agenda, where what runs keeps its place: so that a claim touches no index, it
+Claims read `live_events`, where what runs keeps its row: so that a claim touches no index, it
 passes by what others run, which is as much as they hold. What is completed leaves a dead entry, and
 while somebody's long transaction keeps vacuum away, a claim that begins at the oldest entry wades
 through all of them (F37). So a claim after one that took all it might, and about one a second in
@@ -22,7 +22,7 @@ from ackbox.stores.outcomes import has_effects
 from ackbox.stores.postgres.database import Database, KeptConnection
 from ackbox.stores.postgres.effects import settle_with_effects
 from ackbox.stores.postgres.reader import is_event_id
-from ackbox.stores.postgres.settling import Written, settle_plain
+from ackbox.stores.postgres.settlement import Written, settle_plain
 
 _ALL = 2**31 - 1
 _EVERY_SECONDS = 1.0
@@ -69,8 +69,8 @@ class PostgresQueue:
         onward = now < self._whole_again if hasty else now >= self._onward_again
         claims: list[Claim] = []
         if onward and self._places:
-            claims = await self._look_onward(asked, caps)
-        claims = claims or await self._look_at_all(asked, caps)
+            claims = await self._claim_after_cursors(asked, caps)
+        claims = claims or await self._claim_full(asked, caps)
         self._was_full = len(claims) == limit > 1
         return claims
 
@@ -87,14 +87,14 @@ class PostgresQueue:
         rows = await self._database.fetch("claim_suspect", **asked)
         return Claim(*rows[0]) if rows else None
 
-    async def _look_onward(self, asked: dict[str, Any], caps: Caps) -> list[Claim]:
+    async def _claim_after_cursors(self, asked: dict[str, Any], caps: Caps) -> list[Claim]:
         started = monotonic()
         rows = await self._database.fetch("claim", **asked, **self._asked(caps))
         self._onward_seconds = monotonic() - started
         self._onward_again = monotonic() + _EVERY_SECONDS
         return self._note(rows)
 
-    async def _look_at_all(self, asked: dict[str, Any], caps: Caps) -> list[Claim]:
+    async def _claim_full(self, asked: dict[str, Any], caps: Caps) -> list[Claim]:
         self._places = {}
         started = monotonic()
         rows = await self._database.fetch("claim", **asked, **self._asked(caps, whole=True))
@@ -130,8 +130,8 @@ class PostgresQueue:
         if effective:
             written |= await settle_with_effects(self._database, effective)
         if any(one.claim.lane or isinstance(one.outcome, Release) for one in settlements):
-            self.look_back()
-        self.ring()  # a lane may have been freed, a retry may be due before anything else
+            self.request_full_scan()
+        self.wake()  # a lane may have been freed, a retry may be due before anything else
         return written
 
     async def wait(self, timeout: timedelta) -> None:
@@ -141,17 +141,17 @@ class PostgresQueue:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._bell.wait(), seconds)
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         self._bell.set()
 
-    def look_back(self) -> None:
+    def request_full_scan(self) -> None:
         """Something may be claimable that is older than the last place."""
         self._whole_again = 0.0
 
-    def expect(self, sources: AbstractSet[str]) -> None:
+    def note_sources(self, sources: AbstractSet[str]) -> None:
         """Events of these were recorded."""
         if not sources <= self._places.keys():
-            self.look_back()
+            self.request_full_scan()
 
     def _asked(self, caps: Caps, *, whole: bool = False) -> dict[str, Any]:
         return {

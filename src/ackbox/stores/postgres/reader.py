@@ -13,14 +13,14 @@ from ackbox.errors import InvalidStatement
 from ackbox.model import (
     AuditPage,
     Content,
+    EventDetail,
     EventFilter,
     EventId,
     EventRecord,
-    EventStory,
     Order,
     Page,
+    SourceCursor,
     SourcePage,
-    SourcePlace,
     Stats,
     Status,
 )
@@ -31,11 +31,11 @@ from ackbox.stores.postgres.database import (
     Session,
     set_locally,
 )
+from ackbox.stores.postgres.event_detail import read_audit, read_detail
 from ackbox.stores.postgres.failures import FOREIGN
 from ackbox.stores.postgres.pages import read_page, read_source_page, records
 from ackbox.stores.postgres.parameters import compile_named
-from ackbox.stores.postgres.rules import check_question
-from ackbox.stores.postgres.stories import read_audit, read_story
+from ackbox.stores.postgres.user_sql import check_user_query
 
 _UUID_DIGITS = 32
 _HEX = frozenset("0123456789abcdef")
@@ -104,22 +104,22 @@ class PostgresReader:
             return await read_page(session, where, order, limit, cursor)
 
     async def events_of_source(
-        self, where: EventFilter, *, limit: int, cursor: SourcePlace | None = None
+        self, where: EventFilter, *, limit: int, cursor: SourceCursor | None = None
     ) -> SourcePage:
         async with self._database.reading() as session:
             return await read_source_page(session, where, limit, cursor)
 
-    async def story(self, event_id: EventId) -> EventStory | None:
+    async def detail(self, event_id: EventId) -> EventDetail | None:
         if not is_event_id(event_id):
             return None
         async with self._database.reading() as session:
-            return await read_story(session, event_id)
+            return await read_detail(session, event_id)
 
     async def stats(self) -> Stats:
         async with self._database.reading() as session:
-            tallies = {row[0]: row[1] for row in await session.fetch("tallies")}
+            status_counts = {row[0]: row[1] for row in await session.fetch("status_counts")}
             oldest = await session.fetch_one("oldest_pending")
-        counts = {status: tallies.get(status, 0) for status in Status}
+        counts = {status: status_counts.get(status, 0) for status in Status}
         return Stats(counts, None if oldest is None else oldest[0])
 
     async def newest_age(self, now: datetime) -> timedelta | None:
@@ -142,23 +142,25 @@ class PostgresReader:
         async with self._database.reading() as session:
             return await read_audit(session, event_id, limit, cursor)
 
-    async def held_type(self, after: tuple[str, str]) -> tuple[str, str] | None:
+    async def parked_type(self, after: tuple[str, str]) -> tuple[str, str] | None:
         async with self._database.reading() as session:
-            row = await session.fetch_one("held_type", source=after[0], event_type=after[1])
+            row = await session.fetch_one("parked_type", source=after[0], event_type=after[1])
         return None if row is None else (row[0], row[1])
 
     async def query(self, sql: str, params: Mapping[str, object]) -> list[dict[str, Any]]:
-        check_question(sql)
+        check_user_query(sql)
         compiled = compile_named(sql)
         async with self._database.transaction() as session:
-            await session.steer(f"{_READ_ONLY}; {set_locally(PLANS_OF_USERS)}; SAVEPOINT query")
+            await session.execute_raw(
+                f"{_READ_ONLY}; {set_locally(PLANS_OF_USERS)}; SAVEPOINT query"
+            )
             try:
                 async with _no_locks_left_by_a_failure(session):
                     rows = await session.connection.fetch(compiled.sql, *compiled.values(params))
             except _WRONG as error:
                 reason = compiled.by_name(str(error))
                 raise InvalidStatement(f"inbox.read takes one SELECT: {reason}.") from error
-            await session.steer(self._database.address.reset)
+            await session.execute_raw(self._database.address.reset)
         return [dict(row) for row in rows]
 
     async def close(self) -> None:
@@ -174,7 +176,7 @@ async def _no_locks_left_by_a_failure(session: Session) -> AsyncIterator[None]:
         with suppress(*FOREIGN):  # a lost connection has no locks
             if session.connection.is_in_transaction():
                 unlock = "ROLLBACK TO SAVEPOINT query; SELECT pg_advisory_unlock_all()"
-                await session.steer(unlock)
+                await session.execute_raw(unlock)
         raise
 
 

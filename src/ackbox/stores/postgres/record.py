@@ -12,9 +12,9 @@ import msgspec
 from msgspec import Struct
 
 from ackbox.errors import Unavailable
-from ackbox.model import Checkpoint, Envelope, EventId, Receipt, ReceiptKind, Status
+from ackbox.model import Cursor, Envelope, EventId, Receipt, ReceiptKind, Status
 from ackbox.stores.postgres.database import Database
-from ackbox.stores.postgres.lanes import hold_lanes, promote
+from ackbox.stores.postgres.lanes import lock_lanes, promote
 
 Key = tuple[str, str]
 
@@ -33,14 +33,14 @@ class Kept(Struct, frozen=True, array_like=True):
 
 
 async def record(
-    database: Database, envelopes: Sequence[Envelope], checkpoint: Checkpoint | None
+    database: Database, envelopes: Sequence[Envelope], cursor: Cursor | None
 ) -> list[Receipt]:
     """Nearly always all of it is new, and one round trip is all."""
-    values = _values(envelopes, checkpoint)
+    values = _values(envelopes, cursor)
     lanes = {(e.source, e.lane) for e in envelopes if e.lane is not None}
     if lanes:
         async with database.transaction() as session:
-            await hold_lanes(session, lanes)
+            await lock_lanes(session, lanes)
             (row,) = await session.fetch("record", **values)
             await promote(session, lanes)
     else:
@@ -74,10 +74,10 @@ async def _wait_for(database: Database, kept: Kept, envelopes: Sequence[Envelope
     )
 
 
-def _values(envelopes: Sequence[Envelope], checkpoint: Checkpoint | None) -> dict[str, object]:
+def _values(envelopes: Sequence[Envelope], cursor: Cursor | None) -> dict[str, object]:
     return {
-        "checkpoint_source": checkpoint and checkpoint.source,
-        "cursor": checkpoint and checkpoint.cursor,
+        "cursor_source": cursor and cursor.source,
+        "cursor": cursor and cursor.cursor,
         **_keys(envelopes),
         "types": [e.event_type for e in envelopes],
         "content_types": [e.content_type for e in envelopes],

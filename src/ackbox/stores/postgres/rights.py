@@ -2,7 +2,7 @@
 
 from ackbox.errors import StoreError
 from ackbox.stores.postgres.database import Database
-from ackbox.stores.postgres.rules import OWN_TABLES
+from ackbox.stores.postgres.user_sql import OWN_TABLES
 
 _WRITTEN = sorted(OWN_TABLES - {"schema_migrations"})
 _SHOWN = 3

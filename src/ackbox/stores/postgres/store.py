@@ -18,31 +18,31 @@ from ackbox.errors import (
 from ackbox.model import (
     BackupProgress,
     Caller,
-    Checkpoint,
     Clock,
+    Cursor,
     DiscardKind,
     Envelope,
     EventId,
+    PruneResult,
     Receipt,
     ReceiptKind,
-    Removed,
     ReplayKind,
     RetentionPolicy,
     Status,
-    Walk,
+    TombstonePass,
 )
 from ackbox.ports import EventQueue, Relay
 from ackbox.services import Services
-from ackbox.stores.postgres import replaying, retention
-from ackbox.stores.postgres.arriving import assert_none_arriving
+from ackbox.stores.postgres import replay, retention
 from ackbox.stores.postgres.database import Address, Database
 from ackbox.stores.postgres.failures import is_connection_lost
-from ackbox.stores.postgres.migrating import assert_durable, migrate
-from ackbox.stores.postgres.notices import Notices
+from ackbox.stores.postgres.migrator import assert_durable, migrate
+from ackbox.stores.postgres.notifications import Notifications
 from ackbox.stores.postgres.queue import PostgresQueue
 from ackbox.stores.postgres.record import record
 from ackbox.stores.postgres.rights import assert_writable
-from ackbox.stores.postgres.rules import check_schema
+from ackbox.stores.postgres.transfer_in import assert_none_arriving
+from ackbox.stores.postgres.user_sql import check_schema
 from ackbox.telemetry import ClockSkewed, Observer
 
 _PULSE_SECONDS = 1.0
@@ -77,7 +77,7 @@ async def open_store(
                 await assert_writable(database)
                 break
             except Unavailable as error:
-                database.note_trouble(error, must_write=True)
+                database.note_unavailable(error, must_write=True)
                 await sleep(delay)
                 delay = min(delay * 2, _LONGEST_DELAY)
     except BaseException:
@@ -93,7 +93,7 @@ async def open_store(
 
 
 class PostgresStore:
-    """Implements `Ledger` and `Upkeep`."""
+    """Implements `Ledger` and `Operations`."""
 
     def __init__(
         self,
@@ -114,37 +114,37 @@ class PostgresStore:
         self._closed = False
         self._recording: set[asyncio.Task[list[Receipt]]] = set()
         listening = notify and not database.address.pooled
-        ring = self._own_queue.ring
-        self._notices = Notices(database, ring, services) if listening else None
+        wake = self._own_queue.wake
+        self._notices = Notifications(database, wake, services) if listening else None
         self._pulse = services.run("database-checks", self._beat)
 
     @property
-    def trouble(self) -> str | None:
-        return self.database.trouble
+    def unavailable_reason(self) -> str | None:
+        return self.database.unavailable_reason
 
     async def record(
-        self, envelopes: Sequence[Envelope], *, checkpoint: Checkpoint | None = None
+        self, envelopes: Sequence[Envelope], *, cursor: Cursor | None = None
     ) -> list[Receipt]:
         """A caller that goes away changes nothing about the transaction."""
         if self._closed:
             raise Stopped("The ledger is closed.")
-        recording = asyncio.ensure_future(record(self.database, envelopes, checkpoint))
+        recording = asyncio.ensure_future(record(self.database, envelopes, cursor))
         self._recording.add(recording)
         recording.add_done_callback(self._recorded)
         receipts = await asyncio.shield(recording)
-        self._own_queue.expect({envelope.source for envelope in envelopes})
+        self._own_queue.note_sources({envelope.source for envelope in envelopes})
         if self._relay is None:
-            self.news()
+            self.notify()
         else:
-            self._relay.announce(_new_events(envelopes, receipts))
+            self._relay.publish(_new_events(envelopes, receipts))
         return receipts
 
     def hand_over(self, relay: Relay) -> None:
         """From now on it brings new events to the workers. It is closed with the store."""
         self.queue = self._relay = relay
 
-    async def checkpoint(self, source: str) -> str | None:
-        rows = await self.database.fetch("checkpoint", source=source)
+    async def cursor(self, source: str) -> str | None:
+        rows = await self.database.fetch("cursor", source=source)
         return rows[0][0] if rows else None
 
     async def prove_writable(self) -> None:
@@ -158,11 +158,11 @@ class PostgresStore:
         if not ddl:
             return
         async with self.database.transaction() as session:
-            await session.steer(f"SELECT pg_advisory_xact_lock({_FOLD_TAG + 1})")
+            await session.execute_raw(f"SELECT pg_advisory_xact_lock({_FOLD_TAG + 1})")
             for sql in ddl:
                 try:
                     check_schema(sql)
-                    await session.steer(sql)
+                    await session.execute_raw(sql)
                 except InvalidStatement as error:
                     raise _refusal(sql, str(error)) from None
                 except asyncpg.PostgresError as error:
@@ -178,48 +178,50 @@ class PostgresStore:
         peer: str | None = None,
         completed: bool = False,
     ) -> Mapping[EventId, ReplayKind]:
-        done = await replaying.replay(self.database, ids, Caller(actor, peer), completed=completed)
-        self._own_queue.look_back()
-        self.news()
+        done = await replay.replay(self.database, ids, Caller(actor, peer), completed=completed)
+        self._own_queue.request_full_scan()
+        self.notify()
         return done
 
     async def discard(
         self, ids: Sequence[EventId], *, actor: str, peer: str | None = None
     ) -> Mapping[EventId, DiscardKind]:
-        done = await replaying.discard(self.database, ids, Caller(actor, peer))
-        self._own_queue.look_back()  # a lane may go on
-        self.news()
+        done = await replay.discard(self.database, ids, Caller(actor, peer))
+        self._own_queue.request_full_scan()  # a lane may go on
+        self.notify()
         return done
 
-    async def put_back(self, source: str, event_type: str) -> int:
-        rows = await replaying.put_back(self.database, source, event_type)
-        self._own_queue.look_back()
-        self.news()
+    async def unpark(self, source: str, event_type: str) -> int:
+        rows = await replay.unpark(self.database, source, event_type)
+        self._own_queue.request_full_scan()
+        self.notify()
         return rows
 
-    async def bury(self, policy: RetentionPolicy, *, after: int) -> Walk:
-        return await retention.bury(self.database, policy, after)
+    async def add_tombstones(self, policy: RetentionPolicy, *, after: int) -> TombstonePass:
+        return await retention.add_tombstones(self.database, policy, after)
 
-    async def bury_dead_letters(self, policy: RetentionPolicy, *, after: int) -> Walk:
-        return await retention.bury(self.database, policy, after, status=Status.FAILED)
+    async def add_dead_letter_tombstones(
+        self, policy: RetentionPolicy, *, after: int
+    ) -> TombstonePass:
+        return await retention.add_tombstones(self.database, policy, after, status=Status.FAILED)
 
-    async def prune(self, policy: RetentionPolicy) -> Removed:
+    async def prune(self, policy: RetentionPolicy) -> PruneResult:
         return await retention.prune(self.database, policy)
 
-    async def forget(self, policy: RetentionPolicy) -> int:
-        return await retention.forget(self.database, policy)
+    async def purge_tombstones(self, policy: RetentionPolicy) -> int:
+        return await retention.purge_tombstones(self.database, policy)
 
     async def prune_audit(self, policy: RetentionPolicy) -> int:
         return await retention.prune_audit(self.database, policy)
 
-    async def give_back(self) -> int:
+    async def reclaim_space(self) -> int:
         """Vacuum does that."""
         return 0
 
     def check_room(self) -> None:
         """The server looks after its own disk."""
 
-    def announce(self, url: str, *, workers: int | None = None) -> None:
+    def advertise(self, url: str, *, workers: int | None = None) -> None:
         """Commands go to the database, not to a server of ours."""
 
     def backup(self, target: Path) -> AsyncIterable[BackupProgress]:
@@ -244,19 +246,19 @@ class PostgresStore:
         if not recording.cancelled():
             recording.exception()  # nobody may be left to take it
 
-    def news(self) -> None:
+    def notify(self) -> None:
         """Something may be claimable: tell our own workers, and other instances."""
-        self._own_queue.ring()
+        self._own_queue.wake()
         if self._notices is not None:
             self._notices.tell()
 
     async def _beat(self) -> None:
-        """Adds up the tallies, finds out that a lost server is back, and compares the clocks."""
+        """Compact the counts by status, notice that a lost server is back, and compare clocks."""
         await asyncio.sleep(_PULSE_SECONDS)
         with suppress(Unavailable):  # the database reports its own outages
-            if self.trouble is not None:
+            if self.unavailable_reason is not None:
                 await self.prove_writable()
-            await self.database.fetch("fold_tallies", tag=_FOLD_TAG)
+            await self.database.fetch("compact_counts", tag=_FOLD_TAG)
             await self._compare_clocks()
 
     async def _compare_clocks(self) -> None:

@@ -28,7 +28,7 @@ class Checkpoints:
         self._observe = observe
         self._written = _pages_written(connection)
         self._in_log = 0
-        self._heartbeat = load_blocks("ackbox.stores.sqlite")["heartbeat"]
+        self._heartbeat = load_blocks("ackbox.stores.sqlite")["write_probe"]
 
     def run_if_due(self, connection: apsw.Connection) -> bool:
         """Returns whether the ledger file may have been written to."""

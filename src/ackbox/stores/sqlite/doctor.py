@@ -24,11 +24,7 @@ from ackbox.stores.sqlite.connections import (
     open_reader,
     translate,
 )
-from ackbox.stores.sqlite.lock import find_holder
-from ackbox.stores.sqlite.names import beside
-from ackbox.stores.sqlite.offline import looking_at
-from ackbox.stores.sqlite.reserve import free_bytes
-from ackbox.stores.sqlite.surroundings import (
+from ackbox.stores.sqlite.doctor_checks import (
     check_clock,
     check_deleted,
     check_engine,
@@ -39,6 +35,10 @@ from ackbox.stores.sqlite.surroundings import (
     check_room,
     filesystem_of,
 )
+from ackbox.stores.sqlite.lock import find_holder
+from ackbox.stores.sqlite.names import beside
+from ackbox.stores.sqlite.offline import looking_at
+from ackbox.stores.sqlite.reserve import free_bytes
 from ackbox.stores.sqlite.token import read_token, token_path
 
 Tick = Callable[[float], None]
@@ -79,7 +79,7 @@ def examine_deep(path: Path, tick: Tick) -> Iterator[Finding]:
             _keep_watch(connection, path, tick)
             yield (pages := _pages(connection))
             if pages.verdict is Verdict.OK:
-                yield _tallies(connection)
+                yield _status_counts(connection)
     except apsw.InterruptError:
         yield Finding(
             "pages",
@@ -129,7 +129,7 @@ def _ledger(path: Path, now: datetime) -> Iterator[Finding]:
 
 
 def _backlog(connection: apsw.Connection) -> Backlog:
-    rows: list[Any] = connection.execute(_sql("tallies")).fetchall()
+    rows: list[Any] = connection.execute(_sql("status_counts")).fetchall()
     counts = dict(rows)
     oldest = connection.execute(_sql("oldest_pending")).get
     parked = connection.execute(_sql("held_events"), {"limit": MOST_PARKED}).get
@@ -183,14 +183,16 @@ def _pages(connection: apsw.Connection) -> Finding:
     return Finding("pages", Verdict.FAIL, f"The ledger is damaged: {lines}.", _RECOVER)
 
 
-def _tallies(connection: apsw.Connection) -> Finding:
+def _status_counts(connection: apsw.Connection) -> Finding:
     rows: list[Any] = connection.execute(_sql("recount")).fetchall()
     wrong = [f"{status} {kept}, counted {real}" for status, kept, real in rows if kept != real]
     if not wrong:
         total = sum(kept for _, kept, _ in rows)
-        return Finding("tallies", Verdict.OK, f"{total} events, counted one by one")
+        return Finding("status_counts", Verdict.OK, f"{total} events, counted one by one")
     remedy = "No event is lost, but back-pressure and metrics go by these: please report it."
-    return Finding("tallies", Verdict.FAIL, f"Kept counts are wrong: {'; '.join(wrong)}.", remedy)
+    return Finding(
+        "status_counts", Verdict.FAIL, f"Kept counts are wrong: {'; '.join(wrong)}.", remedy
+    )
 
 
 def _keep_watch(connection: apsw.Connection, path: Path, tick: Tick) -> None:

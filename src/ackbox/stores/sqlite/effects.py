@@ -16,20 +16,20 @@ from ackbox.errors import InvalidStatement
 from ackbox.model import Done, Settlement, Statement
 from ackbox.stores.named_statements import name_statement
 from ackbox.stores.sqlite.jobs import Operation
-from ackbox.stores.sqlite.settling import Run, Settling
+from ackbox.stores.sqlite.settlement import Run, Settling
 from ackbox.stores.sqlite.statements import Statements
 
 OWN_TABLES = frozenset(
     (
         "audit",
-        "checkpoints",
+        "cursors",
         "events",
-        "heartbeat",
+        "write_probe",
         "schema_migrations",
         "sqlite_master",
         "sqlite_schema",
         "sqlite_sequence",
-        "tallies",
+        "status_counts",
         "tombstones",
     )
 )

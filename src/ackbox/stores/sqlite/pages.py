@@ -12,8 +12,8 @@ from ackbox.model import (
     EventRecord,
     Order,
     Page,
+    SourceCursor,
     SourcePage,
-    SourcePlace,
     Status,
     from_text,
     to_text,
@@ -48,7 +48,7 @@ def read_page(
 
 
 def read_source_page(
-    run: Run, where: EventFilter, limit: int, cursor: SourcePlace | None
+    run: Run, where: EventFilter, limit: int, cursor: SourceCursor | None
 ) -> SourcePage:
     """First those with a number or a time of their source's, by an index of only these; then the
     rest, by arrival."""
@@ -65,8 +65,8 @@ def read_source_page(
 
 
 def _ordered(
-    run: Run, where: EventFilter, limit: int, place: SourcePlace
-) -> tuple[list[EventRecord], SourcePlace]:
+    run: Run, where: EventFilter, limit: int, place: SourceCursor
+) -> tuple[list[EventRecord], SourceCursor]:
     """The next few, and the place behind what was looked at."""
     window = max(paging.SOURCE_WINDOW, limit)
     question = {**_terms(where), **asdict(place), "source": where.source, "window": window}
@@ -77,7 +77,7 @@ def _ordered(
         if is_match:
             found.append(event_id)
         if len(rows) == window or len(found) == limit:
-            last = SourcePlace(*at)
+            last = SourceCursor(*at)
         if len(found) == limit:
             break
     by_id = {str(event.id): event for event in records(run, found)}

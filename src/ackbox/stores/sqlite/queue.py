@@ -25,11 +25,11 @@ from ackbox.model import (
     WorkerId,
     to_text,
 )
-from ackbox.stores.outcomes import has_effects, otherwise
+from ackbox.stores.outcomes import fallback_of, has_effects
+from ackbox.stores.sqlite.claim_selection import ClaimSelection, read_claims
 from ackbox.stores.sqlite.effects import Effects
 from ackbox.stores.sqlite.jobs import Operation
-from ackbox.stores.sqlite.picks import Picks, read_claims
-from ackbox.stores.sqlite.settling import Settling, run_of
+from ackbox.stores.sqlite.settlement import Settling, run_of
 from ackbox.stores.sqlite.statements import Statements
 from ackbox.stores.sqlite.writer import Writer
 
@@ -57,7 +57,7 @@ class SqliteQueue:
     ) -> list[Claim]:
         self._bell.clear()
 
-        def pick(picks: Picks) -> list[int]:
+        def pick(picks: ClaimSelection) -> list[int]:
             return picks.take(limit, caps) if ids is None else picks.take_among(ids, limit)
 
         claims, next_due = await self._writer.submit(_claim(worker, self._clock(), lease, pick))
@@ -73,7 +73,7 @@ class SqliteQueue:
     async def claim_suspect(
         self, worker: WorkerId, event_id: EventId, *, lease: timedelta
     ) -> Claim | None:
-        def pick(picks: Picks) -> list[int]:
+        def pick(picks: ClaimSelection) -> list[int]:
             return picks.take_suspect(event_id)
 
         claims, _ = await self._writer.submit(_claim(worker, self._clock(), lease, pick))
@@ -105,7 +105,7 @@ class SqliteQueue:
                 return await self._settle_plain(plain, now)
             return await self._settle_each(settlements, plain, now)
         finally:
-            self.ring()  # a lane may have been freed, a retry may be due before anything else
+            self.wake()  # a lane may have been freed, a retry may be due before anything else
 
     async def _settle_each(
         self, settlements: Sequence[Settlement], plain: Sequence[Settlement], now: datetime
@@ -131,7 +131,7 @@ class SqliteQueue:
         except Unavailable:
             raise
         except AckboxError as error:
-            failed = Settlement(settlement.claim, otherwise(settlement.outcome, str(error)))
+            failed = Settlement(settlement.claim, fallback_of(settlement.outcome, str(error)))
             return await self._settle_plain([failed], now)
         return {settlement.claim.id: settlement.outcome} if held else {}
 
@@ -143,18 +143,18 @@ class SqliteQueue:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._bell.wait(), seconds)
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         self._bell.set()
 
 
 def _claim(
-    worker: WorkerId, now: datetime, lease: timedelta, pick: Callable[[Picks], list[int]]
+    worker: WorkerId, now: datetime, lease: timedelta, pick: Callable[[ClaimSelection], list[int]]
 ) -> Operation[tuple[list[Claim], datetime | None]]:
     grant = {"worker": worker, "now": to_text(now), "lease_until": to_text(now + lease)}
 
     def operation(connection: apsw.Connection) -> tuple[list[Claim], datetime | None]:
         sql = Statements(connection)
-        picks = Picks(sql, grant["now"])
+        picks = ClaimSelection(sql, grant["now"])
         picked = pick(picks)
         if not picked:
             return [], picks.next_due

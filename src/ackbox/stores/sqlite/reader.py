@@ -13,14 +13,14 @@ from ackbox.errors import InvalidEvent, Stopped
 from ackbox.model import (
     AuditPage,
     Content,
+    EventDetail,
     EventFilter,
     EventId,
     EventRecord,
-    EventStory,
     Order,
     Page,
+    SourceCursor,
     SourcePage,
-    SourcePlace,
     Stats,
     Status,
     from_text,
@@ -28,10 +28,10 @@ from ackbox.model import (
 )
 from ackbox.stores.sql import load_blocks
 from ackbox.stores.sqlite.connections import translate, with_deadline
+from ackbox.stores.sqlite.event_detail import read_audit, read_detail
 from ackbox.stores.sqlite.pages import Run, read_page, read_source_page, records
-from ackbox.stores.sqlite.questions import ask
 from ackbox.stores.sqlite.reader_connections import ReaderConnections
-from ackbox.stores.sqlite.stories import read_audit, read_story
+from ackbox.stores.sqlite.user_query import ask
 
 T = TypeVar("T")
 
@@ -76,16 +76,16 @@ class SqliteReader:
         return await self._read(lambda run: read_page(run, where, order, limit, cursor))
 
     async def events_of_source(
-        self, where: EventFilter, *, limit: int, cursor: SourcePlace | None = None
+        self, where: EventFilter, *, limit: int, cursor: SourceCursor | None = None
     ) -> SourcePage:
         return await self._read(lambda run: read_source_page(run, where, limit, cursor))
 
-    async def story(self, event_id: EventId) -> EventStory | None:
-        return await self._read(lambda run: read_story(run, event_id))
+    async def detail(self, event_id: EventId) -> EventDetail | None:
+        return await self._read(lambda run: read_detail(run, event_id))
 
     async def stats(self) -> Stats:
         def read(run: Run) -> Stats:
-            counts = {Status(status): count for status, count in run("tallies", {})}
+            counts = {Status(status): count for status, count in run("status_counts", {})}
             oldest = run("oldest_pending", {})
             return Stats(counts, from_text(oldest[0][0]) if oldest else None)
 
@@ -104,7 +104,7 @@ class SqliteReader:
         the leases that run."""
 
         def read(run: Run) -> int:
-            counts: dict[str, int] = dict(run("tallies", {}))
+            counts: dict[str, int] = dict(run("status_counts", {}))
             later = run("later", {"now": to_text(now)})[0][0] - counts[Status.PROCESSING]
             parked = run("parked", {})[0][0]
             return int(counts[Status.PENDING]) - max(int(later), 0) - int(parked)
@@ -116,9 +116,9 @@ class SqliteReader:
     ) -> AuditPage:
         return await self._read(lambda run: read_audit(run, event_id, limit, cursor))
 
-    async def held_type(self, after: tuple[str, str]) -> tuple[str, str] | None:
+    async def parked_type(self, after: tuple[str, str]) -> tuple[str, str] | None:
         asked = {"source": after[0], "event_type": after[1]}
-        rows = await self._read(lambda run: run("held_type", asked))
+        rows = await self._read(lambda run: run("parked_type", asked))
         return (rows[0][0], rows[0][1]) if rows else None
 
     async def query(self, sql: str, params: Mapping[str, object]) -> list[dict[str, Any]]:

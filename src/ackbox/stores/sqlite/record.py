@@ -17,8 +17,8 @@ from msgspec import Struct
 
 from ackbox.errors import InvalidEvent
 from ackbox.model import (
-    Checkpoint,
     Clock,
+    Cursor,
     Envelope,
     EventId,
     Receipt,
@@ -57,21 +57,21 @@ class RecordOperations:
         self._for_rows = [_widen(sql["record"], rows) for rows in range(_ROWS_A_STATEMENT + 1)]
 
     def record(
-        self, envelopes: Sequence[Envelope], checkpoint: Checkpoint | None, clock: Clock
+        self, envelopes: Sequence[Envelope], cursor: Cursor | None, clock: Clock
     ) -> Operation[list[Receipt]]:
         """Makes the rows at once, in the caller: the writer thread has only to bind them."""
         rows = [_row(envelope) for envelope in envelopes]
-        cursor = checkpoint and {
-            "source": checkpoint.source,
-            "cursor": checkpoint.cursor,
+        position = cursor and {
+            "source": cursor.source,
+            "cursor": cursor.cursor,
             "now": to_text(clock()),
         }
 
         def operation(connection: apsw.Connection) -> list[Receipt]:
             try:
                 new = self._insert(connection, rows)
-                if cursor:
-                    connection.execute(self._sql["save_checkpoint"], cursor)
+                if position:
+                    connection.execute(self._sql["save_cursor"], position)
             except _NO_SQL_VALUE as error:
                 raise InvalidEvent(f"The event cannot be stored: {error}") from error
             if new:
@@ -104,7 +104,7 @@ class RecordOperations:
         keys = _json([(envelope.source, envelope.idempotency_key) for envelope in envelopes])
         kept = self._find(connection, "kept", keys)
         if any((e.source, e.idempotency_key) not in kept for e in envelopes):
-            kept = self._find(connection, "kept_buried", keys) | kept
+            kept = self._find(connection, "kept_tombstones", keys) | kept
         repeats = _json(_repeats(envelopes, kept))
         connection.execute(self._sql["count_repeats"], {"repeats": repeats})
         return [_receipt(envelope, kept) for envelope in envelopes]

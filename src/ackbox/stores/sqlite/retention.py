@@ -12,7 +12,7 @@ from typing import Any
 
 import apsw
 
-from ackbox.model import Removed, RetentionPolicy, Status, Walk, to_text
+from ackbox.model import PruneResult, RetentionPolicy, Status, TombstonePass, to_text
 from ackbox.stores.sqlite.jobs import Operation
 from ackbox.stores.sqlite.statements import Statements
 
@@ -27,13 +27,13 @@ _PAGES = 128
 _SPARE_PAGES = 1024
 """Free pages that stay in the file: new events take them, and giving them back would be in vain."""
 
-Ripe = tuple[str, str, int, int]
+Prunable = tuple[str, str, int, int]
 """Source, key, row and bytes of an event whose time has come."""
 
 
-def bury(
+def add_tombstones(
     policy: RetentionPolicy, after: int, now: datetime, *, status: Status = Status.COMPLETED
-) -> Operation[Walk]:
+) -> Operation[TombstonePass]:
     """Arrival is nearly the order of time, so the walk ends with the first batch that has nothing
     old in it; what a wrong clock dated into the future does not end it."""
     limits = {
@@ -42,42 +42,44 @@ def bury(
         "now": to_text(now),
     }
 
-    def operation(connection: apsw.Connection) -> Walk:
+    def operation(connection: apsw.Connection) -> TombstonePass:
         end = monotonic() + _BUDGET_SECONDS
         sql = Statements(connection)
         last, anything_old, rows = sql.fetch(
             f"walk_old_{status}", after=after, limit=_WALK, **limits
         )
-        buried = 0
+        tombstoned = 0
         for start in range(0, len(rows), _CHUNK_ROWS):
             chunk = rows[start : start + _CHUNK_ROWS]
-            sql.run("bury", rows=chunk, now=limits["now"])
-            buried += connection.changes()
+            sql.run("add_tombstones", rows=chunk, now=limits["now"])
+            tombstoned += connection.changes()
             if monotonic() > end:
-                return Walk(buried, chunk[-1])
-        return Walk(buried, last if anything_old else None)
+                return TombstonePass(tombstoned, chunk[-1])
+        return TombstonePass(tombstoned, last if anything_old else None)
 
     return operation
 
 
-def prune(policy: RetentionPolicy, now: datetime) -> Operation[Removed]:
-    def operation(connection: apsw.Connection) -> Removed:
+def prune(policy: RetentionPolicy, now: datetime) -> Operation[PruneResult]:
+    def operation(connection: apsw.Connection) -> PruneResult:
         end = monotonic() + _BUDGET_SECONDS
         sql = Statements(connection)
-        ripe = sql.fetch("ripe", buried_before=_ago(now, policy.wait), limit=_WALK)
+        prunable = sql.fetch("prunable", tombstoned_before=_ago(now, policy.wait), limit=_WALK)
         rows = 0
-        for chunk in _chunks(ripe):
+        for chunk in _chunks(prunable):
             rows += _prune_chunk(sql, chunk, to_text(now))
             if monotonic() > end:
                 break
-        return Removed(rows, more=bool(ripe), waiting=bool(sql.fetch("tombstones_open")))
+        return PruneResult(rows, more=bool(prunable), waiting=bool(sql.fetch("tombstones_open")))
 
     return operation
 
 
-def forget(policy: RetentionPolicy, now: datetime) -> Operation[int]:
+def purge_tombstones(policy: RetentionPolicy, now: datetime) -> Operation[int]:
     def operation(connection: apsw.Connection) -> int:
-        Statements(connection).run("forget", buried_before=_ago(now, policy.remember), limit=_ROWS)
+        Statements(connection).run(
+            "purge_tombstones", tombstoned_before=_ago(now, policy.remember), limit=_ROWS
+        )
         return connection.changes()
 
     return operation
@@ -91,7 +93,7 @@ def prune_audit(policy: RetentionPolicy, now: datetime) -> Operation[int]:
     return operation
 
 
-def give_back(connection: apsw.Connection) -> int:
+def reclaim_space(connection: apsw.Connection) -> int:
     """A few free pages, to the file system; returns how many."""
     free = int(connection.pragma("freelist_count"))
     pages = min(free - _SPARE_PAGES, _PAGES)
@@ -101,20 +103,20 @@ def give_back(connection: apsw.Connection) -> int:
     return free - int(connection.pragma("freelist_count"))
 
 
-def _prune_chunk(sql: Statements, chunk: Sequence[Ripe], now: str) -> int:
+def _prune_chunk(sql: Statements, chunk: Sequence[Prunable], now: str) -> int:
     """What was touched since it was buried stays, and its tombstone goes."""
-    sql.run("prune", ripe=chunk)
+    sql.run("prune", prunable=chunk)
     rows = sql.connection.changes()
-    sql.run("close_tombstones", ripe=chunk, now=now)
+    sql.run("close_tombstones", prunable=chunk, now=now)
     if sql.connection.changes() < len(chunk):
         sql.run("drop_tombstones", keys=chunk)
     return rows
 
 
-def _chunks(ripe: Sequence[Any]) -> Iterator[list[Ripe]]:
-    chunk: list[Ripe] = []
+def _chunks(prunable: Sequence[Any]) -> Iterator[list[Prunable]]:
+    chunk: list[Prunable] = []
     size = 0
-    for row in ripe:
+    for row in prunable:
         if chunk and (len(chunk) == _CHUNK_ROWS or size + row[3] > _CHUNK_BYTES):
             yield chunk
             chunk, size = [], 0

@@ -13,8 +13,10 @@ from ackbox.stores.sqlite.effects import OWN_TABLES
 from ackbox.stores.sqlite.jobs import Operation
 from ackbox.stores.sqlite.statements import Statements
 
-_BOOKS = frozenset({"sqlite_master", "sqlite_schema", "sqlite_sequence"})  # DDL writes there
-_OWN = OWN_TABLES - _BOOKS
+_MIGRATIONS_TABLE = frozenset(
+    {"sqlite_master", "sqlite_schema", "sqlite_sequence"}
+)  # DDL writes there
+_OWN = OWN_TABLES - _MIGRATIONS_TABLE
 _REFUSED = frozenset(
     (
         apsw.SQLITE_ATTACH,

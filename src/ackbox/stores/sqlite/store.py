@@ -10,21 +10,21 @@ import apsw
 from ackbox.errors import AckboxError, StorageFull
 from ackbox.model import (
     Caller,
-    Checkpoint,
     Clock,
+    Cursor,
     DiscardKind,
     Envelope,
     EventId,
+    PruneResult,
     Receipt,
-    Removed,
     ReplayKind,
     RetentionPolicy,
     Status,
-    Walk,
+    TombstonePass,
     to_text,
 )
 from ackbox.stores.sql import load_blocks
-from ackbox.stores.sqlite import recovery, replaying, retention
+from ackbox.stores.sqlite import recovery, replay, retention
 from ackbox.stores.sqlite.backup import Backup
 from ackbox.stores.sqlite.connections import Connect, open_writer
 from ackbox.stores.sqlite.effects import Effects
@@ -38,7 +38,7 @@ from ackbox.stores.sqlite.record import RecordOperations
 from ackbox.stores.sqlite.reserve import Reserve, free_bytes
 from ackbox.stores.sqlite.schema import apply_schema
 from ackbox.stores.sqlite.writer import Writer
-from ackbox.telemetry import Observer, StoreRecovered, StoreTrouble
+from ackbox.telemetry import Observer, StoreFailed, StoreRecovered
 
 
 async def open_store(
@@ -88,7 +88,7 @@ async def _open_in_thread(connect: Connect, files: LedgerFiles) -> apsw.Connecti
 
 
 class SqliteStore:
-    """Implements `Ledger` and `Upkeep`; holds the lock of the file until `close`."""
+    """Implements `Ledger` and `Operations`; holds the lock of the file until `close`."""
 
     def __init__(
         self,
@@ -114,15 +114,17 @@ class SqliteStore:
         self._unexplained = False
 
     @property
-    def trouble(self) -> str | None:
-        return self._writer.trouble or (self._reserve.reason if self._reserve.full else None)
+    def unavailable_reason(self) -> str | None:
+        return self._writer.unavailable_reason or (
+            self._reserve.reason if self._reserve.full else None
+        )
 
     async def record(
-        self, envelopes: Sequence[Envelope], *, checkpoint: Checkpoint | None = None
+        self, envelopes: Sequence[Envelope], *, cursor: Cursor | None = None
     ) -> list[Receipt]:
         if self._reserve.full:
             raise StorageFull(self._reserve.reason, retry_after=5)
-        operation = self._operations.record(envelopes, checkpoint, self._clock)
+        operation = self._operations.record(envelopes, cursor, self._clock)
         try:
             receipts = await self._writer.submit(operation)
         except StorageFull:
@@ -131,17 +133,17 @@ class SqliteStore:
         if self._unexplained:
             self._unexplained = False
             self._tell(full=False)
-        self.queue.ring()
+        self.queue.wake()
         return receipts
 
-    async def checkpoint(self, source: str) -> str | None:
-        block = self._sql["checkpoint"]
+    async def cursor(self, source: str) -> str | None:
+        block = self._sql["cursor"]
         rows = await self._writer.submit(lambda c: c.execute(block, {"source": source}).fetchall())
         return str(rows[0][0]) if rows else None
 
     async def prove_writable(self) -> None:
         """A tiny write, committed and synced; raises what `record` would."""
-        block = self._sql["heartbeat"]
+        block = self._sql["write_probe"]
         now = to_text(self._clock())
         await self._writer.submit(lambda connection: connection.execute(block, {"now": now}).get)
 
@@ -164,41 +166,43 @@ class SqliteStore:
         peer: str | None = None,
         completed: bool = False,
     ) -> Mapping[EventId, ReplayKind]:
-        operation = replaying.replay(ids, Caller(actor, peer), self._clock(), completed=completed)
+        operation = replay.replay(ids, Caller(actor, peer), self._clock(), completed=completed)
         done = await self._writer.submit(operation)
-        self.queue.ring()
+        self.queue.wake()
         return done
 
     async def discard(
         self, ids: Sequence[EventId], *, actor: str, peer: str | None = None
     ) -> Mapping[EventId, DiscardKind]:
-        done = await self._writer.submit(replaying.discard(ids, Caller(actor, peer), self._clock()))
-        self.queue.ring()  # a lane may go on
+        done = await self._writer.submit(replay.discard(ids, Caller(actor, peer), self._clock()))
+        self.queue.wake()  # a lane may go on
         return done
 
-    async def put_back(self, source: str, event_type: str) -> int:
-        rows = await self._writer.submit(replaying.put_back(source, event_type, self._clock()))
-        self.queue.ring()
+    async def unpark(self, source: str, event_type: str) -> int:
+        rows = await self._writer.submit(replay.unpark(source, event_type, self._clock()))
+        self.queue.wake()
         return rows
 
-    async def bury(self, policy: RetentionPolicy, *, after: int) -> Walk:
-        return await self._writer.submit(retention.bury(policy, after, self._clock()))
+    async def add_tombstones(self, policy: RetentionPolicy, *, after: int) -> TombstonePass:
+        return await self._writer.submit(retention.add_tombstones(policy, after, self._clock()))
 
-    async def bury_dead_letters(self, policy: RetentionPolicy, *, after: int) -> Walk:
-        operation = retention.bury(policy, after, self._clock(), status=Status.FAILED)
+    async def add_dead_letter_tombstones(
+        self, policy: RetentionPolicy, *, after: int
+    ) -> TombstonePass:
+        operation = retention.add_tombstones(policy, after, self._clock(), status=Status.FAILED)
         return await self._writer.submit(operation)
 
-    async def prune(self, policy: RetentionPolicy) -> Removed:
+    async def prune(self, policy: RetentionPolicy) -> PruneResult:
         return await self._writer.submit(retention.prune(policy, self._clock()))
 
-    async def forget(self, policy: RetentionPolicy) -> int:
-        return await self._writer.submit(retention.forget(policy, self._clock()))
+    async def purge_tombstones(self, policy: RetentionPolicy) -> int:
+        return await self._writer.submit(retention.purge_tombstones(policy, self._clock()))
 
     async def prune_audit(self, policy: RetentionPolicy) -> int:
         return await self._writer.submit(retention.prune_audit(policy, self._clock()))
 
-    async def give_back(self) -> int:
-        return await self._writer.submit(retention.give_back)
+    async def reclaim_space(self) -> int:
+        return await self._writer.submit(retention.reclaim_space)
 
     def check_room(self) -> None:
         """Called every second or so: notices a full disk before SQLite does, and its end; and a
@@ -210,7 +214,7 @@ class SqliteStore:
         elif not self._unexplained:
             self._tell(full=False)
 
-    def announce(self, url: str, *, workers: int | None = None) -> None:
+    def advertise(self, url: str, *, workers: int | None = None) -> None:
         """Tell other processes where this one answers, and how many workers it runs."""
         self._lock.describe(url, workers)
 
@@ -238,4 +242,4 @@ class SqliteStore:
         """Once each way, however often it is seen (F9)."""
         if full != self._told_full:
             self._told_full = full
-            self._observe(StoreTrouble(self._reserve.reason) if full else StoreRecovered())
+            self._observe(StoreFailed(self._reserve.reason) if full else StoreRecovered())

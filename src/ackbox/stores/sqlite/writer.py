@@ -46,7 +46,7 @@ from ackbox.stores.sqlite.jobs import (
 )
 from ackbox.stores.sqlite.ledger_files import Difference, LedgerFiles, open_files
 from ackbox.stores.sqlite.reader_connections import ReaderConnections
-from ackbox.telemetry import Committed, Observer, StoreRecovered, StoreTrouble
+from ackbox.telemetry import Committed, Observer, StoreFailed, StoreRecovered
 
 _RETRY_SECONDS = 1.0
 _SECOND_FAILURE_SECONDS = 60.0
@@ -74,7 +74,7 @@ class Writer:
         observe: Observer,
         on_fatal: Callable[[AckboxError], None],
     ) -> None:
-        self.trouble: str | None = None
+        self.unavailable_reason: str | None = None
         self.readers: list[ReaderConnections] = []
         self._connection: apsw.Connection | None = connection
         self._path = connection.filename
@@ -196,7 +196,7 @@ class Writer:
             connection.execute("COMMIT")
         except apsw.IOError as error:
             unknown = OutcomeUnknown(f"The commit failed and its outcome is unknown: {error}.")
-            self.trouble = str(unknown)  # before anybody is told
+            self.unavailable_reason = str(unknown)  # before anybody is told
             self._fail(jobs, unknown)
             self._break(unknown)
         except apsw.Error as error:
@@ -245,8 +245,8 @@ class Writer:
         if self._last_failure is not None and now - self._last_failure < _SECOND_FAILURE_SECONDS:
             raise reason
         self._last_failure = now
-        self.trouble = str(reason)
-        self._observe(StoreTrouble(self.trouble))
+        self.unavailable_reason = str(reason)
+        self._observe(StoreFailed(self.unavailable_reason))
         self._disconnect()
 
     def _inspect(self, connection: apsw.Connection) -> None:
@@ -256,14 +256,14 @@ class Writer:
             self._react(connection, difference)
         elif self._is_moved:
             self._is_moved = False
-            self.trouble = None
+            self.unavailable_reason = None
             self._observe(StoreRecovered())
 
     def _distrust(
         self, connection: apsw.Connection, jobs: Sequence[Job[Any]], difference: Difference
     ) -> None:
         """COMMIT returned, but what it wrote may be lost with a file that lost its name."""
-        self.trouble = difference.value  # before anybody is told
+        self.unavailable_reason = difference.value  # before anybody is told
         self._fail(jobs, OutcomeUnknown(difference.value, retry_after=5))
         self._react(connection, difference)
 
@@ -276,16 +276,16 @@ class Writer:
             self._reopen(connection, difference)
         elif not self._is_moved:
             self._is_moved = True
-            self.trouble = difference.value
-            self._observe(StoreTrouble(difference.value))
+            self.unavailable_reason = difference.value
+            self._observe(StoreFailed(difference.value))
 
     def _reopen(self, connection: apsw.Connection, difference: Difference) -> None:
         """Copy the log into the ledger from the connection that still has it, then open all anew.
         Whatever cannot be made whole ends the process; the log of that moment is left for whoever
         recovers it."""
-        self.trouble = difference.value
+        self.unavailable_reason = difference.value
         self._is_moved, self._is_suspect = False, True
-        self._observe(StoreTrouble(difference.value))
+        self._observe(StoreFailed(difference.value))
         try:
             with self._readers_closed():
                 fold_log(connection, is_deleted=difference is Difference.LOG)
@@ -319,11 +319,11 @@ class Writer:
         except (apsw.Error, AckboxError, OSError) as error:
             if isinstance(error, LedgerCorrupt) or (self._is_suspect and _is_final(error)):
                 raise
-            self.trouble = f"The database cannot be reopened: {error}."
+            self.unavailable_reason = f"The database cannot be reopened: {error}."
             self._disconnect()
         else:
             self._is_suspect = False
-            self.trouble = None
+            self.unavailable_reason = None
             self._observe(StoreRecovered())
 
     def _open_again(self) -> apsw.Connection:
@@ -350,7 +350,7 @@ class Writer:
                 connection.close(True)
 
     def _out_of_reach(self) -> Unavailable:
-        return Unavailable(self.trouble or "The database is out of reach.")
+        return Unavailable(self.unavailable_reason or "The database is out of reach.")
 
     def _fail(self, jobs: Sequence[Job[Any]], error: AckboxError) -> None:
         mark(jobs, error)
@@ -379,10 +379,10 @@ class Writer:
         """Nobody may wait for a thread that is gone (F29). The loop sees to that: here `submit`
         could still be between its look at `_dead` and its `put`."""
         self._dead = Stopped(f"The writer stopped: {error}")
-        self.trouble = str(self._dead)
-        self._loop.call_soon_threadsafe(self._bury, self._dead, error)
+        self.unavailable_reason = str(self._dead)
+        self._loop.call_soon_threadsafe(self._fail_waiting, self._dead, error)
 
-    def _bury(self, reason: AckboxError, error: AckboxError) -> None:
+    def _fail_waiting(self, reason: AckboxError, error: AckboxError) -> None:
         waiting = [job for job in self._in_hand if not job.answered]
         while not self._jobs.empty():
             if not isinstance(job := self._jobs.get(), Signal):

@@ -70,18 +70,18 @@ CREATE INDEX events_source_order ON events (
 WHERE source_sequence IS NOT NULL OR source_emitted_at IS NOT NULL;
 
 -- What is not completed, as narrow rows: what claims, lanes and lists look at. No index of `events`
--- has a column that changes, and none of `agenda` one that a claim changes, so that both rows are
+-- has a column that changes, and none of `live_events` one that a claim changes, so that both rows are
 -- rewritten in their pages and no index is touched. `due_at` is when it could be claimed when it was
 -- last put here; while one runs it stays, and `lease_until` says for how long. Who changes an event
 -- changes its place here in the same statement or transaction, and locks it first.
-CREATE TABLE agenda (
+CREATE TABLE live_events (
     ledger_id   bigint PRIMARY KEY,
     due_at      timestamptz,
     lease_until timestamptz,
     run         integer NOT NULL DEFAULT 0,
     unsettled   integer NOT NULL DEFAULT 0,
     failed      boolean NOT NULL DEFAULT false,
-    held        boolean NOT NULL DEFAULT false,
+    parked      boolean NOT NULL DEFAULT false,
     suspect     boolean NOT NULL DEFAULT false,
     source      text COLLATE "C" NOT NULL,
     event_type  text COLLATE "C" NOT NULL,
@@ -95,18 +95,18 @@ CREATE TABLE agenda (
 -- What can be claimed, and when, beside what runs. Failed, held and behind in a lane: NULL.
 -- `suspect`: the next claim would be its third or later in a row without a settle. Suspects have an
 -- index of their own, so that an ordinary claim does not meet them.
-CREATE INDEX agenda_due ON agenda (source, due_at, ledger_id)
+CREATE INDEX live_events_due ON live_events (source, due_at, ledger_id)
 WHERE due_at IS NOT NULL AND NOT suspect;
-CREATE INDEX agenda_suspect ON agenda (due_at, ledger_id) WHERE suspect;
-CREATE INDEX agenda_lane ON agenda (source, lane, ledger_id)
+CREATE INDEX live_events_suspect ON live_events (due_at, ledger_id) WHERE suspect;
+CREATE INDEX live_events_lane ON live_events (source, lane, ledger_id)
 WHERE lane IS NOT NULL AND NOT failed;
-CREATE INDEX agenda_lane_head ON agenda (source, lane)
+CREATE INDEX live_events_lane_head ON live_events (source, lane)
 WHERE lane IS NOT NULL AND due_at IS NOT NULL;
-CREATE INDEX agenda_held ON agenda (source, event_type, ledger_id) WHERE held;
+CREATE INDEX live_events_parked ON live_events (source, event_type, ledger_id) WHERE parked;
 -- Two, and not one of both columns: a number is looked for in the primary key alone, even if the
 -- planner thinks that there is nothing to look through.
-CREATE INDEX agenda_open ON agenda (ledger_id) WHERE NOT failed;
-CREATE INDEX agenda_failed ON agenda (ledger_id) WHERE failed;
+CREATE INDEX live_events_open ON live_events (ledger_id) WHERE NOT failed;
+CREATE INDEX live_events_failed ON live_events (ledger_id) WHERE failed;
 
 -- PostgreSQL can hold most JSON as jsonb, and not all: a NUL, a lone surrogate, deep nesting and
 -- what is no JSON at all have only their exact bytes (P7). So has what jsonb holds, but could not be
@@ -136,34 +136,34 @@ END $$;
 
 -- How many rows stand in each state: changes, added up now and then. A row to update would be one
 -- that all instances wait for.
-CREATE TABLE tallies (
+CREATE TABLE status_counts (
     status text NOT NULL,
     events bigint NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- What it means to the tallies that so many events went from one state to another.
+-- What it means to the status_counts that so many events went from one state to another.
 CREATE FUNCTION ackbox_moved(origin text, goal text, number bigint)
 RETURNS TABLE (status text, events bigint) LANGUAGE sql IMMUTABLE AS $$
     SELECT * FROM (VALUES (origin, -number), (goal, number)) AS moved WHERE number > 0
 $$;
 
--- Puts these events in the agenda as `events` says: for what is done seldom. A claim and the end of
+-- Puts these events in the live_events as `events` says: for what is done seldom. A claim and the end of
 -- a run change both by themselves.
 CREATE FUNCTION ackbox_follow(rows bigint[]) RETURNS void LANGUAGE sql AS $$
-    INSERT INTO agenda (
-        ledger_id, due_at, lease_until, run, unsettled, suspect, failed, held, source, event_type,
+    INSERT INTO live_events (
+        ledger_id, due_at, lease_until, run, unsettled, suspect, failed, parked, source, event_type,
         lane)
     SELECT ledger_id, CASE WHEN status = 'processing'
                            THEN least(coalesce(retry_after, created_at), now())
                            ELSE claimable_at END,
            lease_until, run, unsettled, unsettled + (status = 'processing')::int >= 2,
            status = 'failed',
-           status = 'pending' AND outcome IS NOT DISTINCT FROM 'held', source, event_type, lane
+           status = 'pending' AND outcome IS NOT DISTINCT FROM 'parked', source, event_type, lane
     FROM events WHERE ledger_id = ANY (rows) AND status <> 'completed'
     ON CONFLICT (ledger_id) DO UPDATE SET
         due_at = excluded.due_at, lease_until = excluded.lease_until, run = excluded.run,
         unsettled = excluded.unsettled, suspect = excluded.suspect, failed = excluded.failed,
-        held = excluded.held;
+        parked = excluded.parked;
 $$;
 
 -- Who touches events of a lane locks its row first: numbers are given before commits are made, so
@@ -176,7 +176,7 @@ CREATE TABLE lanes (
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.1);
 
 -- How far each source has been read, saved with the events read up to there.
-CREATE TABLE checkpoints (
+CREATE TABLE cursors (
     source     text COLLATE "C" PRIMARY KEY,
     cursor     text NOT NULL,
     updated_at timestamptz NOT NULL
@@ -191,12 +191,12 @@ CREATE TABLE tombstones (
     status          text NOT NULL,
     created_at      timestamptz NOT NULL,
     payload_sha256  bytea NOT NULL,
-    buried_at       timestamptz NOT NULL,
+    tombstoned_at       timestamptz NOT NULL,
     ledger_id       bigint,
     PRIMARY KEY (source, idempotency_key)
 );
-CREATE INDEX tombstones_open ON tombstones (buried_at) WHERE ledger_id IS NOT NULL;
-CREATE INDEX tombstones_closed ON tombstones (buried_at) WHERE ledger_id IS NULL;
+CREATE INDEX tombstones_open ON tombstones (tombstoned_at) WHERE ledger_id IS NOT NULL;
+CREATE INDEX tombstones_closed ON tombstones (tombstoned_at) WHERE ledger_id IS NULL;
 
 -- What operators did: `actor` is who the caller says it is, `peer` the address it called from.
 CREATE TABLE audit (
@@ -212,7 +212,7 @@ CREATE INDEX audit_event ON audit (event_id, audit_id) WHERE event_id IS NOT NUL
 CREATE INDEX audit_at ON audit (at);
 
 -- One row that is touched to prove that writing works.
-CREATE TABLE heartbeat (
+CREATE TABLE write_probe (
     only_row  integer PRIMARY KEY CHECK (only_row = 1),
-    beaten_at timestamptz NOT NULL
+    probed_at timestamptz NOT NULL
 ) WITH (fillfactor = 50);

@@ -31,19 +31,19 @@ FROM pg_class WHERE oid = to_regclass('events')
 
 -- name: held_events
 SELECT count(*) FROM (
-    SELECT 1 FROM agenda WHERE held LIMIT :limit) AS held
+    SELECT 1 FROM live_events WHERE parked LIMIT :limit) AS parked
 
 -- name: recount
 SELECT coalesce(kept.status, counted.status) AS status,
        coalesce(kept.events, 0) AS kept, coalesce(counted.events, 0) AS counted
-FROM (SELECT status, sum(events)::bigint AS events FROM tallies GROUP BY status) AS kept
+FROM (SELECT status, sum(events)::bigint AS events FROM status_counts GROUP BY status) AS kept
 FULL JOIN (SELECT status, count(*) AS events FROM events GROUP BY status) AS counted
     USING (status)
 UNION ALL
-SELECT 'agenda', (SELECT count(*) FROM agenda), (
+SELECT 'live_events', (SELECT count(*) FROM live_events), (
     -- What is not completed, each in its place.
-    SELECT count(*) FROM events LEFT JOIN agenda USING (ledger_id)
+    SELECT count(*) FROM events LEFT JOIN live_events USING (ledger_id)
     WHERE events.status <> 'completed'
-      AND (agenda.run, agenda.lease_until, agenda.failed) IS NOT DISTINCT FROM
+      AND (live_events.run, live_events.lease_until, live_events.failed) IS NOT DISTINCT FROM
           (events.run, events.lease_until, events.status = 'failed'))
 ORDER BY 1

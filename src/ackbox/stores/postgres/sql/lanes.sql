@@ -1,7 +1,7 @@
 -- A place in an index is asked for by all of its columns at once: of `lane = x ORDER BY ledger_id`
 -- PostgreSQL may think that the table in the order of its numbers has one soon.
 
--- name: hold_lanes
+-- name: lock_lanes
 INSERT INTO lanes (source, lane, held_at)
 SELECT source, lane, now() FROM unnest(:sources::text[], :lanes::text[]) AS held (source, lane)
 ORDER BY source, lane
@@ -9,35 +9,35 @@ ON CONFLICT (source, lane) DO UPDATE SET held_at = excluded.held_at
 
 -- name: promote
 WITH placed AS (
-    UPDATE agenda SET due_at = coalesce(retry_after, created_at)
+    UPDATE live_events SET due_at = coalesce(retry_after, created_at)
     FROM events
-    WHERE agenda.ledger_id = ANY (ARRAY(
+    WHERE live_events.ledger_id = ANY (ARRAY(
         SELECT (
             SELECT ledger_id FROM (
-                SELECT source, lane, ledger_id FROM agenda
+                SELECT source, lane, ledger_id FROM live_events
                 WHERE (source, lane, ledger_id) > (freed.source, freed.lane, 0)
                   AND lane IS NOT NULL AND NOT failed
                 ORDER BY source, lane, ledger_id LIMIT 1) AS head
             WHERE head.source = freed.source AND head.lane = freed.lane
         ) FROM unnest(:sources::text[], :lanes::text[]) AS freed (source, lane)
         WHERE NOT EXISTS (
-            SELECT 1 FROM agenda AS running
+            SELECT 1 FROM live_events AS running
             WHERE running.source = freed.source AND running.lane = freed.lane
               AND running.lane IS NOT NULL AND running.due_at IS NOT NULL
               AND running.lease_until IS NOT NULL)))
-      AND events.ledger_id = agenda.ledger_id AND due_at IS NULL AND NOT held
-    RETURNING agenda.ledger_id
+      AND events.ledger_id = live_events.ledger_id AND due_at IS NULL AND NOT parked
+    RETURNING live_events.ledger_id
 )
 UPDATE events SET claimable_at = coalesce(retry_after, created_at)
 WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM placed))
 
 -- name: demote
 WITH placed AS (
-    UPDATE agenda SET due_at = NULL
+    UPDATE live_events SET due_at = NULL
     WHERE lease_until IS NULL AND ledger_id = ANY (ARRAY(
         SELECT (
             SELECT ledger_id FROM (
-                SELECT source, lane, ledger_id FROM agenda
+                SELECT source, lane, ledger_id FROM live_events
                 WHERE (source, lane, ledger_id) > (entered.source, entered.lane, 0)
                   AND lane IS NOT NULL AND NOT failed
                 ORDER BY source, lane, ledger_id LIMIT 1) AS head
@@ -59,8 +59,8 @@ WITH walked AS MATERIALIZED (
     SELECT ctid AS place FROM lanes
     WHERE ctid = ANY (ARRAY(SELECT place FROM walked))
       AND held_at < now() - interval '1 hour' AND NOT EXISTS (
-        SELECT 1 FROM agenda
-        WHERE agenda.source = lanes.source AND agenda.lane = lanes.lane AND NOT failed)
+        SELECT 1 FROM live_events
+        WHERE live_events.source = lanes.source AND live_events.lane = lanes.lane AND NOT failed)
     FOR UPDATE SKIP LOCKED
 ), dropped AS (
     DELETE FROM lanes WHERE ctid = ANY (ARRAY(SELECT place FROM idle))

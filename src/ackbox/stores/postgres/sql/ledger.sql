@@ -1,17 +1,17 @@
 -- name: record
-WITH door AS MATERIALIZED (
+WITH horizon AS MATERIALIZED (
     -- Shown while this transaction is open: its events get numbers above this one.
     SELECT pg_advisory_xact_lock_shared(
         ('events'::regclass::oid::bigint << 32)
         | (CASE WHEN is_called THEN last_value ELSE 0 END & 4294967295))::text AS held
     FROM events_ledger_id_seq
 ), saved AS (
-    INSERT INTO checkpoints (source, cursor, updated_at)
-    SELECT :checkpoint_source, :cursor, now() WHERE :checkpoint_source::text IS NOT NULL
+    INSERT INTO cursors (source, cursor, updated_at)
+    SELECT :cursor_source, :cursor, now() WHERE :cursor_source::text IS NOT NULL
     ON CONFLICT (source) DO UPDATE SET cursor = excluded.cursor, updated_at = excluded.updated_at
 ), numbered AS MATERIALIZED (
     SELECT nextval('events_ledger_id_seq') AS ledger_id, fresh.*
-    FROM (SELECT count(held) FROM door) AS opened, unnest(
+    FROM (SELECT count(held) FROM horizon) AS opened, unnest(
         :ids::uuid[], :sources::text[], :keys::text[], :types::text[], :content_types::text[],
         :headers::text[], :payloads::bytea[], :hashes::bytea[], :sequences::bigint[],
         :emitted::timestamptz[], :lanes::text[], :transports::text[], :verified::text[],
@@ -36,10 +36,10 @@ WITH door AS MATERIALIZED (
     ON CONFLICT (source, idempotency_key) DO NOTHING
     RETURNING ledger_id, claimable_at, source, event_type, lane
 ), placed AS (
-    INSERT INTO agenda (ledger_id, due_at, source, event_type, lane)
+    INSERT INTO live_events (ledger_id, due_at, source, event_type, lane)
     SELECT ledger_id, claimable_at, source, event_type, lane FROM fresh
 ), counted AS (
-    INSERT INTO tallies (status, events)
+    INSERT INTO status_counts (status, events)
     SELECT 'pending', count(*) FROM fresh HAVING count(*) > 0
 )
 SELECT now() AS now, count(*) AS new FROM fresh
@@ -79,12 +79,12 @@ WITH sent AS MATERIALIZED (
            bool_or(again AND ledger_id <> ALL (ARRAY(SELECT ledger_id FROM free))) AS busy
     FROM kept GROUP BY 1, 2, 3, 4, 5, 6
     UNION ALL
-    SELECT buried.source, idempotency_key, id, status, created_at, payload_sha256, false
+    SELECT tombstoned.source, idempotency_key, id, status, created_at, payload_sha256, false
     FROM (SELECT DISTINCT source, key FROM sent
           EXCEPT SELECT source, idempotency_key FROM kept) AS asked CROSS JOIN LATERAL (
         SELECT * FROM tombstones
         WHERE tombstones.source = asked.source AND idempotency_key = asked.key LIMIT 1
-    ) AS buried
+    ) AS tombstoned
 )
 SELECT json_agg(json_build_array(source, idempotency_key, id, status, created_at,
                                  encode(payload_sha256, 'hex'), busy)) AS known
@@ -97,18 +97,18 @@ UPDATE events SET
     last_seen_at = greatest(last_seen_at, now())
 WHERE source = :source AND idempotency_key = :key
 
--- name: checkpoint
-SELECT cursor FROM checkpoints WHERE source = :source
+-- name: cursor
+SELECT cursor FROM cursors WHERE source = :source
 
--- name: heartbeat
-INSERT INTO heartbeat (only_row, beaten_at) VALUES (1, now())
-ON CONFLICT (only_row) DO UPDATE SET beaten_at = excluded.beaten_at
+-- name: write_probe
+INSERT INTO write_probe (only_row, probed_at) VALUES (1, now())
+ON CONFLICT (only_row) DO UPDATE SET probed_at = excluded.probed_at
 
--- name: fold_tallies
+-- name: compact_counts
 WITH gone AS (
-    DELETE FROM tallies WHERE (SELECT pg_try_advisory_xact_lock(:tag)) RETURNING status, events
+    DELETE FROM status_counts WHERE (SELECT pg_try_advisory_xact_lock(:tag)) RETURNING status, events
 )
-INSERT INTO tallies (status, events) SELECT status, sum(events) FROM gone GROUP BY status
+INSERT INTO status_counts (status, events) SELECT status, sum(events) FROM gone GROUP BY status
 
 -- name: server_time
 SELECT clock_timestamp()

@@ -1,7 +1,7 @@
 -- What share of the rows is due or running changes within a second, and the planner's statistics
 -- do not follow. So each block is written such that only one index can serve it.
 --
--- A place in the agenda is locked before its event, and each in the order of their numbers, so that
+-- A place in the live_events is locked before its event, and each in the order of their numbers, so that
 -- nobody waits in a circle; a claim and a renewal skip the places that others have.
 --
 -- `(:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]` is what was given for that row, found by
@@ -9,7 +9,7 @@
 
 -- part: claiming
 placed AS (
-    UPDATE agenda SET
+    UPDATE live_events SET
         run = run + 1,
         unsettled = unsettled + (lease_until IS NOT NULL)::int,
         suspect = unsettled + (lease_until IS NOT NULL)::int >= 1,
@@ -33,19 +33,19 @@ placed AS (
         request_id, payload
 ), counted AS (
     -- Those that were processing already did not move.
-    INSERT INTO tallies SELECT * FROM ackbox_moved(
+    INSERT INTO status_counts SELECT * FROM ackbox_moved(
         'pending', 'processing', (SELECT count(*) FROM picked WHERE pending))
 )
 
 -- name: claim
 WITH RECURSIVE found (source) AS (
-    (SELECT source FROM agenda
+    (SELECT source FROM live_events
      WHERE :whole::bool AND due_at IS NOT NULL AND NOT suspect
        AND (source, due_at) > ('', '-infinity')
      ORDER BY source, due_at LIMIT 1)
     UNION ALL
     SELECT (
-        SELECT source FROM agenda
+        SELECT source FROM live_events
         WHERE due_at IS NOT NULL AND NOT suspect
           AND (source, due_at) > (found.source, 'infinity')
         ORDER BY source, due_at LIMIT 1
@@ -57,13 +57,13 @@ WITH RECURSIVE found (source) AS (
 ), asked AS MATERIALIZED (
     -- What runs elsewhere stands in the index too: as much as all instances hold, and no more.
     SELECT places.*, coalesce(held, 0) AS held, (
-        SELECT due_at FROM agenda
-        WHERE agenda.source = places.source AND NOT suspect
+        SELECT due_at FROM live_events
+        WHERE live_events.source = places.source AND NOT suspect
           AND (due_at, ledger_id) > (since, after)
           AND due_at <= now() AND (lease_until IS NULL OR lease_until <= now())
         ORDER BY due_at, ledger_id LIMIT 1) AS head, (
-        SELECT due_at FROM agenda
-        WHERE agenda.source = places.source AND NOT suspect AND due_at > now()
+        SELECT due_at FROM live_events
+        WHERE live_events.source = places.source AND NOT suspect AND due_at > now()
         ORDER BY due_at, ledger_id LIMIT 1) AS next
     FROM places LEFT JOIN unnest(:holders::text[], :held::int[]) AS holds (source, held)
     USING (source)
@@ -72,8 +72,8 @@ WITH RECURSIVE found (source) AS (
 ), taken AS MATERIALIZED (
     SELECT due.head, free.*
     FROM due CROSS JOIN LATERAL (
-        SELECT ctid AS place, ledger_id, due_at, lease_until IS NULL AS pending FROM agenda
-        WHERE agenda.source = due.source AND NOT suspect
+        SELECT ctid AS place, ledger_id, due_at, lease_until IS NULL AS pending FROM live_events
+        WHERE live_events.source = due.source AND NOT suspect
           AND (due_at, ledger_id) > (due.since, due.after)
           AND due_at <= now() AND (lease_until IS NULL OR lease_until <= now())
         ORDER BY due_at, ledger_id
@@ -88,8 +88,8 @@ WITH RECURSIVE found (source) AS (
 SELECT claimed.*, placed.due_at, extract(epoch FROM least((SELECT min(next) FROM asked), (
     -- Where nothing is free, all that is due runs.
     SELECT min(lease_until) FROM asked CROSS JOIN LATERAL (
-        SELECT lease_until FROM agenda
-        WHERE asked.head IS NULL AND agenda.source = asked.source AND NOT suspect
+        SELECT lease_until FROM live_events
+        WHERE asked.head IS NULL AND live_events.source = asked.source AND NOT suspect
           AND (due_at, ledger_id) > (since, after) AND due_at <= now()) AS running
 )) - now()) AS next_due
 FROM (SELECT 1) AS always LEFT JOIN (claimed JOIN placed USING (ledger_id)) ON true
@@ -97,7 +97,7 @@ ORDER BY placed.due_at, claimed.ledger_id
 
 -- name: claim_among
 WITH due AS MATERIALIZED (
-    SELECT ctid AS place, ledger_id, due_at, lease_until IS NULL AS pending FROM agenda
+    SELECT ctid AS place, ledger_id, due_at, lease_until IS NULL AS pending FROM live_events
     WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM events WHERE id = ANY (:ids::uuid[])))
       AND NOT suspect AND due_at <= now() AND (lease_until IS NULL OR lease_until <= now())
     FOR UPDATE SKIP LOCKED
@@ -114,13 +114,13 @@ SELECT id::text, source, event_type,
        attempts + (status <> 'processing' OR unsettled >= 2)::int AS attempts,
        unsettled + (status = 'processing')::int AS unsettled
 FROM events WHERE ledger_id = (
-    SELECT ledger_id FROM agenda
+    SELECT ledger_id FROM live_events
     WHERE suspect AND due_at <= now() AND (lease_until IS NULL OR lease_until <= now())
     ORDER BY unsettled + (lease_until IS NOT NULL)::int, due_at, ledger_id LIMIT 1)
 
 -- name: claim_suspect
 WITH picked AS MATERIALIZED (
-    SELECT ctid AS place, lease_until IS NULL AS pending FROM agenda
+    SELECT ctid AS place, lease_until IS NULL AS pending FROM live_events
     WHERE ledger_id = (SELECT ledger_id FROM events WHERE id = :id::uuid)
       AND suspect AND due_at <= now() AND (lease_until IS NULL OR lease_until <= now())
     FOR UPDATE SKIP LOCKED
@@ -130,17 +130,17 @@ SELECT claimed.* FROM claimed
 
 -- name: renew
 WITH ours AS MATERIALIZED (
-    SELECT ledger_id FROM agenda
+    SELECT ledger_id FROM live_events
     WHERE ledger_id = ANY (:rows::bigint[]) AND lease_until IS NOT NULL
       AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]
 ), free AS MATERIALIZED (
     -- What is being settled is locked, and needs no longer lease: the others must not wait for it.
-    SELECT ledger_id FROM agenda
+    SELECT ledger_id FROM live_events
     WHERE ledger_id = ANY (:rows::bigint[]) AND lease_until IS NOT NULL
       AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]
     FOR UPDATE SKIP LOCKED
 ), placed AS (
-    UPDATE agenda SET lease_until = now() + :lease::interval
+    UPDATE live_events SET lease_until = now() + :lease::interval
     WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM free))
     RETURNING ledger_id
 ), renewed AS (
@@ -151,7 +151,7 @@ WITH ours AS MATERIALIZED (
 SELECT ledger_id FROM ours
 
 -- name: held
-SELECT ledger_id, run FROM agenda
+SELECT ledger_id, run FROM live_events
 WHERE ledger_id = ANY (:rows::bigint[]) AND lease_until IS NOT NULL
   AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]
 ORDER BY ledger_id FOR UPDATE
@@ -163,12 +163,12 @@ WHERE ledger_id = ANY (:rows::bigint[]) AND processor_id IS NULL
 
 -- name: settle_done
 WITH ours AS (
-    DELETE FROM agenda
+    DELETE FROM live_events
     WHERE ledger_id = ANY (:rows::bigint[]) AND lease_until IS NOT NULL
       AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]
     RETURNING ledger_id
 ), counted AS (
-    INSERT INTO tallies SELECT * FROM ackbox_moved('processing', 'completed', (SELECT count(*) FROM ours))
+    INSERT INTO status_counts SELECT * FROM ackbox_moved('processing', 'completed', (SELECT count(*) FROM ours))
 )
 UPDATE events SET
     status = 'completed', outcome = :outcome, unsettled = 0, retry_after = NULL,
@@ -192,13 +192,13 @@ RETURNING ledger_id, run
 
 -- part: postponing
 WITH ours AS (
-    UPDATE agenda SET
+    UPDATE live_events SET
         unsettled = 0, suspect = false, lease_until = NULL,
         due_at = CASE WHEN lane IS NULL OR NOT EXISTS (
-            SELECT 1 FROM agenda AS older
-            WHERE (older.source, older.lane, older.ledger_id) > (agenda.source, agenda.lane, 0)
+            SELECT 1 FROM live_events AS older
+            WHERE (older.source, older.lane, older.ledger_id) > (live_events.source, live_events.lane, 0)
               AND (older.source, older.lane, older.ledger_id)
-                < (agenda.source, agenda.lane, agenda.ledger_id)
+                < (live_events.source, live_events.lane, live_events.ledger_id)
               AND older.lane IS NOT NULL AND NOT older.failed)
             THEN now() + (:delays::interval[])[width_bucket(ledger_id, :rows::bigint[])] END
     WHERE ledger_id = ANY (:rows::bigint[]) AND lease_until IS NOT NULL
@@ -209,7 +209,7 @@ WITH ours AS (
            array_agg(due_at ORDER BY ledger_id) AS due
     FROM ours
 ), counted AS (
-    INSERT INTO tallies SELECT * FROM ackbox_moved('processing', 'pending', (SELECT count(*) FROM ours))
+    INSERT INTO status_counts SELECT * FROM ackbox_moved('processing', 'pending', (SELECT count(*) FROM ours))
 )
 
 -- name: settle_retry
@@ -238,13 +238,13 @@ RETURNING ledger_id, run
 
 -- name: settle_dead
 WITH ours AS (
-    UPDATE agenda SET
+    UPDATE live_events SET
         unsettled = 0, suspect = false, lease_until = NULL, due_at = NULL, failed = true
     WHERE ledger_id = ANY (:rows::bigint[]) AND lease_until IS NOT NULL
       AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]
     RETURNING ledger_id
 ), counted AS (
-    INSERT INTO tallies SELECT * FROM ackbox_moved('processing', 'failed', (SELECT count(*) FROM ours))
+    INSERT INTO status_counts SELECT * FROM ackbox_moved('processing', 'failed', (SELECT count(*) FROM ours))
 )
 UPDATE events SET
     status = 'failed', outcome = 'dead', unsettled = 0, retry_after = NULL,
@@ -256,17 +256,17 @@ RETURNING ledger_id, run
 
 -- name: settle_release
 WITH ours AS (
-    UPDATE agenda SET
+    UPDATE live_events SET
         -- It was not tried to the end: a suspect stays one.
         unsettled = least(unsettled, 2), suspect = unsettled >= 2, lease_until = NULL,
-        held = (:held::bool[])[width_bucket(ledger_id, :rows::bigint[])],
+        parked = (:parked::bool[])[width_bucket(ledger_id, :rows::bigint[])],
         due_at = CASE
-            WHEN (:held::bool[])[width_bucket(ledger_id, :rows::bigint[])]
+            WHEN (:parked::bool[])[width_bucket(ledger_id, :rows::bigint[])]
               OR lane IS NOT NULL AND EXISTS (
-                SELECT 1 FROM agenda AS older
-                WHERE (older.source, older.lane, older.ledger_id) > (agenda.source, agenda.lane, 0)
+                SELECT 1 FROM live_events AS older
+                WHERE (older.source, older.lane, older.ledger_id) > (live_events.source, live_events.lane, 0)
                   AND (older.source, older.lane, older.ledger_id)
-                    < (agenda.source, agenda.lane, agenda.ledger_id)
+                    < (live_events.source, live_events.lane, live_events.ledger_id)
                   AND older.lane IS NOT NULL AND NOT older.failed) THEN NULL
             WHEN (:delays::interval[])[width_bucket(ledger_id, :rows::bigint[])] > interval '0'
                 THEN now() + (:delays::interval[])[width_bucket(ledger_id, :rows::bigint[])]
@@ -279,11 +279,11 @@ WITH ours AS (
            array_agg(due_at ORDER BY ledger_id) AS due
     FROM ours
 ), counted AS (
-    INSERT INTO tallies SELECT * FROM ackbox_moved('processing', 'pending', (SELECT count(*) FROM ours))
+    INSERT INTO status_counts SELECT * FROM ackbox_moved('processing', 'pending', (SELECT count(*) FROM ours))
 )
 UPDATE events SET
     status = 'pending', unsettled = least(unsettled, 2), attempts = attempts - 1,
-    outcome = CASE WHEN (:held::bool[])[width_bucket(ledger_id, :rows::bigint[])] THEN 'held' END,
+    outcome = CASE WHEN (:parked::bool[])[width_bucket(ledger_id, :rows::bigint[])] THEN 'parked' END,
     claimable_at = (SELECT due FROM places)[
         width_bucket(ledger_id, (SELECT places.rows FROM places))],
     processor_id = NULL, lease_until = NULL, updated_at = now()

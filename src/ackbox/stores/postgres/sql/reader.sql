@@ -21,10 +21,10 @@ SELECT payload, headers FROM events WHERE id = :id::uuid
 -- part: running
 running AS MATERIALIZED (
     -- The oldest of what is open, nearly always: known how many, they are soon found.
-    SELECT ledger_id FROM agenda
+    SELECT ledger_id FROM live_events
     WHERE :scan = 'processing' AND NOT failed AND lease_until IS NOT NULL
     ORDER BY ledger_id LIMIT (
-        SELECT greatest(sum(events), 0)::bigint FROM tallies WHERE status = 'processing')
+        SELECT greatest(sum(events), 0)::bigint FROM status_counts WHERE status = 'processing')
 ),
 
 -- part: wanted
@@ -48,11 +48,11 @@ candidates AS MATERIALIZED (
      WHERE :scan::text = 'all' AND ledger_id < :cursor
      ORDER BY ledger_id DESC LIMIT :window)
     UNION ALL
-    (SELECT ledger_id FROM agenda
+    (SELECT ledger_id FROM live_events
      WHERE :scan = 'pending' AND NOT failed AND lease_until IS NULL AND ledger_id < :cursor
      ORDER BY ledger_id DESC LIMIT :window)
     UNION ALL
-    (SELECT ledger_id FROM agenda
+    (SELECT ledger_id FROM live_events
      WHERE :scan = 'failed' AND failed AND ledger_id < :cursor
      ORDER BY ledger_id DESC LIMIT :window)
     UNION ALL
@@ -76,12 +76,12 @@ candidates AS MATERIALIZED (
      WHERE :scan::text = 'all' AND ledger_id > :cursor AND ledger_id <= :last_readable
      ORDER BY ledger_id LIMIT :window)
     UNION ALL
-    (SELECT ledger_id FROM agenda
+    (SELECT ledger_id FROM live_events
      WHERE :scan = 'pending' AND NOT failed AND lease_until IS NULL
        AND ledger_id > :cursor AND ledger_id <= :last_readable
      ORDER BY ledger_id LIMIT :window)
     UNION ALL
-    (SELECT ledger_id FROM agenda
+    (SELECT ledger_id FROM live_events
      WHERE :scan = 'failed' AND failed AND ledger_id > :cursor AND ledger_id <= :last_readable
      ORDER BY ledger_id LIMIT :window)
     UNION ALL
@@ -128,23 +128,23 @@ ORDER BY candidates.sequence, candidates.emitted, ledger_id
 -- name: last_given
 SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM events_ledger_id_seq
 
--- name: open_doors
+-- name: open_ingests
 SELECT DISTINCT objid::bigint FROM pg_locks
 WHERE locktype = 'advisory' AND objsubid = 1 AND mode = 'ShareLock'
   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
   AND classid = 'events'::regclass::oid
 
--- name: story
+-- name: detail
 SELECT unsettled, claimable_at, headers, errors::text AS errors,
-       (SELECT buried_at FROM tombstones
+       (SELECT tombstoned_at FROM tombstones
         WHERE tombstones.source = events.source
           AND tombstones.idempotency_key = events.idempotency_key
-          AND tombstones.ledger_id = events.ledger_id) AS buried_at
+          AND tombstones.ledger_id = events.ledger_id) AS tombstoned_at
 FROM events WHERE id = :id::uuid
 
 -- name: older_in_lane
 SELECT id::text FROM events WHERE ledger_id = (
-    SELECT ledger_id FROM agenda
+    SELECT ledger_id FROM live_events
     WHERE (source, lane, ledger_id) > (:source, :lane, 0)
       AND (source, lane, ledger_id) < (:source, :lane, :ledger_id)
       AND lane IS NOT NULL AND NOT failed
@@ -152,16 +152,16 @@ SELECT id::text FROM events WHERE ledger_id = (
 
 -- name: running_in_lane
 SELECT id::text FROM events WHERE ledger_id = (
-    SELECT ledger_id FROM agenda
+    SELECT ledger_id FROM live_events
     WHERE source = :source AND lane = :lane AND lane IS NOT NULL AND due_at IS NOT NULL
       AND lease_until IS NOT NULL LIMIT 1)
 
--- name: tallies
-SELECT status, sum(events)::bigint AS events FROM tallies GROUP BY status
+-- name: status_counts
+SELECT status, sum(events)::bigint AS events FROM status_counts GROUP BY status
 
 -- name: oldest_pending
 SELECT created_at FROM events WHERE ledger_id = (
-    SELECT ledger_id FROM agenda
+    SELECT ledger_id FROM live_events
     WHERE NOT failed AND lease_until IS NULL
     ORDER BY ledger_id LIMIT 1)
 
@@ -169,13 +169,13 @@ SELECT created_at FROM events WHERE ledger_id = (
 -- The last change to the newest event, or tombstone, and the time by which the server prunes.
 SELECT greatest(
     (SELECT updated_at FROM events ORDER BY ledger_id DESC LIMIT 1),
-    (SELECT max(buried_at) FROM tombstones WHERE ledger_id IS NULL),
-    (SELECT max(buried_at) FROM tombstones WHERE ledger_id IS NOT NULL)), now()
+    (SELECT max(tombstoned_at) FROM tombstones WHERE ledger_id IS NULL),
+    (SELECT max(tombstoned_at) FROM tombstones WHERE ledger_id IS NOT NULL)), now()
 
 -- name: waiting
 SELECT count(*) FROM (
-    SELECT 1 FROM agenda
-    WHERE NOT failed AND lease_until IS NULL AND NOT held AND coalesce(due_at <= now(), true)
+    SELECT 1 FROM live_events
+    WHERE NOT failed AND lease_until IS NULL AND NOT parked AND coalesce(due_at <= now(), true)
     ORDER BY ledger_id LIMIT :limit) AS due
 
 -- name: audit
@@ -186,7 +186,7 @@ WHERE audit_id < :cursor ORDER BY audit_id DESC LIMIT :limit
 SELECT audit_id, at, actor, peer, action, event_id::text, detail FROM audit
 WHERE event_id = :event_id::uuid AND audit_id < :cursor ORDER BY audit_id DESC LIMIT :limit
 
--- name: held_type
-SELECT source, event_type FROM agenda
-WHERE held AND (source, event_type) > (:source, :event_type)
+-- name: parked_type
+SELECT source, event_type FROM live_events
+WHERE parked AND (source, event_type) > (:source, :event_type)
 ORDER BY source, event_type LIMIT 1

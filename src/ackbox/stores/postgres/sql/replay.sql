@@ -1,16 +1,16 @@
 -- name: lanes_of
 SELECT DISTINCT source, lane FROM events WHERE id = ANY (:ids::uuid[]) AND lane IS NOT NULL
 
--- name: lanes_of_held
+-- name: lanes_of_parked
 SELECT DISTINCT source, lane FROM (
-    SELECT source, lane FROM agenda
-    WHERE held AND source = :source AND event_type = :event_type
-    ORDER BY ledger_id LIMIT :limit) AS held
+    SELECT source, lane FROM live_events
+    WHERE parked AND source = :source AND event_type = :event_type
+    ORDER BY ledger_id LIMIT :limit) AS parked
 WHERE lane IS NOT NULL
 
 -- name: replayable
 WITH places AS MATERIALIZED (
-    SELECT ledger_id FROM agenda
+    SELECT ledger_id FROM live_events
     WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM events WHERE id = ANY (:ids::uuid[])))
     ORDER BY ledger_id FOR UPDATE
 )
@@ -19,21 +19,21 @@ SELECT ledger_id, id::text AS id, source, idempotency_key, lane, status, outcome
 FROM events WHERE id = ANY (:ids::uuid[]) AND (SELECT count(*) FROM places) >= 0
 ORDER BY ledger_id FOR UPDATE
 
--- name: replayable_held
+-- name: replayable_parked
 WITH places AS MATERIALIZED (
-    SELECT ledger_id FROM agenda
-    WHERE held AND source = :source AND event_type = :event_type
+    SELECT ledger_id FROM live_events
+    WHERE parked AND source = :source AND event_type = :event_type
     ORDER BY ledger_id LIMIT :limit FOR UPDATE SKIP LOCKED
 )
 SELECT ledger_id, id::text AS id, source, idempotency_key, lane, status, outcome, false AS waits
 FROM events
-WHERE outcome = 'held' AND status = 'pending'
+WHERE outcome = 'parked' AND status = 'pending'
   AND ledger_id = ANY (ARRAY(SELECT ledger_id FROM places))
 ORDER BY ledger_id FOR UPDATE
 
 -- name: replay_replayed
 WITH counted AS (
-    INSERT INTO tallies (status, events)
+    INSERT INTO status_counts (status, events)
     SELECT status, -count(*) FROM events WHERE ledger_id = ANY (:rows::bigint[]) GROUP BY status
     UNION ALL
     SELECT 'pending', count(*) FROM events WHERE ledger_id = ANY (:rows::bigint[])
@@ -44,13 +44,13 @@ UPDATE events SET
     updated_at = now()
 WHERE ledger_id = ANY (:rows::bigint[])
 
--- name: replay_hurried
+-- name: replay_expedited
 UPDATE events SET
     retry_after = now(), claimable_at = CASE WHEN lane IS NULL THEN now() END, replayed_at = now(),
     updated_at = now()
 WHERE ledger_id = ANY (:rows::bigint[])
 
--- name: replay_put_back
+-- name: replay_unparked
 UPDATE events SET
     outcome = NULL, claimable_at = CASE WHEN lane IS NULL THEN coalesce(retry_after, created_at) END,
     updated_at = now()
@@ -58,9 +58,9 @@ WHERE ledger_id = ANY (:rows::bigint[])
 
 -- name: discard
 WITH placed AS (
-    DELETE FROM agenda WHERE ledger_id = ANY (:rows::bigint[])
+    DELETE FROM live_events WHERE ledger_id = ANY (:rows::bigint[])
 ), counted AS (
-    INSERT INTO tallies (status, events)
+    INSERT INTO status_counts (status, events)
     SELECT status, -count(*) FROM events WHERE ledger_id = ANY (:rows::bigint[]) GROUP BY status
     UNION ALL
     SELECT 'completed', count(*) FROM events WHERE ledger_id = ANY (:rows::bigint[])

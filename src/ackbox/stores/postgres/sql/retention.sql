@@ -13,7 +13,7 @@ FROM walked
 -- name: walk_old_failed
 -- By the index of dead letters alone: completed events, kept for longer, cost nothing here.
 WITH walked AS MATERIALIZED (
-    SELECT ledger_id FROM agenda
+    SELECT ledger_id FROM live_events
     WHERE failed AND ledger_id > :after ORDER BY ledger_id LIMIT :limit
 )
 SELECT max(ledger_id) AS last,
@@ -23,24 +23,24 @@ SELECT max(ledger_id) AS last,
              AND processed_at < now() - :rest::interval) AS rows
 FROM events WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM walked))
 
--- name: bury
+-- name: add_tombstones
 INSERT INTO tombstones (
-    source, idempotency_key, id, status, created_at, payload_sha256, buried_at, ledger_id)
+    source, idempotency_key, id, status, created_at, payload_sha256, tombstoned_at, ledger_id)
 SELECT source, idempotency_key, id, status, created_at, payload_sha256, now(), ledger_id
 FROM events WHERE ledger_id = ANY (:rows::bigint[]) AND status = :status
 ORDER BY source, idempotency_key
 ON CONFLICT (source, idempotency_key) DO NOTHING
 RETURNING 1
 
--- name: ripe
+-- name: prunable
 SELECT source, idempotency_key, ledger_id FROM tombstones
-WHERE ledger_id IS NOT NULL AND buried_at <= now() - :wait::interval
-ORDER BY buried_at LIMIT :limit FOR UPDATE SKIP LOCKED
+WHERE ledger_id IS NOT NULL AND tombstoned_at <= now() - :wait::interval
+ORDER BY tombstoned_at LIMIT :limit FOR UPDATE SKIP LOCKED
 
 -- name: prune
 WITH places AS MATERIALIZED (
     -- Who replays one of them wants its tombstone, which is locked here: nothing is waited for.
-    SELECT ledger_id FROM agenda WHERE ledger_id = ANY (:rows::bigint[]) AND failed
+    SELECT ledger_id FROM live_events WHERE ledger_id = ANY (:rows::bigint[]) AND failed
     FOR UPDATE SKIP LOCKED
 ), free AS MATERIALIZED (
     SELECT ledger_id FROM events
@@ -56,19 +56,19 @@ WITH places AS MATERIALIZED (
         SELECT 1 FROM tombstones
         WHERE tombstones.source = events.source
           AND tombstones.idempotency_key = events.idempotency_key
-          AND tombstones.ledger_id = events.ledger_id AND tombstones.buried_at >= events.updated_at)
+          AND tombstones.ledger_id = events.ledger_id AND tombstones.tombstoned_at >= events.updated_at)
     RETURNING ledger_id, status
 ), left_places AS (
-    DELETE FROM agenda WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM gone))
+    DELETE FROM live_events WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM gone))
 ), counted AS (
-    INSERT INTO tallies (status, events) SELECT status, -count(*) FROM gone GROUP BY status
+    INSERT INTO status_counts (status, events) SELECT status, -count(*) FROM gone GROUP BY status
 )
 SELECT 1 FROM gone
 
 -- name: close_tombstones
-UPDATE tombstones SET ledger_id = NULL, buried_at = now()
-FROM unnest(:sources::text[], :keys::text[]) AS ripe (source, key)
-WHERE tombstones.source = ripe.source AND idempotency_key = ripe.key
+UPDATE tombstones SET ledger_id = NULL, tombstoned_at = now()
+FROM unnest(:sources::text[], :keys::text[]) AS prunable (source, key)
+WHERE tombstones.source = prunable.source AND idempotency_key = prunable.key
   AND NOT EXISTS (SELECT 1 FROM events WHERE events.ledger_id = tombstones.ledger_id)
 RETURNING 1
 
@@ -80,11 +80,11 @@ WHERE tombstones.ledger_id IS NOT NULL
 -- name: tombstones_open
 SELECT 1 FROM tombstones WHERE ledger_id IS NOT NULL LIMIT 1
 
--- name: forget
+-- name: purge_tombstones
 DELETE FROM tombstones WHERE (source, idempotency_key) IN (
     SELECT source, idempotency_key FROM tombstones
-    WHERE ledger_id IS NULL AND buried_at < now() - :remember::interval
-    ORDER BY buried_at LIMIT :limit FOR UPDATE SKIP LOCKED)
+    WHERE ledger_id IS NULL AND tombstoned_at < now() - :remember::interval
+    ORDER BY tombstoned_at LIMIT :limit FOR UPDATE SKIP LOCKED)
 RETURNING 1
 
 -- name: prune_audit

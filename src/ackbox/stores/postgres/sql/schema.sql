@@ -1,7 +1,7 @@
--- name: has_books
+-- name: has_migrations_table
 SELECT to_regclass(quote_ident(current_schema()) || '.schema_migrations') IS NOT NULL
 
--- name: books
+-- name: applied_migrations
 SELECT version, name, checksum FROM schema_migrations ORDER BY version
 
 -- name: server_settings

@@ -56,8 +56,8 @@ WHERE unsettled + (status = 'processing') >= 2;
 CREATE INDEX events_lane ON events (source, lane, ledger_id)
 WHERE lane IS NOT NULL AND status IN ('pending', 'processing');
 
-CREATE INDEX events_held ON events (source, event_type, ledger_id)
-WHERE outcome = 'held' AND status = 'pending';
+CREATE INDEX events_parked ON events (source, event_type, ledger_id)
+WHERE outcome = 'parked' AND status = 'pending';
 
 -- Only of those that came with a number or a time of their source's: others pay nothing (L7).
 CREATE INDEX events_source_order ON events (
@@ -71,25 +71,25 @@ CREATE INDEX events_failed ON events (ledger_id) WHERE status = 'failed';
 
 -- How many rows stand in each state, kept in the transaction that moves them: nothing ever counts
 -- ten million finished rows.
-CREATE TABLE tallies (
+CREATE TABLE status_counts (
     status TEXT PRIMARY KEY CHECK (status IN ('pending', 'processing', 'completed', 'failed')),
     events INTEGER NOT NULL CHECK (events >= 0)
 ) STRICT, WITHOUT ROWID;
-INSERT INTO tallies (status, events)
+INSERT INTO status_counts (status, events)
 VALUES ('pending', 0), ('processing', 0), ('completed', 0), ('failed', 0);
 CREATE TRIGGER events_counted AFTER INSERT ON events BEGIN
-    UPDATE tallies SET events = events + 1 WHERE status = NEW.status;
+    UPDATE status_counts SET events = events + 1 WHERE status = NEW.status;
 END;
 CREATE TRIGGER events_moved AFTER UPDATE OF status ON events WHEN OLD.status <> NEW.status BEGIN
-    UPDATE tallies SET events = events - 1 WHERE status = OLD.status;
-    UPDATE tallies SET events = events + 1 WHERE status = NEW.status;
+    UPDATE status_counts SET events = events - 1 WHERE status = OLD.status;
+    UPDATE status_counts SET events = events + 1 WHERE status = NEW.status;
 END;
 CREATE TRIGGER events_removed AFTER DELETE ON events BEGIN
-    UPDATE tallies SET events = events - 1 WHERE status = OLD.status;
+    UPDATE status_counts SET events = events - 1 WHERE status = OLD.status;
 END;
 
 -- How far each source has been read, saved with the events read up to there.
-CREATE TABLE checkpoints (
+CREATE TABLE cursors (
     source     TEXT PRIMARY KEY,
     cursor     TEXT NOT NULL,
     updated_at TEXT NOT NULL
@@ -104,12 +104,12 @@ CREATE TABLE tombstones (
     status          TEXT NOT NULL,
     created_at      TEXT NOT NULL,
     payload_sha256  BLOB NOT NULL,
-    buried_at       TEXT NOT NULL,
+    tombstoned_at       TEXT NOT NULL,
     ledger_id       INTEGER,
     PRIMARY KEY (source, idempotency_key)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX tombstones_open ON tombstones (buried_at) WHERE ledger_id IS NOT NULL;
-CREATE INDEX tombstones_closed ON tombstones (buried_at) WHERE ledger_id IS NULL;
+CREATE INDEX tombstones_open ON tombstones (tombstoned_at) WHERE ledger_id IS NOT NULL;
+CREATE INDEX tombstones_closed ON tombstones (tombstoned_at) WHERE ledger_id IS NULL;
 
 -- What operators did: `actor` is who the caller says it is, `peer` the address it called from.
 CREATE TABLE audit (
@@ -125,7 +125,7 @@ CREATE INDEX audit_event ON audit (event_id, audit_id) WHERE event_id IS NOT NUL
 CREATE INDEX audit_at ON audit (at);
 
 -- One row that the writer touches to prove that writing works.
-CREATE TABLE heartbeat (
+CREATE TABLE write_probe (
     only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
-    beaten_at TEXT NOT NULL
+    probed_at TEXT NOT NULL
 ) STRICT;

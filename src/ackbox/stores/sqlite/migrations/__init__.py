@@ -11,7 +11,7 @@ from ackbox.stores.migrations import ENTER, Migration
 
 __all__ = ["Migration", "all_migrations", "apply", "as_sql", "is_exact", "pending"]
 
-_BOOKS = """CREATE TABLE IF NOT EXISTS schema_migrations (
+_MIGRATIONS_TABLE = """CREATE TABLE IF NOT EXISTS schema_migrations (
     version    INTEGER PRIMARY KEY,
     name       TEXT NOT NULL,
     checksum   TEXT NOT NULL,
@@ -25,7 +25,7 @@ def all_migrations() -> list[Migration]:
 
 def as_sql(steps: Sequence[Migration]) -> str:
     """What `apply` does to an empty file, as text."""
-    return migrations.as_sql(_BOOKS, steps)
+    return migrations.as_sql(_MIGRATIONS_TABLE, steps)
 
 
 def pending(connection: apsw.Connection, steps: Sequence[Migration]) -> list[Migration]:
@@ -35,7 +35,7 @@ def pending(connection: apsw.Connection, steps: Sequence[Migration]) -> list[Mig
 
 def apply(connection: apsw.Connection, steps: Sequence[Migration]) -> list[Migration]:
     """Apply what is pending, each in one transaction with its own entry in the books."""
-    connection.execute(_BOOKS)
+    connection.execute(_MIGRATIONS_TABLE)
     missing = pending(connection, steps)
     for migration in missing:
         with connection:

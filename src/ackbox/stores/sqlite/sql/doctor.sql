@@ -3,11 +3,11 @@ SELECT created_at FROM events ORDER BY ledger_id DESC LIMIT 1
 
 -- name: held_events
 SELECT count(*) FROM (
-    SELECT 1 FROM events WHERE outcome = 'held' AND status = 'pending' AND source > '' LIMIT :limit)
+    SELECT 1 FROM events WHERE outcome = 'parked' AND status = 'pending' AND source > '' LIMIT :limit)
 
 -- name: recount
-SELECT tallies.status, tallies.events,
-       CASE tallies.status
+SELECT status_counts.status, status_counts.events,
+       CASE status_counts.status
            WHEN 'pending' THEN counted.pending
            WHEN 'processing' THEN counted.processing
            WHEN 'completed' THEN counted.completed
@@ -19,4 +19,4 @@ FROM (
            count(*) FILTER (WHERE status = 'completed') AS completed,
            count(*) FILTER (WHERE status = 'failed') AS failed
     FROM events
-) AS counted CROSS JOIN tallies
+) AS counted CROSS JOIN status_counts

@@ -15,7 +15,7 @@ SELECT json_group_array(json_array(
 FROM json_each(:keys) AS asked
 JOIN events ON source = asked.value ->> 0 AND idempotency_key = asked.value ->> 1
 
--- name: kept_buried
+-- name: kept_tombstones
 SELECT json_group_array(json_array(
     source, idempotency_key, NULL, tombstones.id, status, created_at, hex(payload_sha256)))
 FROM json_each(:keys) AS asked
@@ -29,13 +29,13 @@ UPDATE events SET
 FROM json_each(:repeats) AS repeat
 WHERE ledger_id = repeat.value ->> 0
 
--- name: save_checkpoint
-INSERT INTO checkpoints (source, cursor, updated_at) VALUES (:source, :cursor, :now)
+-- name: save_cursor
+INSERT INTO cursors (source, cursor, updated_at) VALUES (:source, :cursor, :now)
 ON CONFLICT (source) DO UPDATE SET cursor = excluded.cursor, updated_at = excluded.updated_at
 
--- name: checkpoint
-SELECT cursor FROM checkpoints WHERE source = :source
+-- name: cursor
+SELECT cursor FROM cursors WHERE source = :source
 
--- name: heartbeat
-INSERT INTO heartbeat (only_row, beaten_at) VALUES (1, :now)
-ON CONFLICT (only_row) DO UPDATE SET beaten_at = excluded.beaten_at
+-- name: write_probe
+INSERT INTO write_probe (only_row, probed_at) VALUES (1, :now)
+ON CONFLICT (only_row) DO UPDATE SET probed_at = excluded.probed_at

@@ -139,7 +139,7 @@ WHERE ledger_id = settled.value ->> 0 AND run = settled.value ->> 1 AND status =
 UPDATE events SET
     status = 'pending', outcome = settled.value ->> 2, attempts = attempts - 1,
     unsettled = min(unsettled, 2),  -- it was not tried to the end: a suspect stays one
-    claimable_at = CASE WHEN settled.value ->> 2 IS NOT 'held' AND (lane IS NULL OR NOT EXISTS (
+    claimable_at = CASE WHEN settled.value ->> 2 IS NOT 'parked' AND (lane IS NULL OR NOT EXISTS (
         SELECT 1 FROM events AS older
         WHERE older.source = events.source AND older.lane = events.lane
           AND older.status IN ('pending', 'processing')
@@ -151,7 +151,7 @@ WHERE ledger_id = settled.value ->> 0 AND run = settled.value ->> 1 AND status =
 
 -- name: promote
 UPDATE events SET claimable_at = coalesce(retry_after, created_at)
-WHERE status = 'pending' AND claimable_at IS NULL AND outcome IS NOT 'held' AND ledger_id IN (
+WHERE status = 'pending' AND claimable_at IS NULL AND outcome IS NOT 'parked' AND ledger_id IN (
     SELECT (
         SELECT head.ledger_id FROM events AS head
         WHERE head.source = freed.value ->> 0 AND head.lane = freed.value ->> 1

@@ -132,9 +132,9 @@ SELECT sequence, emitted, ledger_id, id,
 FROM candidates CROSS JOIN events USING (ledger_id)
 ORDER BY sequence, emitted, ledger_id
 
--- name: story
+-- name: detail
 SELECT unsettled, claimable_at, headers, errors,
-       (SELECT buried_at FROM tombstones
+       (SELECT tombstoned_at FROM tombstones
         WHERE tombstones.source = events.source
           AND tombstones.idempotency_key = events.idempotency_key
           AND tombstones.ledger_id = events.ledger_id)
@@ -150,8 +150,8 @@ ORDER BY ledger_id LIMIT 1
 SELECT id FROM events INDEXED BY events_processing
 WHERE status = 'processing' AND ledger_id > 0 AND source = :source AND lane = :lane LIMIT 1
 
--- name: tallies
-SELECT status, events FROM tallies
+-- name: status_counts
+SELECT status, events FROM status_counts
 
 -- name: oldest_pending
 SELECT created_at FROM events WHERE status = 'pending' ORDER BY ledger_id LIMIT 1
@@ -162,8 +162,8 @@ SELECT updated_at FROM events ORDER BY ledger_id DESC LIMIT 1
 
 -- name: newest_tombstone
 SELECT max(
-    coalesce((SELECT max(buried_at) FROM tombstones WHERE ledger_id IS NULL), ''),
-    coalesce((SELECT max(buried_at) FROM tombstones WHERE ledger_id IS NOT NULL), ''))
+    coalesce((SELECT max(tombstoned_at) FROM tombstones WHERE ledger_id IS NULL), ''),
+    coalesce((SELECT max(tombstoned_at) FROM tombstones WHERE ledger_id IS NOT NULL), ''))
 
 -- name: later
 WITH RECURSIVE found (source) AS (
@@ -186,7 +186,7 @@ SELECT coalesce(sum((
 ) FROM found WHERE source IS NOT NULL
 
 -- name: parked
-SELECT count(*) FROM events WHERE outcome = 'held' AND status = 'pending' AND source > ''
+SELECT count(*) FROM events WHERE outcome = 'parked' AND status = 'pending' AND source > ''
 
 -- name: audit
 SELECT audit_id, at, actor, peer, action, event_id, detail FROM audit
@@ -196,7 +196,7 @@ WHERE audit_id < :cursor ORDER BY audit_id DESC LIMIT :limit
 SELECT audit_id, at, actor, peer, action, event_id, detail FROM audit
 WHERE event_id = :event_id AND audit_id < :cursor ORDER BY audit_id DESC LIMIT :limit
 
--- name: held_type
+-- name: parked_type
 SELECT source, event_type FROM events
-WHERE outcome = 'held' AND status = 'pending' AND (source, event_type) > (:source, :event_type)
+WHERE outcome = 'parked' AND status = 'pending' AND (source, event_type) > (:source, :event_type)
 ORDER BY source, event_type LIMIT 1

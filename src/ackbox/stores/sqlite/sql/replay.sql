@@ -3,12 +3,12 @@ SELECT json_group_array(json_array(
     ledger_id, events.id, source, idempotency_key, lane, status, outcome, retry_after))
 FROM json_each(:ids) AS asked JOIN events ON events.id = asked.value
 
--- name: replayable_held
+-- name: replayable_parked
 SELECT json_group_array(json_array(
     ledger_id, id, source, idempotency_key, lane, status, outcome, retry_after))
 FROM (
     SELECT ledger_id, id, source, idempotency_key, lane, status, outcome, retry_after FROM events
-    WHERE outcome = 'held' AND status = 'pending'
+    WHERE outcome = 'parked' AND status = 'pending'
       AND source = :source AND event_type = :event_type
     ORDER BY ledger_id LIMIT :limit)
 
@@ -19,13 +19,13 @@ UPDATE events SET
     updated_at = :now
 WHERE ledger_id IN (SELECT value FROM json_each(:rows))
 
--- name: replay_hurried
+-- name: replay_expedited
 UPDATE events SET
     retry_after = :now, claimable_at = CASE WHEN lane IS NULL THEN :now END, replayed_at = :now,
     updated_at = :now
 WHERE ledger_id IN (SELECT value FROM json_each(:rows))
 
--- name: replay_put_back
+-- name: replay_unparked
 UPDATE events SET
     outcome = NULL, claimable_at = CASE WHEN lane IS NULL THEN coalesce(retry_after, created_at) END,
     updated_at = :now

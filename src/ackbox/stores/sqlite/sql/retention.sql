@@ -20,36 +20,36 @@ FROM (
     SELECT ledger_id, created_at, processed_at FROM events INDEXED BY events_failed
     WHERE status = 'failed' AND ledger_id > :after ORDER BY ledger_id LIMIT :limit)
 
--- name: bury
+-- name: add_tombstones
 INSERT INTO tombstones (
-    source, idempotency_key, id, status, created_at, payload_sha256, buried_at, ledger_id)
+    source, idempotency_key, id, status, created_at, payload_sha256, tombstoned_at, ledger_id)
 SELECT source, idempotency_key, events.id, status, created_at, payload_sha256, :now, ledger_id
 FROM json_each(:rows) AS old JOIN events ON ledger_id = old.value
 WHERE true
 ON CONFLICT (source, idempotency_key) DO NOTHING
 
--- name: ripe
+-- name: prunable
 SELECT json_group_array(json_array(source, idempotency_key, ledger_id, bytes)) FROM (
     SELECT tombstones.source, tombstones.idempotency_key, tombstones.ledger_id,
            coalesce(length(events.payload), 0) AS bytes
     FROM tombstones LEFT JOIN events ON events.ledger_id = tombstones.ledger_id
-    WHERE tombstones.ledger_id IS NOT NULL AND tombstones.buried_at <= :buried_before
-    ORDER BY tombstones.buried_at LIMIT :limit)
+    WHERE tombstones.ledger_id IS NOT NULL AND tombstones.tombstoned_at <= :tombstoned_before
+    ORDER BY tombstones.tombstoned_at LIMIT :limit)
 
 -- name: prune
 DELETE FROM events
-WHERE ledger_id IN (SELECT ripe.value ->> 2 FROM json_each(:ripe) AS ripe)
+WHERE ledger_id IN (SELECT prunable.value ->> 2 FROM json_each(:prunable) AS prunable)
   AND status IN ('completed', 'failed')
   AND EXISTS (
     SELECT 1 FROM tombstones
     WHERE tombstones.source = events.source
       AND tombstones.idempotency_key = events.idempotency_key
-      AND tombstones.ledger_id = events.ledger_id AND tombstones.buried_at >= events.updated_at)
+      AND tombstones.ledger_id = events.ledger_id AND tombstones.tombstoned_at >= events.updated_at)
 
 -- name: close_tombstones
-UPDATE tombstones SET ledger_id = NULL, buried_at = :now
-FROM json_each(:ripe) AS ripe
-WHERE source = ripe.value ->> 0 AND idempotency_key = ripe.value ->> 1
+UPDATE tombstones SET ledger_id = NULL, tombstoned_at = :now
+FROM json_each(:prunable) AS prunable
+WHERE source = prunable.value ->> 0 AND idempotency_key = prunable.value ->> 1
   AND NOT EXISTS (SELECT 1 FROM events WHERE events.ledger_id = tombstones.ledger_id)
 
 -- name: drop_tombstones
@@ -57,12 +57,12 @@ DELETE FROM tombstones WHERE ledger_id IS NOT NULL AND (source, idempotency_key)
     SELECT asked.value ->> 0, asked.value ->> 1 FROM json_each(:keys) AS asked)
 
 -- name: tombstones_open
-SELECT 1 FROM tombstones WHERE ledger_id IS NOT NULL AND buried_at > '' LIMIT 1
+SELECT 1 FROM tombstones WHERE ledger_id IS NOT NULL AND tombstoned_at > '' LIMIT 1
 
--- name: forget
+-- name: purge_tombstones
 DELETE FROM tombstones WHERE (source, idempotency_key) IN (
     SELECT source, idempotency_key FROM tombstones
-    WHERE ledger_id IS NULL AND buried_at < :buried_before ORDER BY buried_at LIMIT :limit)
+    WHERE ledger_id IS NULL AND tombstoned_at < :tombstoned_before ORDER BY tombstoned_at LIMIT :limit)
 
 -- name: prune_audit
 DELETE FROM audit WHERE audit_id IN (

@@ -1,0 +1,198 @@
+"""What the operator's routes answer with."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Self
+from uuid import UUID
+
+from msgspec.structs import asdict
+from pydantic import BaseModel
+
+from ackbox.maintenance import Preview
+from ackbox.model import (
+    AuditEntry,
+    AuditPage,
+    EventDetail,
+    EventRecord,
+    FailedRun,
+    Page,
+    SourcePage,
+    Stats,
+    to_text,
+)
+
+
+class EventItem(BaseModel):
+    """One event without its payload."""
+
+    ledger_id: int
+    id: UUID
+    source: str
+    idempotency_key: str
+    event_type: str
+    content_type: str
+    payload_bytes: int
+    payload_sha256: str
+    status: str
+    outcome: str | None
+    attempts: int
+    run: int
+    last_error: str | None
+    error_code: str | None
+    retry_after: str | None
+    processor_id: str | None
+    lease_until: str | None
+    ingest_count: int
+    conflict_count: int
+    source_sequence: int | None
+    source_emitted_at: str | None
+    lane: str | None
+    transport: str
+    verified_by: str | None
+    request_id: str | None
+    created_at: str
+    updated_at: str
+    last_seen_at: str
+    processed_at: str | None
+
+
+class EventList(BaseModel):
+    items: list[EventItem]
+    next: str | None
+
+    @classmethod
+    def of(cls, page: Page) -> Self:
+        items = [EventItem(**_shown(event)) for event in page.items]
+        return cls(items=items, next=None if page.next is None else str(page.next))
+
+    @classmethod
+    def of_source(cls, page: SourcePage) -> Self:
+        items = [EventItem(**_shown(event)) for event in page.items]
+        return cls(items=items, next=None if page.next is None else str(page.next))
+
+
+class FailedRunItem(BaseModel):
+    at: str
+    attempt: int
+    run: int
+    code: str
+    error: str
+    traceback: str | None
+
+
+class AuditItem(BaseModel):
+    audit_id: int
+    at: str
+    actor: str
+    peer: str | None
+    action: str
+    event_id: UUID | None
+    detail: Mapping[str, Any]
+
+
+class EventDetailResponse(EventItem):
+    """`claimable_at`: when a worker may take it, or take it over. `behind`: what it waits for in
+    its lane. `tombstoned_at`: retention will delete it a minute after that."""
+
+    unsettled: int
+    claimable_at: str | None
+    headers: Mapping[str, str]
+    errors: list[FailedRunItem]
+    behind: EventItem | None
+    tombstoned_at: str | None
+    audit: list[AuditItem]
+
+    @classmethod
+    def of(cls, detail: EventDetail) -> Self:
+        return cls(
+            **_shown(detail.event),
+            unsettled=detail.unsettled,
+            claimable_at=_text(detail.claimable_at),
+            headers=detail.headers,
+            errors=[FailedRunItem(**_shown(run)) for run in detail.errors],
+            behind=EventItem(**_shown(detail.behind)) if detail.behind else None,
+            tombstoned_at=_text(detail.tombstoned_at),
+            audit=[AuditItem(**_shown(entry)) for entry in detail.audit],
+        )
+
+
+class AuditResponse(BaseModel):
+    items: list[AuditItem]
+    next: str | None
+
+    @classmethod
+    def of(cls, page: AuditPage) -> Self:
+        items = [AuditItem(**_shown(entry)) for entry in page.items]
+        return cls(items=items, next=None if page.next is None else str(page.next))
+
+
+class ReplayResponse(BaseModel):
+    """What was done: `replayed`, `expedited`, `unpark`, or nothing, as it is `waiting`."""
+
+    id: UUID
+    did: str
+
+
+class DiscardResponse(BaseModel):
+    """What was done: `discarded`, or nothing, as the event is `completed` already."""
+
+    id: UUID
+    did: str
+
+
+class GroupItem(BaseModel):
+    event_type: str
+    error_code: str | None
+    events: int
+
+
+class PreviewResponse(BaseModel):
+    """What a replay or a discard would look at."""
+
+    dry_run: bool = True
+    events: int
+    groups: list[GroupItem]
+
+    @classmethod
+    def of(cls, preview: Preview) -> Self:
+        groups = [GroupItem(**asdict(group)) for group in preview.groups]
+        return cls(events=preview.events, groups=groups)
+
+
+class ProgressLine(BaseModel):
+    """How far a replay or a discard by filter is. The last line has `done`."""
+
+    seen: int
+    moved: int
+    done: bool = False
+
+
+class ErrorLine(BaseModel):
+    """The last line, if the work could not go on."""
+
+    error: str
+
+
+class StatsResponse(BaseModel):
+    events: dict[str, int]
+    oldest_pending_at: str | None
+    oldest_pending_seconds: float
+
+    @classmethod
+    def of(cls, stats: Stats, now: datetime) -> Self:
+        return cls(
+            events={str(status): count for status, count in stats.counts.items()},
+            oldest_pending_at=_text(stats.oldest_pending),
+            oldest_pending_seconds=stats.lag(now).total_seconds(),
+        )
+
+
+def _shown(value: EventRecord | FailedRun | AuditEntry) -> dict[str, Any]:
+    return {
+        name: to_text(field) if isinstance(field, datetime) else field
+        for name, field in asdict(value).items()
+    }
+
+
+def _text(moment: datetime | None) -> str | None:
+    return None if moment is None else to_text(moment)

@@ -1,0 +1,74 @@
+"""What the ingest routes say back, as bytes."""
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ackbox.http.problems import CONTENT_TYPE, HttpError, problem_body
+from ackbox.http.requests import WHOLE_RESPONSE, Headers, Scope, Send
+from ackbox.model import Envelope, Receipt, ReceiptKind, to_text
+
+JSON = (b"content-type", b"application/json")
+_NONE: dict[str, Any] = {}
+_PROBLEM = (b"content-type", CONTENT_TYPE)
+
+
+class Accepted(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """The receipt a sender gets (W13); a line of a batch adds its own status."""
+
+    id: str
+    idempotency_key: str
+    status: str
+    created_at: str
+    http_status: int | None = None
+    conflict: bool = False
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def http_status(receipt: Receipt) -> int:
+    return 202 if receipt.kind is ReceiptKind.NEW else 200
+
+
+def accepted_body(envelope: Envelope, receipt: Receipt) -> bytes:
+    created_at = to_text(receipt.created_at)
+    return _encode(Accepted(receipt.id, envelope.idempotency_key, receipt.status, created_at))
+
+
+def accepted_line(envelope: Envelope, receipt: Receipt) -> bytes:
+    return _encode(
+        Accepted(
+            receipt.id,
+            envelope.idempotency_key,
+            receipt.status,
+            to_text(receipt.created_at),
+            http_status(receipt),
+            receipt.kind is ReceiptKind.CONFLICT,
+        )
+    )
+
+
+class RawResponse(NamedTuple):
+    status: int
+    body: bytes
+    headers: Headers
+
+
+def problem(error: HttpError, request_id: str) -> RawResponse:
+    body = problem_body(error.status, str(error), request_id)
+    return RawResponse(error.status, body, (_PROBLEM, *error.headers))
+
+
+async def send_response(scope: Scope, send: Send, answer: RawResponse, request_id: str) -> int:
+    status, body, headers = answer
+    headers = (
+        *headers,
+        (b"content-length", b"%d" % len(body)),
+        (b"x-request-id", request_id.encode()),
+    )
+    write = scope.get("extensions", _NONE).get(WHOLE_RESPONSE)
+    if write is None or not write(status, headers, body):
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+    return status

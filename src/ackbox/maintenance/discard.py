@@ -1,0 +1,58 @@
+"""An operator's discards: events given up on purpose, chosen or by filter (N14)."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from time import monotonic
+
+from msgspec.structs import replace
+
+from ackbox.maintenance.replay import Pace, ReplayProgress, Sleep, paced, up_to
+from ackbox.model import Clock, DiscardKind, EventFilter, EventId
+from ackbox.ports import Operations, Reader
+from ackbox.telemetry import Discarded, Observer
+
+
+class Discards:
+    def __init__(
+        self,
+        store: Operations,
+        reader: Reader,
+        *,
+        clock: Clock,
+        observe: Observer,
+        sleep: Sleep = asyncio.sleep,
+        monotonic: Callable[[], float] = monotonic,
+    ) -> None:
+        self._store = store
+        self._reader = reader
+        self._clock = clock
+        self._observe = observe
+        self._sleep = sleep
+        self._monotonic = monotonic
+
+    async def these(
+        self, ids: Sequence[EventId], *, actor: str, peer: str | None = None
+    ) -> Mapping[EventId, DiscardKind]:
+        done = await self._store.discard(ids, actor=actor, peer=peer)
+        self._observe(Discarded(actor, len(ids), _discarded(done)))
+        return done
+
+    def by_filter(
+        self, where: EventFilter, *, actor: str, peer: str | None = None, rate: float
+    ) -> AsyncIterator[ReplayProgress]:
+        """Discard at most `rate` events a second, oldest first; none that arrives meanwhile."""
+
+        async def act(ids: Sequence[EventId]) -> int:
+            return _discarded(await self.these(ids, actor=actor, peer=peer))
+
+        chosen = up_to(self._clock(), to_discard(where))
+        return paced(self._reader, chosen, act, Pace(rate, self._sleep, self._monotonic))
+
+
+def to_discard(where: EventFilter) -> EventFilter:
+    """Leave completed events out: a discard changes nothing about them."""
+    return replace(where, skip_completed=True)
+
+
+def _discarded(done: Mapping[EventId, DiscardKind]) -> int:
+    return sum(kind is DiscardKind.DISCARDED for kind in done.values())

@@ -1,0 +1,118 @@
+"""Bringing the schema up to date: once, however many instances start at a time."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from ackbox.errors import SchemaMismatch, SettingError, StoreError, Unavailable
+from ackbox.stores import migrations
+from ackbox.stores.migrations import ENTER, Migration
+from ackbox.stores.postgres.database import Database, Session
+from ackbox.stores.postgres.failures import is_pooled_unawares
+
+_LOCK = 0x5ACB0
+_MIGRATIONS_TABLE = """CREATE TABLE IF NOT EXISTS schema_migrations (
+    version    integer PRIMARY KEY,
+    name       text NOT NULL,
+    checksum   text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now()
+)"""
+_FIRST_VERSION = 140000
+
+
+def all_migrations() -> list[Migration]:
+    return migrations.load_migrations("ackbox.stores.postgres.migrations")
+
+
+def schema_sql() -> str:
+    """All of an empty ledger, as SQL."""
+    return migrations.as_sql(_MIGRATIONS_TABLE, all_migrations())
+
+
+async def migrate(database: Database) -> list[Migration]:
+    """Each in one transaction with its own entry in the books, under a lock that whoever else
+    starts now waits for."""
+    done: list[Migration] = []
+    while True:
+        with _ended_by_a_proxy():
+            step = await _migrate_once(database)
+        if step is None:
+            return done
+        done.append(step)
+
+
+async def _migrate_once(database: Database) -> Migration | None:
+    async with database.transaction() as session:
+        await session.execute_raw("SET LOCAL statement_timeout = 0")
+        await session.execute_raw(f"SELECT pg_advisory_xact_lock({_LOCK})")
+        missing = await _missing(session)
+        if not missing:
+            return None
+        await session.execute_raw(_MIGRATIONS_TABLE)
+        await session.execute_raw(missing[0].sql)
+        await _enter(session, missing[0])
+    return missing[0]
+
+
+async def pending(database: Database) -> list[Migration]:
+    async with database.reading() as session:
+        return await _missing(session)
+
+
+async def assert_current(database: Database) -> None:
+    if missing := await pending(database):
+        raise SchemaMismatch(
+            f"The ledger lacks migration {missing[0].version:04} {missing[0].name}: it is empty, "
+            "or was written by an older ackbox. Run `ackbox migrate`."
+        )
+
+
+async def assert_durable(database: Database) -> None:
+    """`DURABILITY=full` is a promise that a server without fsync would break."""
+    with _ended_by_a_proxy():
+        (row,) = await database.fetch("server_settings")
+    if row["version"] < _FIRST_VERSION:
+        raise StoreError(f"PostgreSQL 14 or later is needed, not {row['version'] // 10000}.")
+    if row["encoding"] != "UTF8":
+        raise StoreError(f"The database's encoding must be UTF8, not {row['encoding']}.")
+    if database.address.durability == "full" and (row["fsync"], row["pages"]) != ("on", "on"):
+        raise StoreError(
+            "The server runs with fsync or full_page_writes off, so that a power cut loses events "
+            "it has acknowledged. Switch both on, or choose DURABILITY=normal."
+        )
+    if database.address.durability == "full" and row["commits"] == "off":
+        raise StoreError(
+            "synchronous_commit is off in our sessions, though we set it: a proxy between may drop "
+            "what we set. Behind one that pools, choose DATABASE_POOLING=transaction."
+        )
+
+
+@contextmanager
+def _ended_by_a_proxy() -> Iterator[None]:
+    """What a start waits for, a setting that is wrong is not."""
+    try:
+        yield
+    except Unavailable as error:
+        if is_pooled_unawares(error.__cause__):
+            raise SettingError(str(error)) from error
+        raise
+
+
+async def _missing(session: Session) -> list[Migration]:
+    return migrations.missing(await _applied(session), all_migrations())
+
+
+async def _applied(session: Session) -> dict[int, tuple[str, str]]:
+    (found,) = await session.fetch("has_migrations_table")
+    if not found[0]:
+        return {}
+    rows = await session.fetch("applied_migrations")
+    return {row["version"]: (row["name"], row["checksum"]) for row in rows}
+
+
+async def _enter(session: Session, migration: Migration) -> None:
+    entry = (migration.version, migration.name, migration.checksum)
+    await session.connection.execute(f"{ENTER} ($1, $2, $3)", *entry)
+
+
+def names(steps: Sequence[Migration]) -> list[str]:
+    return [f"{step.version:04} {step.name}" for step in steps]

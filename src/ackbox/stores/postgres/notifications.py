@@ -1,0 +1,73 @@
+"""Telling other instances that something is due, and hearing it from them.
+
+A NOTIFY inside the ingest transaction would take a lock at commit that all of the database shares,
+so it is sent outside of it, and at most so many times a second. It is a hint: who misses it polls.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from ackbox.errors import AckboxError
+from ackbox.services import Services
+from ackbox.stores.postgres.database import Database, connect
+from ackbox.stores.postgres.failures import FOREIGN
+
+_CHANNEL = "ackbox"
+_PAUSE_SECONDS = 0.02
+_CHECK_SECONDS = 5.0
+_RETRY_SECONDS = 1.0
+
+
+class Notifications:
+    """One connection that listens, and sends."""
+
+    def __init__(self, database: Database, wake: Callable[[], None], services: Services) -> None:
+        self._database = database
+        self._wake = wake
+        self._news = asyncio.Event()
+        self._own_pid = 0
+        self._task = services.run("notifications", self._listen_once)
+
+    def tell(self) -> None:
+        self._news.set()
+
+    async def close(self) -> None:
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _listen_once(self) -> None:
+        """Listen until the connection is lost; the database reports its own outages."""
+        try:
+            await self._listen()
+        except (AckboxError, *FOREIGN):
+            self._wake()  # something may have been missed
+            await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _listen(self) -> None:
+        connection = await connect(self._database.address)
+        try:
+            self._own_pid = connection.get_server_pid()
+            await connection.add_listener(_CHANNEL, self._hear)
+            self._wake()
+            while True:
+                await self._send(connection)
+        finally:
+            connection.terminate()
+
+    async def _send(self, connection: Any) -> None:
+        try:
+            async with asyncio.timeout(_CHECK_SECONDS):
+                await self._news.wait()
+        except TimeoutError:
+            await connection.execute("SELECT 1")  # a connection that died unnoticed hears nothing
+            return
+        self._news.clear()
+        await connection.execute(f"NOTIFY {_CHANNEL}")
+        await asyncio.sleep(_PAUSE_SECONDS)
+
+    def _hear(self, connection: Any, pid: int, channel: str, payload: object) -> None:
+        if pid != self._own_pid:
+            self._wake()

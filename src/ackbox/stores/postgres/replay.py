@@ -1,0 +1,127 @@
+"""An operator's replays and discards, and the return of held events, each in one transaction (F31,
+N14)."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from ackbox.model import Caller, DiscardKind, EventId, ReplayKind, Status
+from ackbox.stores.outcomes import discard_kind
+from ackbox.stores.postgres.database import Database, Rows, Session
+from ackbox.stores.postgres.lanes import demote, lock_lanes, promote
+from ackbox.stores.postgres.reader import is_event_id
+
+Kind = TypeVar("Kind", ReplayKind, DiscardKind)
+
+_ROWS = 1000
+_MOVED = (ReplayKind.REPLAYED, ReplayKind.EXPEDITED, ReplayKind.UNPARKED)
+
+Groups = Mapping[Kind, Sequence[Any]]
+
+
+async def replay(
+    database: Database, ids: Sequence[EventId], caller: Caller, *, completed: bool
+) -> dict[EventId, ReplayKind]:
+    rows: dict[ReplayKind, list[Any]] = defaultdict(list)
+    async with database.transaction() as session:
+        for row in await _locked(session, ids):
+            rows[_kind(row, completed)].append(row)
+        await _move(session, rows)
+        await _note(session, "replay", rows, caller)
+    return {EventId(row["id"]): kind for kind, found in rows.items() for row in found}
+
+
+async def discard(
+    database: Database, ids: Sequence[EventId], caller: Caller
+) -> dict[EventId, DiscardKind]:
+    rows: dict[DiscardKind, list[Any]] = defaultdict(list)
+    async with database.transaction() as session:
+        for row in await _locked(session, ids):
+            rows[discard_kind(Status(row["status"]))].append(row)
+        await _complete(session, rows[DiscardKind.DISCARDED])
+        await _note(session, "discard", rows, caller)
+    return {EventId(row["id"]): kind for kind, found in rows.items() for row in found}
+
+
+async def unpark(database: Database, source: str, event_type: str) -> int:
+    asked = {"source": source, "event_type": event_type, "limit": _ROWS}
+    async with database.transaction() as session:
+        lanes = {(row[0], row[1]) for row in await session.fetch("lanes_of_parked", **asked)}
+        if lanes:
+            await lock_lanes(session, lanes)
+        found = await session.fetch("replayable_parked", **asked)
+        ours = [row for row in found if row["lane"] is None or (row[2], row["lane"]) in lanes]
+        await _move(session, {ReplayKind.UNPARKED: ours})
+    return len(ours)
+
+
+async def _locked(session: Session, ids: Sequence[EventId]) -> Rows:
+    """Lock the events' lanes, then their live rows, then the events, and return the events."""
+    wanted = sorted({one for one in ids if is_event_id(one)})
+    lanes = {(row[0], row[1]) for row in await session.fetch("lanes_of", ids=wanted)}
+    if lanes:
+        await lock_lanes(session, lanes)
+    return await session.fetch("replayable", ids=wanted)
+
+
+def _kind(row: Any, completed: bool) -> ReplayKind:
+    status = Status(row["status"])
+    if status is Status.PROCESSING:
+        return ReplayKind.RUNNING
+    if status is Status.COMPLETED and not completed:
+        return ReplayKind.COMPLETED
+    if status is not Status.PENDING:
+        return ReplayKind.REPLAYED
+    if row["outcome"] == "parked":
+        return ReplayKind.UNPARKED
+    return ReplayKind.EXPEDITED if row["waits"] else ReplayKind.WAITING
+
+
+async def _move(session: Session, rows: Groups[ReplayKind]) -> None:
+    """The head of a lane steps back first: it may no longer be the oldest. Then the oldest is
+    found anew, unless one runs; in that case the end of its run does so."""
+    moved = [row for kind in _MOVED for row in rows.get(kind, ())]
+    lanes = {(row["source"], row["lane"]) for row in moved if row["lane"] is not None}
+    if lanes:
+        await demote(session, lanes)
+    for kind in _MOVED:
+        if found := rows.get(kind):
+            await session.fetch(f"replay_{kind}", rows=[row["ledger_id"] for row in found])
+    await session.fetch("follow", rows=[row["ledger_id"] for row in moved])
+    if lanes:
+        await promote(session, lanes)
+    await _drop_tombstones(session, rows.get(ReplayKind.REPLAYED, ()))
+
+
+async def _complete(session: Session, rows: Sequence[Any]) -> None:
+    """The next event of each lane becomes the head, unless one runs."""
+    if not rows:
+        return
+    await session.fetch("discard", rows=[row["ledger_id"] for row in rows])
+    if lanes := {(row["source"], row["lane"]) for row in rows if row["lane"] is not None}:
+        await promote(session, lanes)
+    await _drop_tombstones(session, rows)
+
+
+async def _drop_tombstones(session: Session, rows: Sequence[Any]) -> None:
+    if rows:
+        keys = {"keys": [row["idempotency_key"] for row in rows]}
+        await session.fetch("drop_tombstones", sources=[row["source"] for row in rows], **keys)
+
+
+async def _note(session: Session, action: str, rows: Groups[Kind], caller: Caller) -> None:
+    entries = [
+        (row["id"], msgspec.json.encode({"did": kind, "was": row["status"]}).decode())
+        for kind, found in rows.items()
+        for row in found
+    ]
+    await session.fetch(
+        "note_audit",
+        ids=[event_id for event_id, _ in entries],
+        details=[detail for _, detail in entries],
+        actor=caller.actor,
+        peer=caller.peer,
+        action=action,
+    )

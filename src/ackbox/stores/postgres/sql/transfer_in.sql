@@ -1,0 +1,135 @@
+-- name: lock_promotion
+LOCK TABLE promotion IN ACCESS EXCLUSIVE MODE
+
+-- name: promotion
+SELECT file, identity, carrying, place, rows, finished_at FROM promotion
+
+-- name: begin_promotion
+INSERT INTO promotion (only_row, file, identity, carrying, place, rows, began_at)
+VALUES (1, :file, :identity, :carrying, :place, 0, now())
+
+-- name: move_promotion
+UPDATE promotion SET carrying = :carrying, place = :place, rows = :rows
+WHERE carrying = :was_carrying AND place = :was_place AND finished_at IS NULL
+RETURNING 1
+
+-- name: finish_promotion
+UPDATE promotion SET finished_at = now() WHERE finished_at IS NULL RETURNING 1
+
+-- name: holdings
+SELECT EXISTS (SELECT 1 FROM events) OR EXISTS (SELECT 1 FROM tombstones)
+    OR EXISTS (SELECT 1 FROM cursors) OR EXISTS (SELECT 1 FROM audit)
+
+-- name: other_processes
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = 'ackbox' AND pid <> pg_backend_pid()
+
+-- name: set_numbers
+SELECT setval(pg_get_serial_sequence('events', 'ledger_id'), greatest(:ledger_id::bigint, 1),
+              :ledger_id::bigint > 0),
+       setval(pg_get_serial_sequence('audit', 'audit_id'), greatest(:audit_id::bigint, 1),
+              :audit_id::bigint > 0)
+
+-- name: analyze
+ANALYZE events, live_events, tombstones, audit, lanes
+
+-- name: arrive_events
+WITH arrived AS (
+    INSERT INTO events (
+        ledger_id, id, source, idempotency_key, event_type, status, outcome, attempts, run,
+        unsettled, last_error, error_code, errors, retry_after, processor_id, lease_until,
+        claimable_at, ingest_count, conflict_count, source_sequence, source_emitted_at, lane,
+        channel, sender, recipient, provider_message_id, transport, verified_by, request_id, trace,
+        created_at, updated_at, last_seen_at, processed_at, replayed_at, content_type,
+        payload_sha256, headers, payload, payload_json
+    )
+    SELECT
+        ledger_id, id, source, idempotency_key, event_type, status, outcome, attempts, run,
+        unsettled, last_error, error_code, errors::jsonb, retry_after::timestamptz, processor_id,
+        -- Whoever ran it is gone: its lease is over.
+        CASE WHEN status = 'processing' THEN now() ELSE lease_until::timestamptz END,
+        CASE WHEN status = 'processing' THEN now() ELSE claimable_at::timestamptz END,
+        ingest_count, conflict_count, source_sequence, source_emitted_at::timestamptz, lane,
+        channel, sender, recipient, provider_message_id, transport, verified_by, request_id, trace,
+        created_at::timestamptz, updated_at::timestamptz, last_seen_at::timestamptz,
+        processed_at::timestamptz, replayed_at::timestamptz, content_type, payload_sha256, headers,
+        payload, ackbox_json(payload)
+    FROM unnest(
+        :ledger_id::bigint[], :id::uuid[], :source::text[], :idempotency_key::text[],
+        :event_type::text[], :status::text[], :outcome::text[], :attempts::int[], :run::int[],
+        :unsettled::int[], :last_error::text[], :error_code::text[], :errors::text[],
+        :retry_after::text[], :processor_id::text[], :lease_until::text[], :claimable_at::text[],
+        :ingest_count::bigint[], :conflict_count::bigint[], :source_sequence::bigint[],
+        :source_emitted_at::text[], :lane::text[], :channel::text[], :sender::text[],
+        :recipient::text[], :provider_message_id::text[], :transport::text[], :verified_by::text[],
+        :request_id::text[], :trace::text[], :created_at::text[], :updated_at::text[],
+        :last_seen_at::text[], :processed_at::text[], :replayed_at::text[], :content_type::text[],
+        :payload_sha256::bytea[], :headers::text[], :payload::bytea[]
+    ) AS carried (
+        ledger_id, id, source, idempotency_key, event_type, status, outcome, attempts, run,
+        unsettled, last_error, error_code, errors, retry_after, processor_id, lease_until,
+        claimable_at, ingest_count, conflict_count, source_sequence, source_emitted_at, lane,
+        channel, sender, recipient, provider_message_id, transport, verified_by, request_id, trace,
+        created_at, updated_at, last_seen_at, processed_at, replayed_at, content_type,
+        payload_sha256, headers, payload)
+    RETURNING ledger_id, source, lane, status
+), counted AS (
+    INSERT INTO status_counts (status, events) SELECT status, count(*) FROM arrived GROUP BY status
+)
+INSERT INTO lanes (source, lane, held_at)
+SELECT DISTINCT source, lane, now() FROM arrived
+WHERE lane IS NOT NULL AND status IN ('pending', 'processing')
+ON CONFLICT (source, lane) DO NOTHING
+
+-- name: arrive_tombstones
+INSERT INTO tombstones (
+    source, idempotency_key, id, status, created_at, payload_sha256, tombstoned_at, ledger_id)
+SELECT source, idempotency_key, id, status, created_at::timestamptz, payload_sha256,
+       tombstoned_at::timestamptz, ledger_id
+FROM unnest(
+    :source::text[], :idempotency_key::text[], :id::uuid[], :status::text[], :created_at::text[],
+    :payload_sha256::bytea[], :tombstoned_at::text[], :ledger_id::bigint[]
+) AS carried (
+    source, idempotency_key, id, status, created_at, payload_sha256, tombstoned_at, ledger_id)
+
+-- name: arrive_cursors
+INSERT INTO cursors (source, cursor, updated_at)
+SELECT source, cursor, updated_at::timestamptz
+FROM unnest(:source::text[], :cursor::text[], :updated_at::text[])
+     AS carried (source, cursor, updated_at)
+
+-- name: arrive_audit
+INSERT INTO audit (audit_id, at, actor, peer, action, event_id, detail)
+SELECT audit_id, at::timestamptz, actor, peer, action, event_id, detail
+FROM unnest(:audit_id::bigint[], :at::text[], :actor::text[], :peer::text[], :action::text[],
+            :event_id::uuid[], :detail::text[])
+     AS carried (audit_id, at, actor, peer, action, event_id, detail)
+
+-- name: arrived_events
+SELECT ledger_id, id::text, source, idempotency_key, event_type, status, outcome, attempts, run,
+       unsettled, last_error, error_code, errors::text, retry_after, processor_id,
+       CASE WHEN status <> 'processing' THEN lease_until END,
+       CASE WHEN status <> 'processing' THEN claimable_at END,
+       ingest_count, conflict_count, source_sequence, source_emitted_at, lane, channel, sender,
+       recipient, provider_message_id, transport, verified_by, request_id, trace, created_at,
+       updated_at, last_seen_at, processed_at, replayed_at, content_type, payload_sha256, headers,
+       sha256(payload)
+FROM events WHERE ledger_id = ANY (:ledger_id::bigint[])
+
+-- name: arrived_tombstones
+SELECT source, idempotency_key, id::text, status, created_at, payload_sha256, tombstoned_at, ledger_id
+FROM tombstones JOIN unnest(:source::text[], :idempotency_key::text[])
+     AS asked (source, idempotency_key) USING (source, idempotency_key)
+
+-- name: arrived_cursors
+SELECT source, cursor, updated_at FROM cursors WHERE source = ANY (:source::text[])
+
+-- name: arrived_audit
+SELECT audit_id, at, actor, peer, action, event_id::text, detail FROM audit
+WHERE audit_id = ANY (:audit_id::bigint[])
+
+-- name: arrived_counts
+SELECT 'events' AS name, count(*) FROM events
+UNION ALL SELECT 'tombstones', count(*) FROM tombstones
+UNION ALL SELECT 'cursors', count(*) FROM cursors
+UNION ALL SELECT 'audit', count(*) FROM audit

@@ -1,0 +1,46 @@
+-- name: leave_events
+SELECT ledger_id, id, source, idempotency_key, event_type, status, outcome, attempts, run,
+       unsettled, last_error, error_code, errors, retry_after, processor_id,
+       CASE WHEN status <> 'processing' THEN lease_until END,
+       CASE WHEN status <> 'processing' THEN claimable_at END,
+       ingest_count, conflict_count, source_sequence, source_emitted_at, lane, channel, sender,
+       recipient, provider_message_id, transport, verified_by, request_id, trace, created_at,
+       updated_at, last_seen_at, processed_at, replayed_at, content_type, payload_sha256, headers,
+       payload
+FROM events WHERE ledger_id > ? ORDER BY ledger_id LIMIT ?
+
+-- name: leave_tombstones
+SELECT source, idempotency_key, id, status, created_at, payload_sha256, tombstoned_at, ledger_id
+FROM tombstones WHERE (source, idempotency_key) > (?, ?)
+ORDER BY source, idempotency_key LIMIT ?
+
+-- name: leave_cursors
+SELECT source, cursor, updated_at FROM cursors WHERE source > ? ORDER BY source LIMIT ?
+
+-- name: leave_audit
+SELECT audit_id, at, actor, peer, action, event_id, detail FROM audit
+WHERE audit_id > ? ORDER BY audit_id LIMIT ?
+
+-- name: leaving_counts
+SELECT 'events', count(*) FROM events
+UNION ALL SELECT 'tombstones', count(*) FROM tombstones
+UNION ALL SELECT 'cursors', count(*) FROM cursors
+UNION ALL SELECT 'audit', count(*) FROM audit
+
+-- name: leaving_numbers
+SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0),
+       coalesce((SELECT max(audit_id) FROM audit), 0)
+
+-- name: leaving_state
+SELECT json_array(
+    (SELECT json_group_array(json_array(version, checksum, applied_at)) FROM schema_migrations),
+    (SELECT seq FROM sqlite_sequence WHERE name = 'events'),
+    (SELECT json_array(
+        count(*), min(id), max(id), sum(ledger_id), sum(run), sum(attempts), sum(ingest_count),
+        max(updated_at), max(last_seen_at)) FROM events),
+    (SELECT json_array(count(*), count(ledger_id), max(tombstoned_at)) FROM tombstones),
+    (SELECT json_array(count(*), max(updated_at)) FROM cursors),
+    (SELECT json_array(count(*), max(audit_id)) FROM audit))
+
+-- name: tables
+SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name

@@ -1,0 +1,122 @@
+"""A ledger on its way to another database: read whole, in batches, and left as it is."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+import apsw
+
+from ackbox.errors import StoreError
+from ackbox.stores.sqlite.connections import open_without_trace, translate
+from ackbox.stores.sqlite.effects import OWN_TABLES
+from ackbox.stores.sqlite.files import lock_ledger
+from ackbox.stores.sqlite.names import resolve_ledger
+from ackbox.stores.sqlite.offline import assert_readable
+from ackbox.stores.sqlite.statements import blocks
+from ackbox.stores.transfer import KEYS, TABLES, Batch, Row, RowKey, Sequences, checksum, shortest
+
+_ROWS = 1000
+_BYTES = 4 * 1024 * 1024
+_ERRORS = TABLES["events"].index("errors")
+
+
+@contextmanager
+def open_source_ledger(path: Path) -> Iterator["SourceLedger"]:
+    """Nobody else holds it meanwhile; raises `LedgerInUse` if somebody does now."""
+    path = resolve_ledger(path)
+    assert_readable(path)
+    lock = lock_ledger(path)
+    try:
+        connection = open_without_trace(path)
+        try:
+            yield SourceLedger(connection, path)
+        finally:
+            connection.close()
+    except (apsw.Error, UnicodeDecodeError) as error:
+        raise _translated(error, path) from error
+    finally:
+        lock.release()
+
+
+class SourceLedger:
+    def __init__(self, connection: apsw.Connection, path: Path) -> None:
+        self._connection = connection
+        self._path = path
+
+    def identity(self) -> str:
+        """Of what it holds: another file has another, and so has this one once it was written
+        to."""
+        state = self._connection.execute(blocks()["leaving_state"]).get
+        return sha256(str(state).encode()).hexdigest()
+
+    def counts(self) -> dict[str, int]:
+        return dict(self._connection.execute(blocks()["leaving_counts"]))
+
+    def status_counts(self) -> Mapping[str, int]:
+        return dict(self._connection.execute(blocks()["status_counts"]))
+
+    def sequences(self) -> Sequences:
+        ((ledger_id, audit_id),) = self._connection.execute(blocks()["leaving_numbers"])
+        return Sequences(ledger_id, audit_id)
+
+    def own_tables(self) -> list[str]:
+        """Those of the users', which stay behind."""
+        names = [name for (name,) in self._connection.execute(blocks()["tables"])]
+        return [n for n in names if n.lower() not in OWN_TABLES and not n.startswith("sqlite_")]
+
+    def batches(self, table: str, after: RowKey) -> Iterator[Batch]:
+        """From behind this place on; bounded in rows and bytes, however large payloads are."""
+        while rows := self._rows(table, after):
+            batch = Batch(table, rows)
+            yield batch
+            after = batch.last
+
+    def _rows(self, table: str, after: RowKey) -> list[Row]:
+        rows: list[Row] = []
+        size = 0
+        cursor = self._connection.execute(blocks()[f"leave_{table}"], (*after, _ROWS))
+        for row in cursor:
+            self._assert_portable(table, row)
+            rows.append(_plain(row) if table == "events" else row)
+            size += _size(row) if table == "events" else 0
+            if size >= _BYTES:
+                break
+        cursor.close()
+        return rows
+
+    def _assert_portable(self, table: str, row: Row) -> None:
+        """Nothing of ours writes a NUL into a text; whoever did must say what it means."""
+        if "\0" not in "".join([value for value in row if type(value) is str]):
+            return
+        for name, value in zip(TABLES[table], row, strict=True):
+            if isinstance(value, str) and "\0" in value:
+                key = ", ".join(map(str, row[: KEYS[table]]))
+                raise StoreError(
+                    f"{self._path}: {name} of {table} {key} holds a NUL character, which no text "
+                    "of PostgreSQL's can. Correct that row, then run this again."
+                )
+
+
+def source_checksum(batch: Batch) -> bytes:
+    """The bytes of a payload themselves are hashed: not what the row says of them."""
+    rows = batch.rows
+    if batch.table == "events":
+        rows = [(*row[:-1], sha256(row[-1]).digest()) for row in rows]
+    return checksum(batch.table, rows)
+
+
+def _size(row: Row) -> int:
+    """Of what can be large; all else is bounded by the length of names."""
+    return len(row[-1]) + len(row[_ERRORS] or "")
+
+
+def _plain(row: Row) -> Row:
+    errors = row[_ERRORS]
+    return row if errors is None else (*row[:_ERRORS], shortest(errors), *row[_ERRORS + 1 :])
+
+
+def _translated(error: apsw.Error | UnicodeDecodeError, path: Path) -> Exception:
+    if isinstance(error, apsw.Error):
+        return translate(error, str(path))
+    return StoreError(f"{path} holds a text that is not UTF-8: {error}. Nothing was changed.")

@@ -1,0 +1,41 @@
+"""What an instance without a handler holds goes back while another, which has one, runs."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from pydantic import SecretStr
+
+from ackbox import Event, Inbox, runtime
+from ackbox.app import App
+from ackbox.config import Settings
+from support.events import envelope
+from support.postgres import Install, PostgresServer, find_installs
+from support.postgres_backend import FOLLOW
+
+HOLD = """UPDATE events SET status = 'pending', outcome = 'held', claimable_at = NULL,
+processed_at = NULL"""
+
+
+async def test_what_is_held_during_a_rolling_update_is_put_back_without_a_restart(
+    postgres_of: Callable[[Install], PostgresServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "_HELD_SECONDS", 0.05)
+    server = postgres_of(find_installs()[-1])
+    url = server.create_database()
+    settings = Settings(database_url=SecretStr(url), unhandled="park")
+    inbox, runs = Inbox(settings), asyncio.Queue[int]()
+
+    @inbox.on("order.paid")
+    async def handle(event: Event) -> None:
+        runs.put_nowait(event.run)
+
+    async with inbox.running(App(settings, guest=True)) as started:
+        await started.ingest.accept(envelope(event_type="order.paid"))
+        assert await asyncio.wait_for(runs.get(), 10) == 1
+        completed = "SELECT count(*) FROM events WHERE status = 'completed'"
+        while await asyncio.to_thread(server.execute, completed, url.rpartition("/")[2]) != "1":
+            pass
+        for statement in (HOLD, *FOLLOW):
+            await asyncio.to_thread(server.execute, statement, url.rpartition("/")[2])
+        assert await asyncio.wait_for(runs.get(), 10) == 2

@@ -1,0 +1,135 @@
+"""About once a second: gauges, the disk, and whether writes work again."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ackbox.errors import Unavailable
+from ackbox.maintenance import Monitor
+from ackbox.model import BackupProgress, Stats, Status
+from ackbox.telemetry import ClockStepped, Measured
+from support.facts import Facts
+
+STATS = Stats(dict.fromkeys(Status, 3), None)
+
+
+class ScriptedStore:
+    """Store and reader in one, as far as a watch needs them."""
+
+    def __init__(self) -> None:
+        self.unavailable_reason: str | None = None
+        self.looks = self.proofs = 0
+        self.broken = False
+
+    def check_room(self) -> None:
+        self.looks += 1
+
+    async def prove_writable(self) -> None:
+        if self.broken:
+            raise Unavailable("Still broken.")
+        self.proofs += 1
+
+    async def stats(self) -> Stats:
+        return STATS
+
+    def backup(self, target: Path) -> AsyncIterator[BackupProgress]:
+        raise NotImplementedError
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"a watch has no business with {name}")
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.store = ScriptedStore()
+        self.facts = Facts()
+        self.failing = False
+        self.recounted = 0
+        self.clock_step = 0.0
+        self.slept: list[float] = []
+        store: Any = self.store
+        self.watch = Monitor(
+            store,
+            store,
+            observe=self.facts,
+            door=self,
+            recount=self._recount,
+            clock_steps=lambda: self.clock_step,
+            sleep=self._sleep,
+        )
+
+    @property
+    def buffered(self) -> tuple[int, int]:
+        return 5, 600
+
+    def note_writable(self) -> None:
+        self.failing = False
+
+    async def _recount(self) -> None:
+        self.recounted += 1
+
+    async def _sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        if len(self.slept) == 3:
+            raise asyncio.CancelledError
+
+
+async def test_a_look_measures_and_minds_the_disk() -> None:  # W15, F9
+    scene = Scene()
+    await scene.watch.look()
+    assert scene.facts == [Measured(STATS, 5, 600)]
+    assert (scene.store.looks, scene.store.proofs) == (1, 0)
+    assert scene.recounted == 1  # W7
+
+
+@pytest.mark.parametrize("seconds", [-3600.0, 31.0])
+async def test_a_clock_that_was_set_is_told_of(seconds: float) -> None:  # F25
+    scene = Scene()
+    scene.clock_step = seconds
+    await scene.watch.look()
+    assert scene.facts.of(ClockStepped) == [ClockStepped(seconds)]
+
+
+async def test_a_small_correction_of_the_clock_is_not_told_of() -> None:  # F25
+    scene = Scene()
+    scene.clock_step = -29.0
+    await scene.watch.look()
+    assert scene.facts.of(ClockStepped) == []
+
+
+async def test_a_failure_ends_when_a_write_is_proven_and_no_sooner() -> None:  # L9
+    scene = Scene()
+    scene.failing = scene.store.broken = True
+    with pytest.raises(Unavailable):
+        await scene.watch.look()
+    assert scene.failing
+    assert scene.facts == [Measured(STATS, 5, 600)]  # the gauges move on meanwhile
+    scene.store.broken = False
+    await scene.watch.look()
+    assert not scene.failing
+    assert scene.store.proofs == 1
+
+
+async def test_a_small_write_that_works_does_not_end_the_trouble_of_a_full_disk() -> None:  # F9
+    scene = Scene()
+    scene.failing = True
+    scene.store.unavailable_reason = "The disk is nearly full."
+    await scene.watch.look()
+    assert scene.failing
+    scene.store.unavailable_reason = None
+    await scene.watch.look()
+    assert not scene.failing
+
+
+async def test_the_watch_goes_on_through_trouble() -> None:
+    scene = Scene()
+    scene.failing = scene.store.broken = True
+    with suppress(asyncio.CancelledError):
+        while True:
+            await scene.watch.tick_and_wait()
+    assert scene.slept == [1.0, 1.0, 1.0]
+    assert scene.store.looks == 3
