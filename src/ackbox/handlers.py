@@ -126,7 +126,7 @@ class Registration(Struct, frozen=True):
     source: str | None
     handler: Handler
     name: str
-    wants_tx: bool
+    takes_tx: bool
     is_async: bool
     max_attempts: int | None = None
     timeout: timedelta | None = None
@@ -224,7 +224,7 @@ def describe(
         source,
         handler,
         name_of(handler),
-        wants_tx="tx" in _arguments(handler),
+        takes_tx="tx" in _arguments(handler),
         is_async=_is_async(handler),
         max_attempts=max_attempts,
         timeout=allowed,

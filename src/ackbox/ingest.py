@@ -136,7 +136,7 @@ class Ingest:
         return self._backlog + self._admitted
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         """How many more events would be admitted now."""
         in_buffer = self._limits.buffer_events - self._admitted
         return max(min(in_buffer, self._limits.queue_events - self.waiting), 0)

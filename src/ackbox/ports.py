@@ -221,7 +221,7 @@ class Reader(Protocol):
 class Operations(Protocol):
     """The operating side: runtime, cli."""
 
-    def check_room(self) -> None:
+    def check_free_space(self) -> None:
         """Called about once a second: notices a disk that fills up, and its end."""
         ...
 

@@ -84,7 +84,7 @@ class Runtime:
         self.registry = registry
         app.metrics.add_handlers(registry.names)
         self._schemas = schemas
-        self._handed_back = 0
+        self._released = 0
         self._worker: Worker | None = None
         self._heartbeat: Heartbeat | None = None
 
@@ -163,10 +163,10 @@ class Runtime:
         if self.settings.worker_count and not len(self.registry):
             self.logger.warning("no handlers", unhandled=self.settings.unhandled)
 
-    def hurry(self) -> None:
+    def cancel_grace(self) -> None:
         """Whoever stops us will not wait for running handlers any longer."""
         if self._worker is not None:
-            self._worker.hurry()
+            self._worker.cancel_grace()
 
     async def stop(self) -> None:
         """Make durable what was taken, then let go of the ledger."""
@@ -177,7 +177,7 @@ class Runtime:
         await self._close()
         self.phase = Phase.STOPPED
         if was_running:
-            self.observe(StopEnded(self._handed_back, monotonic() - started))
+            self.observe(StopEnded(self._released, monotonic() - started))
 
     def _tell_of_stop(self) -> None:
         grace = self.settings.shutdown_grace.total_seconds()
@@ -207,7 +207,7 @@ class Runtime:
 
     def advertise(self, url: str) -> None:
         """Where this process answers, once that is known."""
-        self.maintenance.advertise(url, workers=self.settings.worker_count)
+        self.operations.advertise(url, workers=self.settings.worker_count)
         self.logger.info("listening", url=url)
 
     @property
@@ -229,18 +229,18 @@ class Runtime:
         return self._store.queue
 
     @property
-    def maintenance(self) -> Operations:
+    def operations(self) -> Operations:
         if self._store is None:
             raise Stopped(self._state)
         return self._store
 
     @property
     def replays(self) -> Replays:
-        return Replays(self.maintenance, self.reader, clock=self.clock, observe=self.observe)
+        return Replays(self.operations, self.reader, clock=self.clock, observe=self.observe)
 
     @property
     def discards(self) -> Discards:
-        return Discards(self.maintenance, self.reader, clock=self.clock, observe=self.observe)
+        return Discards(self.operations, self.reader, clock=self.clock, observe=self.observe)
 
     def metrics(self) -> tuple[bytes, str]:
         return self._app.metrics.render(), self._app.metrics_content_type
@@ -336,7 +336,7 @@ class Runtime:
             case Settled(_, _, written):
                 back = [outcome for outcome in written.values() if isinstance(outcome, Release)]
                 if self.phase is Phase.DRAINING:
-                    self._handed_back += len(back)
+                    self._released += len(back)
                 self._ingest.note_claimed(-sum(not outcome.parked for outcome in back))
             case _:
                 pass
@@ -350,7 +350,7 @@ class Runtime:
             store,
             reader,
             observe=self.observe,
-            door=ingest,
+            ingest_state=ingest,
             recount=recount,
             clock_steps=self._app.clock_steps,
         )

@@ -150,9 +150,9 @@ class StopBegan(Struct, frozen=True):
 
 
 class StopEnded(Struct, frozen=True):
-    """The process has stopped, after so many seconds; so many events were handed back."""
+    """The process has stopped, after so many seconds; so many events were released."""
 
-    handed_back: int
+    released: int
     seconds: float
 
 

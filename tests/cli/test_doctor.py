@@ -439,7 +439,7 @@ def test_a_sqlite_that_can_corrupt_the_file_is_a_failure(version: str, verdict: 
     ("mebibytes", "verdict"), [(15, "fail"), (16, "warn"), (1023, "warn"), (1024, "ok")]
 )
 def test_a_disk_without_room_is_told(mebibytes: int, verdict: str) -> None:
-    assert doctor_checks.check_room(mebibytes * 1024 * 1024).verdict == verdict
+    assert doctor_checks.check_free_space(mebibytes * 1024 * 1024).verdict == verdict
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_the_log_of_a_server(tmp_path: Path) -> None:
         assert stopping["running"] == {"app.slow": 1}
         assert stopping["grace_seconds"] == 0.1
         (stopped,) = lines(server, "stopped")
-        assert stopped["handed_back"] == 1
+        assert stopped["released"] == 1
         assert lines(server, "no handlers") == []
 
 

@@ -58,7 +58,7 @@ async def test_a_disk_that_fills_up_refuses_new_events_before_sqlite_must(
 ) -> None:  # F9
     await store.record([envelope("acked")])
     disk.free = LOW_BYTES - 1
-    store.check_room()
+    store.check_free_space()
     written = vfs.calls["write", "wal"]
     with pytest.raises(StorageFull) as caught:
         await store.record([envelope("refused")])
@@ -74,9 +74,9 @@ async def test_the_refusal_says_what_is_free_and_both_limits(
     store: SqliteStore, disk: Disk, facts: Facts
 ) -> None:
     disk.free = LOW_BYTES - 1
-    store.check_room()
+    store.check_free_space()
     disk.free = LOW_BYTES + 7 * 1024 * 1024
-    store.check_room()
+    store.check_free_space()
     with pytest.raises(StorageFull) as caught:
         await store.record([envelope("refused")])
     limits = "new events are refused below 16 MiB, and taken again from 24 MiB on."
@@ -92,7 +92,7 @@ async def test_everything_but_record_lives_on_the_reserve(
     assert reserve.stat().st_size == RESERVE_BYTES
     assert reserve.stat().st_blocks * 512 >= RESERVE_BYTES  # room, not a hole
     disk.free = LOW_BYTES - 1
-    store.check_room()
+    store.check_free_space()
     assert not reserve.exists()
     await store.prove_writable()
     await store._writer.submit(lambda c: c.execute("DELETE FROM events").fetchall())
@@ -102,9 +102,9 @@ async def test_events_are_taken_again_when_room_returns_and_the_reserve_is_refil
     store: SqliteStore, disk: Disk, reserve: Path, facts: Facts
 ) -> None:  # F9
     disk.free = 0
-    store.check_room()
+    store.check_free_space()
     disk.free = LOW_BYTES + RESERVE_BYTES
-    store.check_room()
+    store.check_free_space()
     assert store.unavailable_reason is None
     assert reserve.stat().st_size == RESERVE_BYTES
     assert (await store.record([envelope()]))[0].kind is ReceiptKind.NEW
@@ -115,10 +115,10 @@ async def test_room_gained_by_giving_up_the_reserve_alone_is_no_recovery(
     store: SqliteStore, disk: Disk, reserve: Path, facts: Facts
 ) -> None:  # F9
     disk.free = LOW_BYTES - 1
-    store.check_room()
+    store.check_free_space()
     disk.free += RESERVE_BYTES
     for _ in range(10):
-        store.check_room()
+        store.check_free_space()
     assert store.unavailable_reason is not None
     assert not reserve.exists()
     assert transitions(facts) == ["StoreFailed"]
@@ -137,12 +137,12 @@ async def test_sqlite_saying_full_refuses_the_batch_and_what_follows(
         await store.record([envelope("sent")])
     assert full.hits == hits
     assert not reserve.exists()
-    store.check_room()
+    store.check_free_space()
     assert store.unavailable_reason is not None
 
     full.release()
     disk.free = PLENTY
-    store.check_room()
+    store.check_free_space()
     assert store.unavailable_reason is None
     assert (await store.record([envelope("sent")]))[0].kind is ReceiptKind.NEW
     assert (await store.record([envelope("acked")]))[0].kind is ReceiptKind.DUPLICATE
@@ -163,7 +163,7 @@ async def test_a_disk_full_at_any_write_of_any_commit_loses_nothing_that_was_ack
                 await store.record(sent)
                 acked += sent
         full.release()
-        store.check_room()
+        store.check_free_space()
     again = await store.record([envelope(one.idempotency_key, one.payload) for one in acked])
     assert {receipt.kind for receipt in again} == {ReceiptKind.DUPLICATE}
     assert [receipt.id for receipt in again] == [one.id for one in acked]
@@ -181,7 +181,7 @@ async def test_a_full_disk_is_told_once_however_many_wait(
     answers = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(answer) for answer in answers] == [StorageFull] * 30
     for _ in range(10):
-        store.check_room()
+        store.check_free_space()
         with pytest.raises(StorageFull):
             await store.record([envelope()])
     assert transitions(facts) == ["StoreFailed"]
@@ -223,11 +223,11 @@ async def test_sqlite_saying_full_while_there_seems_to_be_room_does_not_flood_th
             await store.record([envelope()])
         with pytest.raises(StorageFull):
             await store.prove_writable()
-        store.check_room()
+        store.check_free_space()
     assert transitions(facts) == ["StoreFailed"]
     vfs.heal()
     await store.prove_writable()
-    store.check_room()
+    store.check_free_space()
     assert (await store.record([envelope()]))[0].kind is ReceiptKind.NEW
     assert transitions(facts) == ["StoreFailed", "StoreRecovered"]
 
@@ -243,7 +243,7 @@ async def test_a_disk_full_at_start_opens_all_the_same_and_refuses_new_events(
     with pytest.raises(StorageFull):
         await again.record([envelope()])
     disk.free = PLENTY
-    again.check_room()
+    again.check_free_space()
     assert (await again.record([envelope()]))[0].kind is ReceiptKind.NEW
 
 

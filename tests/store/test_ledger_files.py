@@ -108,7 +108,7 @@ async def test_a_change_is_mended_while_nobody_writes(
     store = await open_it()
     await store.record([envelope("before")])
     change(path)
-    store.check_room()
+    store.check_free_space()
     await until(lambda: bool(facts.of(StoreRecovered)))
     assert in_files(path, tmp_path / "copy") == {"before"}
     await store.record([envelope("after")])

@@ -46,10 +46,10 @@ async def test_a_ledger_that_is_gone_is_noticed_while_nobody_writes(
 ) -> None:
     store = await open_it()
     path.rename(path.with_suffix(".away"))
-    store.check_room()
+    store.check_free_space()
     await until(lambda: store.unavailable_reason is not None)
     path.with_suffix(".away").rename(path)
-    store.check_room()
+    store.check_free_space()
     await until(lambda: store.unavailable_reason is None)
 
 

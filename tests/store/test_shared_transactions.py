@@ -210,7 +210,7 @@ async def test_a_first_transaction_that_fails_after_its_insert_leaves_no_trace_o
     vfs.fail("write", "wal", disk_full)
     with pytest.raises(Unavailable):
         await faulty.record([envelope()])
-    faulty.check_room()
+    faulty.check_free_space()
     again = envelope()
     receipts = await faulty.record([again])
     assert (receipts[0].kind, receipts[0].id) == (ReceiptKind.NEW, again.id)

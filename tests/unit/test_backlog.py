@@ -73,4 +73,4 @@ async def test_a_recount_puts_it_right_and_forgets_nothing_that_came_meanwhile(
 async def test_it_never_goes_below_nothing(ingest: Ingest) -> None:
     ingest.note_claimed(50)
     assert ingest.waiting == 0
-    assert ingest.room == 4
+    assert ingest.capacity == 4

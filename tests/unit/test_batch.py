@@ -22,7 +22,7 @@ class BrokenIngest:
     """Takes nothing: the writer has ended, and said which file is damaged."""
 
     def __init__(self, ledger: Path) -> None:
-        self.room = 100
+        self.capacity = 100
         self.bytes = ByteBuffer(1 << 20, note_refusal=lambda reason: None, monotonic=lambda: 0.0)
         self._ledger = ledger
 

@@ -128,7 +128,7 @@ def with_more(event: object, tx: object, colour: str) -> None: ...
 
 
 @pytest.mark.parametrize(
-    ("handler", "wants_tx", "is_async", "name"),
+    ("handler", "takes_tx", "is_async", "name"),
     [
         (handle, False, False, "handle"),
         (waits, False, True, "waits"),
@@ -141,10 +141,10 @@ def with_more(event: object, tx: object, colour: str) -> None: ...
     ],
 )
 def test_a_handler_may_be_anything_that_can_be_called(
-    handler: Any, wants_tx: bool, is_async: bool, name: str
+    handler: Any, takes_tx: bool, is_async: bool, name: str
 ) -> None:
     made = registration(handler)
-    assert (made.wants_tx, made.is_async) == (wants_tx, is_async)
+    assert (made.takes_tx, made.is_async) == (takes_tx, is_async)
     assert made.name.endswith(name)
 
 

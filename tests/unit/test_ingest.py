@@ -303,14 +303,14 @@ async def test_the_buffer_is_bounded_in_number() -> None:  # W7, L2
     ledger = ScriptedLedger(gate)
     async with ingesting(ledger, buffer_events=5) as (ingest, facts):
         calls = await handed_over(ingest, envelopes(5))
-        assert ingest.room == 0
+        assert ingest.capacity == 0
         with pytest.raises(Overloaded):
             await ingest.accept(envelope("too many"))
         with pytest.raises(Overloaded):
             await ingest.accept_many(envelopes(2))
         gate.set()
         await asyncio.gather(*calls)
-        assert ingest.room == 5
+        assert ingest.capacity == 5
         assert (await ingest.accept(envelope("after"))).kind is NEW
     assert [fact.reason for fact in facts.of(Refused)] == ["buffer_events"] * 2
 
@@ -335,7 +335,7 @@ async def test_the_queue_counts_what_is_admitted_and_what_is_pending() -> None: 
     ledger = ScriptedLedger(gate)
     async with ingesting(ledger, backlog=7, queue_events=10) as (ingest, facts):
         calls = await handed_over(ingest, envelopes(3))
-        assert (ingest.waiting, ingest.room) == (10, 0)
+        assert (ingest.waiting, ingest.capacity) == (10, 0)
         with pytest.raises(Overloaded, match="10 events wait"):
             await ingest.accept(envelope("too many"))
         gate.set()

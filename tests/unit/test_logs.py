@@ -465,7 +465,7 @@ def test_a_stop_is_said_at_its_begin_and_at_its_end() -> None:  # N7
     assert (begun["event"], begun["running"], begun["queued"], begun["grace_seconds"]) == (
         *("stopping", {"grant_access": 2}, 3, 20.0),
     )
-    assert (ended["event"], ended["handed_back"], ended["seconds"]) == ("stopped", 4, 20.123)
+    assert (ended["event"], ended["released"], ended["seconds"]) == ("stopped", 4, 20.123)
 
 
 def test_a_library_that_fails_shows_where() -> None:

@@ -25,7 +25,7 @@ class ScriptedStore:
         self.looks = self.proofs = 0
         self.broken = False
 
-    def check_room(self) -> None:
+    def check_free_space(self) -> None:
         self.looks += 1
 
     async def prove_writable(self) -> None:
@@ -56,7 +56,7 @@ class Scene:
             store,
             store,
             observe=self.facts,
-            door=self,
+            ingest_state=self,
             recount=self._recount,
             clock_steps=lambda: self.clock_step,
             sleep=self._sleep,
@@ -80,7 +80,7 @@ class Scene:
 
 async def test_a_look_measures_and_minds_the_disk() -> None:  # W15, F9
     scene = Scene()
-    await scene.watch.look()
+    await scene.watch.tick()
     assert scene.facts == [Measured(STATS, 5, 600)]
     assert (scene.store.looks, scene.store.proofs) == (1, 0)
     assert scene.recounted == 1  # W7
@@ -90,14 +90,14 @@ async def test_a_look_measures_and_minds_the_disk() -> None:  # W15, F9
 async def test_a_clock_that_was_set_is_told_of(seconds: float) -> None:  # F25
     scene = Scene()
     scene.clock_step = seconds
-    await scene.watch.look()
+    await scene.watch.tick()
     assert scene.facts.of(ClockStepped) == [ClockStepped(seconds)]
 
 
 async def test_a_small_correction_of_the_clock_is_not_told_of() -> None:  # F25
     scene = Scene()
     scene.clock_step = -29.0
-    await scene.watch.look()
+    await scene.watch.tick()
     assert scene.facts.of(ClockStepped) == []
 
 
@@ -105,11 +105,11 @@ async def test_a_failure_ends_when_a_write_is_proven_and_no_sooner() -> None:  #
     scene = Scene()
     scene.failing = scene.store.broken = True
     with pytest.raises(Unavailable):
-        await scene.watch.look()
+        await scene.watch.tick()
     assert scene.failing
     assert scene.facts == [Measured(STATS, 5, 600)]  # the gauges move on meanwhile
     scene.store.broken = False
-    await scene.watch.look()
+    await scene.watch.tick()
     assert not scene.failing
     assert scene.store.proofs == 1
 
@@ -118,10 +118,10 @@ async def test_a_small_write_that_works_does_not_end_the_trouble_of_a_full_disk(
     scene = Scene()
     scene.failing = True
     scene.store.unavailable_reason = "The disk is nearly full."
-    await scene.watch.look()
+    await scene.watch.tick()
     assert scene.failing
     scene.store.unavailable_reason = None
-    await scene.watch.look()
+    await scene.watch.tick()
     assert not scene.failing
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from ackbox.maintenance import Preview, Replays, preview, replay, to_replay
+from ackbox.maintenance import Preview, Replays, preview, replay, restrict_to_replayable
 from ackbox.model import (
     EventFilter,
     EventId,
@@ -99,7 +99,7 @@ async def test_a_preview_that_nobody_waits_for_ends() -> None:  # S21
 # L11
 async def test_a_rate_is_kept_in_small_batches() -> None:
     ledger, sleeps, facts = Ledger([event(n) for n in range(1, 251)]), Sleeps(), Facts()
-    steps = replays(ledger, facts, sleeps).by_filter(FAILED, actor="jo", rate=1000)
+    steps = replays(ledger, facts, sleeps).replay_matching(FAILED, actor="jo", rate=1000)
     progress = [(step.seen, step.moved) async for step in steps]
     assert progress == [(100, 100), (200, 200), (250, 250)]
     assert sleeps == [0.1, 0.1, 0.05]
@@ -110,7 +110,7 @@ async def test_a_rate_is_kept_in_small_batches() -> None:
 async def test_the_time_a_batch_took_counts() -> None:
     sleeps = Sleeps()
     ledger = Ledger([event(n) for n in range(1, 3)])
-    steps = replays(ledger, Facts(), sleeps, step=0.75).by_filter(FAILED, actor="jo", rate=1)
+    steps = replays(ledger, Facts(), sleeps, step=0.75).replay_matching(FAILED, actor="jo", rate=1)
     assert [step.seen async for step in steps] == [1, 2]
     assert sleeps == [0.25, 0.25]
 
@@ -118,7 +118,7 @@ async def test_the_time_a_batch_took_counts() -> None:
 # L11
 async def test_each_event_is_replayed_once_and_in_order() -> None:
     ledger = Ledger([event(n) for n in range(1, 251)])
-    steps = replays(ledger, Facts(), Sleeps()).by_filter(FAILED, actor="jo", rate=37)
+    steps = replays(ledger, Facts(), Sleeps()).replay_matching(FAILED, actor="jo", rate=37)
     async for _ in steps:
         pass
     assert [one for ids in ledger.orders for one in ids] == [one.id for one in ledger.all]
@@ -139,8 +139,8 @@ async def test_completed_events_run_again_only_if_they_are_asked_for(
     where: EventFilter, asked_for: bool, completed: bool
 ) -> None:
     ledger = Ledger([event(1)])
-    chosen = to_replay(where, completed=asked_for)
-    async for _ in replays(ledger, Facts(), Sleeps()).by_filter(chosen, actor="jo", rate=1):
+    chosen = restrict_to_replayable(where, completed=asked_for)
+    async for _ in replays(ledger, Facts(), Sleeps()).replay_matching(chosen, actor="jo", rate=1):
         pass
     assert ledger.completed == {completed}
     assert {asked.skip_completed for asked in ledger.asked} == {not completed}

@@ -164,7 +164,7 @@ async def test_beside_senders_retention_takes_a_hundredth_unless_it_is_late() ->
         sleep=sleep,
         monotonic=lambda: float(next(ticks)),
     )
-    await retention.look()
+    await retention.tick()
     assert pauses == [99.0, 99.0, 4.0, 4.0, 4.0, 4.0, 4.0]
 
 
@@ -243,8 +243,8 @@ async def test_after_a_start_with_an_implausible_clock_nothing_is_deleted_for_a_
     if hours:
         assert facts == [RetentionPaused(30 * 86400.0, 86400.0)]
         now[0] += hours * 3600 - 1
-        await retention.look()
+        await retention.tick()
         assert store.asked == []
         now[0] += 1
-    await retention.look()
+    await retention.tick()
     assert "add_tombstones" in store.asked

@@ -527,7 +527,7 @@ async def test_a_second_signal_cuts_the_grace_short() -> None:  # F26
         stopping = asyncio.create_task(stage.worker.stop(3600))
         await asyncio.sleep(0.01)
         assert not stopping.done()
-        stage.worker.hurry()
+        stage.worker.cancel_grace()
         await asyncio.wait_for(stopping, 2)
         assert stage.queue.outcomes() == {"a": Release()}
 

@@ -30,7 +30,9 @@ def replay_ids(ids: list[EventId], *, completed: bool) -> Mapping[str, str]:
 
     async def here(ledger: Ledger) -> dict[str, str]:
         replays = Replays(*ledger, clock=utc_now, observe=to_nobody)
-        return await _in_batches(ids, partial(replays.these, actor=actor(), completed=completed))
+        return await _in_batches(
+            ids, partial(replays.replay_ids, actor=actor(), completed=completed)
+        )
 
     order = {"completed": True} if completed else None
     return _here_or_there(here, lambda client, url: _post_each(client, url, "replay", ids, order))
@@ -41,7 +43,7 @@ def discard_ids(ids: list[EventId]) -> Mapping[str, str]:
 
     async def here(ledger: Ledger) -> dict[str, str]:
         discards = Discards(*ledger, clock=utc_now, observe=to_nobody)
-        return await _in_batches(ids, partial(discards.these, actor=actor()))
+        return await _in_batches(ids, partial(discards.discard_ids, actor=actor()))
 
     return _here_or_there(here, lambda client, url: _post_each(client, url, "discard", ids, None))
 
@@ -51,7 +53,7 @@ def replay_found(where: EventFilter, rate: float, report: Report) -> Done:
 
     async def here(ledger: Ledger) -> Done:
         replays = Replays(*ledger, clock=utc_now, observe=to_nobody)
-        return await _follow_here(replays.by_filter(where, actor=actor(), rate=rate), report)
+        return await _follow_here(replays.replay_matching(where, actor=actor(), rate=rate), report)
 
     order = {**_terms(where), "rate": rate, "completed": not where.skip_completed}
     return _here_or_there(here, lambda client, url: _follow(client, url, "replay", order, report))
@@ -62,7 +64,9 @@ def discard_found(where: EventFilter, rate: float, report: Report) -> Done:
 
     async def here(ledger: Ledger) -> Done:
         discards = Discards(*ledger, clock=utc_now, observe=to_nobody)
-        return await _follow_here(discards.by_filter(where, actor=actor(), rate=rate), report)
+        return await _follow_here(
+            discards.discard_matching(where, actor=actor(), rate=rate), report
+        )
 
     order = {**_terms(where), "rate": rate}
     return _here_or_there(here, lambda client, url: _follow(client, url, "discard", order, report))

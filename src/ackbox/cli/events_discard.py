@@ -45,7 +45,7 @@ def discard(  # noqa: PLR0913 - each option is an argument
     event that runs is left alone, and so is a completed one. --source says where to look for a key.
     """
     from ackbox.cli.event_operations import discard_found, discard_ids
-    from ackbox.maintenance import to_discard
+    from ackbox.maintenance import restrict_to_discardable
 
     given = {"status": status, "outcome": outcome, "source": source, "type": event_type}
     given |= {"since": since, "until": until, "error": error, "lane": lane}
@@ -53,7 +53,7 @@ def discard(  # noqa: PLR0913 - each option is an argument
         refuse_options_beside_names(given, dry_run=dry_run)
         act_on_named(wanted, source or "webhooks", discard_ids, Words("discarded", _SAID))
         return
-    where = to_discard(filter_of(given))
+    where = restrict_to_discardable(filter_of(given))
     if agreed(where, "Discard", dry_run=dry_run, yes=yes):
         act_on_found(lambda report: discard_found(where, rate, report), "discarded")
 

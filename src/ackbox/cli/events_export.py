@@ -55,12 +55,12 @@ def export(  # noqa: PLR0913 - each option is an argument
     """
     from ackbox.app import utc_now
     from ackbox.cli.event_lookup import reading
-    from ackbox.maintenance import up_to
+    from ackbox.maintenance import restrict_until
 
     now = utc_now()
     given = {"status": status, "outcome": outcome, "source": source, "type": event_type}
     given |= {"since": since, "until": until, "error": error, "lane": lane}
-    where = up_to(now, make_filter(given, now))
+    where = restrict_until(now, make_filter(given, now))
     with _target(file) as target, _progress() as report:
         count = reading(lambda reader: _write(reader, where, target, report))
     warn(f"{count} events exported")

@@ -77,9 +77,9 @@ def _replay_named(wanted: list[str], source: str, *, completed: bool) -> None:
 
 
 def _filter_of(given: Mapping[str, str | None], *, completed: bool) -> "EventFilter":
-    from ackbox.maintenance import to_replay
+    from ackbox.maintenance import restrict_to_replayable
 
-    where = to_replay(filter_of(given), completed=completed)
+    where = restrict_to_replayable(filter_of(given), completed=completed)
     if where.skip_completed and where.outcome in _OF_COMPLETED:
         hint = f"Events that are {where.outcome} are completed: add --completed to run them again."
         raise typer.BadParameter(hint, param_hint="--outcome")

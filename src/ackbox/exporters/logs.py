@@ -175,7 +175,7 @@ class LogObserver:
                 seconds = round(delay.total_seconds(), 3)
                 self._logger.info("event snoozed", seconds=seconds, reason=reason, **about)
             case Release():
-                self._logger.info("event handed back", **about)
+                self._logger.info("event released", **about)
 
     def _may_log(self, subject: str) -> bool:
         """Whether a failure may be logged now: during an outage, all failures are one subject."""
@@ -237,7 +237,7 @@ class LogObserver:
         )
 
     def _log_stop_ended(self, fact: StopEnded) -> None:
-        self._logger.info("stopped", handed_back=fact.handed_back, seconds=round(fact.seconds, 3))
+        self._logger.info("stopped", released=fact.released, seconds=round(fact.seconds, 3))
 
     def _log_lease_lost(self, fact: LeaseLost) -> None:
         for claim in fact.claims:

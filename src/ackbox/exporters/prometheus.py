@@ -73,7 +73,7 @@ _COUNTERS = {
     "ackbox_events_processed": "Runs that completed their event.",
     "ackbox_events_errored": "Runs that failed and will be tried again.",
     "ackbox_events_dead_letter": "Runs that ended as a dead letter.",
-    "ackbox_events_released": "Runs that were handed back.",
+    "ackbox_events_released": "Runs that were released.",
     "ackbox_events_snoozed": "Runs that asked to wait, without spending an attempt.",
     "ackbox_events_fenced": "Runs whose claim was lost; nothing of theirs was applied.",
     "ackbox_events_unhandled": "Runs of events that no handler takes.",

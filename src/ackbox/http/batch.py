@@ -101,7 +101,7 @@ class BatchRoute:
 
     async def _accept(self, ingest: Ingest, envelopes: Sequence[Envelope]) -> list[bytes]:
         """As many as there is room for; the rest are told to come again."""
-        room = ingest.room
+        room = ingest.capacity
         taken, refused = envelopes[:room], envelopes[room:]
         answers = await self._accept_all(ingest, taken) if taken else []
         full = problem_body(429, "Too many events wait already; send this line again soon.")

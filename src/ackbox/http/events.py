@@ -137,7 +137,7 @@ def _add_replays(api: FastAPI, runtime: Runtime) -> None:
         where = order.where()
         if order.dry_run:
             return await _preview(runtime, where, request)
-        steps = runtime.replays.by_filter(where, **_caller(request, actor), rate=order.rate)
+        steps = runtime.replays.replay_matching(where, **_caller(request, actor), rate=order.rate)
         return NdjsonResponse(_lines(steps))
 
 
@@ -154,7 +154,7 @@ def _add_replay_of_one(api: FastAPI, runtime: Runtime) -> None:
         held becomes due. One that runs is left alone, and so is a completed one unless
         `completed` asks for it: 409."""
         wanted = EventId(str(event_id))
-        done = await runtime.replays.these(
+        done = await runtime.replays.replay_ids(
             [wanted],
             **_caller(request, actor),
             completed=order is not None and order.completed,
@@ -191,7 +191,7 @@ def _add_discards(api: FastAPI, runtime: Runtime) -> None:
         if order.dry_run:
             return await _preview(runtime, where, request)
         who = _caller(request, actor)
-        steps = runtime.discards.by_filter(where, **who, rate=order.rate)
+        steps = runtime.discards.discard_matching(where, **who, rate=order.rate)
         return NdjsonResponse(_lines(steps))
 
 
@@ -207,7 +207,7 @@ def _add_discard_of_one(api: FastAPI, runtime: Runtime) -> None:
         """Give one event up on purpose: it is completed, with outcome `discarded`. An event that
         is completed already stays as it is. An event that runs is left alone: 409."""
         wanted = EventId(str(event_id))
-        done = await runtime.discards.these([wanted], **_caller(request, actor))
+        done = await runtime.discards.discard_ids([wanted], **_caller(request, actor))
         match done.get(wanted):
             case None:
                 raise HttpError(404, _NO_SUCH)

@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
 from ackbox.http.openapi import NO_CONTROL_CHARACTERS, TYPE_PATTERN
 from ackbox.http.problems import HttpError
-from ackbox.maintenance import to_discard, to_replay
+from ackbox.maintenance import restrict_to_discardable, restrict_to_replayable
 from ackbox.model import (
     NAME_LIMIT,
     SOURCE_CURSOR_PATTERN,
@@ -175,14 +175,14 @@ class ReplayRequest(FilterRequest, extra="forbid", json_schema_extra=_needs_a_te
     completed: Completed = False
 
     def where(self) -> EventFilter:
-        return to_replay(super().where(), completed=self.completed)
+        return restrict_to_replayable(super().where(), completed=self.completed)
 
 
 class DiscardRequest(FilterRequest, extra="forbid", json_schema_extra=_needs_a_term):
     """Completed events are left out: a discard changes nothing about them."""
 
     def where(self) -> EventFilter:
-        return to_discard(super().where())
+        return restrict_to_discardable(super().where())
 
 
 class ReplayOneRequest(BaseModel, extra="forbid"):

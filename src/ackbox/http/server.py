@@ -169,7 +169,7 @@ async def serve(app: Asgi, runtime: Runtime) -> int:
 
     def stop() -> None:
         if stopping.is_set():
-            runtime.hurry()  # a second signal: whoever sends it will not wait (F26)
+            runtime.cancel_grace()  # a second signal: whoever sends it will not wait (F26)
         stopping.set()
 
     on_stop_signal(stop)

@@ -1,6 +1,6 @@
 """What keeps a running inbox well, and what its operators do to it."""
 
-from ackbox.maintenance.discard import Discards, to_discard
+from ackbox.maintenance.discard import Discards, restrict_to_discardable
 from ackbox.maintenance.monitor import Monitor
 from ackbox.maintenance.parked import unpark_handled
 from ackbox.maintenance.replay import (
@@ -9,8 +9,8 @@ from ackbox.maintenance.replay import (
     Replays,
     pages,
     preview,
-    to_replay,
-    up_to,
+    restrict_to_replayable,
+    restrict_until,
 )
 from ackbox.maintenance.retention import Retention
 
@@ -23,8 +23,8 @@ __all__ = [
     "Retention",
     "pages",
     "preview",
-    "to_discard",
-    "to_replay",
+    "restrict_to_discardable",
+    "restrict_to_replayable",
+    "restrict_until",
     "unpark_handled",
-    "up_to",
 ]

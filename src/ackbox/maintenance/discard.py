@@ -6,7 +6,7 @@ from time import monotonic
 
 from msgspec.structs import replace
 
-from ackbox.maintenance.replay import Pace, ReplayProgress, Sleep, paced, up_to
+from ackbox.maintenance.replay import Pace, ReplayProgress, Sleep, paced, restrict_until
 from ackbox.model import Clock, DiscardKind, EventFilter, EventId
 from ackbox.ports import Operations, Reader
 from ackbox.telemetry import Discarded, Observer
@@ -30,26 +30,26 @@ class Discards:
         self._sleep = sleep
         self._monotonic = monotonic
 
-    async def these(
+    async def discard_ids(
         self, ids: Sequence[EventId], *, actor: str, peer: str | None = None
     ) -> Mapping[EventId, DiscardKind]:
         done = await self._store.discard(ids, actor=actor, peer=peer)
         self._observe(Discarded(actor, len(ids), _discarded(done)))
         return done
 
-    def by_filter(
+    def discard_matching(
         self, where: EventFilter, *, actor: str, peer: str | None = None, rate: float
     ) -> AsyncIterator[ReplayProgress]:
         """Discard at most `rate` events a second, oldest first; none that arrives meanwhile."""
 
         async def act(ids: Sequence[EventId]) -> int:
-            return _discarded(await self.these(ids, actor=actor, peer=peer))
+            return _discarded(await self.discard_ids(ids, actor=actor, peer=peer))
 
-        chosen = up_to(self._clock(), to_discard(where))
+        chosen = restrict_until(self._clock(), restrict_to_discardable(where))
         return paced(self._reader, chosen, act, Pace(rate, self._sleep, self._monotonic))
 
 
-def to_discard(where: EventFilter) -> EventFilter:
+def restrict_to_discardable(where: EventFilter) -> EventFilter:
     """Leave completed events out: a discard changes nothing about them."""
     return replace(where, skip_completed=True)
 

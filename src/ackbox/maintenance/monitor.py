@@ -39,7 +39,7 @@ class Monitor:
         reader: Reader,
         *,
         observe: Observer,
-        door: IngestState,
+        ingest_state: IngestState,
         recount: Callable[[], Awaitable[None]],
         clock_steps: Callable[[], float],
         sleep: Sleep = asyncio.sleep,
@@ -47,19 +47,19 @@ class Monitor:
         self._store = store
         self._reader = reader
         self._observe = observe
-        self._ingest_state = door
+        self._ingest_state = ingest_state
         self._recount = recount
         self._clock_steps = clock_steps
         self._sleep = sleep
 
     async def tick_and_wait(self) -> None:
         with suppress(Unavailable):  # the store reports its own outages
-            await self.look()
+            await self.tick()
         await self._sleep(_SECONDS)
 
-    async def look(self) -> None:
+    async def tick(self) -> None:
         self._look_at_clock()
-        await asyncio.to_thread(self._store.check_room)
+        await asyncio.to_thread(self._store.check_free_space)
         await self._recount()
         self.measure(await self._reader.stats())
         if (

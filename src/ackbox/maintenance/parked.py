@@ -31,6 +31,6 @@ async def unpark_handled(
                 while await store.unpark(*place):
                     pass
         except Unavailable as error:
-            observe(WorkerCallFailed("put back", str(error)))
+            observe(WorkerCallFailed("unpark", str(error)))
             place = ("", "")
             await sleep(_RETRY_SECONDS)

@@ -72,7 +72,7 @@ class Replays:
         self._sleep = sleep
         self._monotonic = monotonic
 
-    async def these(
+    async def replay_ids(
         self,
         ids: Sequence[EventId],
         *,
@@ -85,18 +85,20 @@ class Replays:
         self._observe(Replayed(actor, len(ids), _moved(done)))
         return done
 
-    def by_filter(
+    def replay_matching(
         self, where: EventFilter, *, actor: str, peer: str | None = None, rate: float
     ) -> AsyncIterator[ReplayProgress]:
         """At most `rate` a second, oldest first; each once, and none that arrives meanwhile.
-        Completed events run again unless the filter skips them: see `to_replay`."""
+        Completed events run again unless the filter skips them: see `restrict_to_replayable`."""
 
         async def act(ids: Sequence[EventId]) -> int:
-            done = await self.these(ids, actor=actor, peer=peer, completed=not where.skip_completed)
+            done = await self.replay_ids(
+                ids, actor=actor, peer=peer, completed=not where.skip_completed
+            )
             return _moved(done)
 
         pace = Pace(rate, self._sleep, self._monotonic)
-        return paced(self._reader, up_to(self._clock(), where), act, pace)
+        return paced(self._reader, restrict_until(self._clock(), where), act, pace)
 
 
 class Pace(Struct, frozen=True):
@@ -121,7 +123,7 @@ async def paced(
         await pace.sleep(max(len(events) / pace.rate - (pace.monotonic() - started), 0.0))
 
 
-def to_replay(where: EventFilter, *, completed: bool) -> EventFilter:
+def restrict_to_replayable(where: EventFilter, *, completed: bool) -> EventFilter:
     """Leave completed events out, unless they are asked for or named by their status (N5)."""
     asked_for = completed or where.status is Status.COMPLETED
     return where if asked_for else replace(where, skip_completed=True)
@@ -133,7 +135,7 @@ async def preview(
     """Nothing moves. Types come from senders: what is counted apart stays bounded. If nobody waits
     for the result any more, the count ends where it is."""
     counts: Counter[tuple[str, str | None]] = Counter()
-    async for events in pages(reader, up_to(now, where), _GROUPS, is_abandoned):
+    async for events in pages(reader, restrict_until(now, where), _GROUPS, is_abandoned):
         for event in events:
             key = (event.event_type, event.error_code)
             counts[key if key in counts or len(counts) < _GROUPS else _OTHERS] += 1
@@ -141,7 +143,7 @@ async def preview(
     return Preview(counts.total(), groups)
 
 
-def up_to(now: datetime, where: EventFilter) -> EventFilter:
+def restrict_until(now: datetime, where: EventFilter) -> EventFilter:
     return replace(where, until=now if where.until is None else min(where.until, now))
 
 

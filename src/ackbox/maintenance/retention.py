@@ -66,7 +66,7 @@ class Retention:
 
     async def tick_and_wait(self) -> None:
         try:
-            await self.look()
+            await self.tick()
         except Unavailable:
             pass  # the store reports its own outages
         except Exception as error:
@@ -76,7 +76,7 @@ class Retention:
         await self._sleep(seconds)
         self._until_pass -= seconds
 
-    async def look(self) -> None:
+    async def tick(self) -> None:
         """Do what is due now; politely, unless it would still be at it when the next is due."""
         if self._monotonic() < self._starts_at:
             return

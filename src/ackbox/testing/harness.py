@@ -164,7 +164,7 @@ class InboxHarness:
     async def replay(self, event: str | Receipt) -> EventRecord:
         """As an operator would: a finished event starts anew, one that waits is due now."""
         found = await self.event(event)
-        await self.runtime.replays.these([found.id], actor="test", completed=True)
+        await self.runtime.replays.replay_ids([found.id], actor="test", completed=True)
         return await self.event(found.id)
 
     async def event(self, event: str | Receipt) -> EventRecord:

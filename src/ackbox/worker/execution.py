@@ -92,7 +92,7 @@ class Executor:
                 Failure("the last runs ended with the process; no attempt is left", "crashed")
             )
         RUNNING.set(claim)  # in the context of this run's own task
-        tx = Tx() if registration.wants_tx else None
+        tx = Tx() if registration.takes_tx else None
         allowed = registration.timeout or self._policy.timeout
         task = self._current_task()
         cancelled_before = task.cancelling()

@@ -120,7 +120,7 @@ class Worker:
         """How many claims wait for a slot."""
         return len(self._slots.waiting) + len(self._slots.passed)
 
-    def hurry(self) -> None:
+    def cancel_grace(self) -> None:
         """Who waits in `stop` for running handlers waits no longer."""
         self._hurried.set()
 

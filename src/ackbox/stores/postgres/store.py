@@ -218,7 +218,7 @@ class PostgresStore:
         """Vacuum does that."""
         return 0
 
-    def check_room(self) -> None:
+    def check_free_space(self) -> None:
         """The server looks after its own disk."""
 
     def advertise(self, url: str, *, workers: int | None = None) -> None:

@@ -31,8 +31,8 @@ from ackbox.stores.sqlite.doctor_checks import (
     check_files,
     check_filesystem,
     check_folder,
+    check_free_space,
     check_moved,
-    check_room,
     filesystem_of,
 )
 from ackbox.stores.sqlite.lock import find_holder
@@ -59,7 +59,7 @@ def examine(path: Path, *, now: datetime, mounts: str) -> Iterator[Finding]:
     yield (home := check_folder(folder))
     if home.verdict is Verdict.FAIL:
         return
-    yield check_room(free_bytes(folder))
+    yield check_free_space(free_bytes(folder))
     yield check_filesystem(filesystem_of(folder.resolve(), mounts))
     yield from check_files(path)
     if (holder := find_holder(path)) is not None:

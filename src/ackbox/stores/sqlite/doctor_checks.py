@@ -45,7 +45,7 @@ def check_folder(folder: Path) -> Finding:
     return Finding("folder", Verdict.FAIL, f"{folder}, of DB_PATH, {detail}.", remedy)
 
 
-def check_room(free: int) -> Finding:
+def check_free_space(free: int) -> Finding:
     shown = f"{free // _MIB} MiB free"
     refused = f"below {LOW_BYTES // _MIB} MiB new events are refused"
     taken = f"from {resume_bytes() // _MIB} MiB on they are taken again"

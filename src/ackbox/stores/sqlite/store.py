@@ -69,7 +69,7 @@ async def open_store(
     writer = Writer(connection, reconnect, files, observe=observe, on_fatal=on_fatal)
     queue = SqliteQueue(writer, Effects(), clock)
     store = SqliteStore(lock, writer, reserve, queue, clock=clock, observe=observe)
-    store.check_room()
+    store.check_free_space()
     return store
 
 
@@ -204,7 +204,7 @@ class SqliteStore:
     async def reclaim_space(self) -> int:
         return await self._writer.submit(retention.reclaim_space)
 
-    def check_room(self) -> None:
+    def check_free_space(self) -> None:
         """Called every second or so: notices a full disk before SQLite does, and its end; and a
         ledger taken away from under us, also while nobody writes."""
         self._writer.inspect()
