@@ -21,7 +21,7 @@ def test_nothing_is_wrong_with_events_that_wait_a_moment() -> None:
     ("about", "found", "said"),
     [
         ("queue", replace(WELL, oldest_pending=NOON - timedelta(hours=2)), "the oldest since 2 h"),
-        ("parked", replace(WELL, parked=3), "3 events are held"),
+        ("parked", replace(WELL, parked=3), "3 events are parked"),
         ("parked", replace(WELL, parked=MOST_PARKED), f"{MOST_PARKED} or more"),
         ("dead letters", replace(WELL, dead_letters=4), "4 events failed for good"),
     ],
