@@ -90,14 +90,14 @@ def test_payloads_that_are_json_can_be_asked(cli: Cli, full: Everything, target:
     ) == [(None,)]
 
 
-def test_it_says_what_it_carried_and_that_the_file_is_as_it_was(
+def test_it_says_what_it_transferred_and_that_the_file_is_as_it_was(
     cli: Cli, full: Everything, target: str, tmp_path: Path
 ) -> None:
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     done = cli("promote", "ackbox.db", target)
     assert "11 events, 2 tombstones, 1 cursors, 1 audit" in done.out
     assert target.rpartition("@")[2] in done.out
-    assert "carried 15 of 15 rows (100 %)" in done.err
+    assert "transferred 15 of 15 rows (100 %)" in done.err
     assert "verified 15 of 15 rows (100 %)" in done.err
     assert "ackbox.db is as it was" in done.err
     assert "Set API_TOKEN" in done.err  # S5
@@ -109,7 +109,7 @@ def test_tables_of_the_users_own_are_named_and_stay(cli: Cli, ledger: Ledger, ta
     connection.execute("CREATE TABLE access (customer TEXT)")
     connection.close()
     done = cli("promote", "ackbox.db", target)
-    assert "Your own tables were not carried: access." in done.err
+    assert "Your own tables were not transferred: access." in done.err
     assert postgres_rows(target, "SELECT to_regclass('access')") == [(None,)]
 
 
@@ -119,7 +119,7 @@ def test_the_url_may_come_from_the_settings(cli: Cli, ledger: Ledger, target: st
     assert postgres_rows(target, "SELECT count(*) FROM events") == [(3,)]
 
 
-def test_what_only_the_log_holds_is_carried(cli: Cli, tmp_path: Path, target: str) -> None:
+def test_what_only_the_log_holds_is_transferred(cli: Cli, tmp_path: Path, target: str) -> None:
     """As a killed server leaves it."""
     path = tmp_path / "ackbox.db"
     script = (
@@ -262,13 +262,13 @@ def test_ten_thousand_events_arrive_and_large_ones_in_small_batches(
     cli: Cli, ledger: Ledger, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
-    take = transfer_in.take
+    insert_batch = transfer_in.insert_batch
 
-    async def watch(database: Database, batch: Batch, progress: transfer_in.Progress) -> Any:
+    async def measure(database: Database, batch: Batch, progress: transfer_in.Progress) -> Any:
         sizes.append(sum(len(row[-1]) for row in batch.rows))
-        return await take(database, batch, progress)
+        return await insert_batch(database, batch, progress)
 
-    monkeypatch.setattr(transfer_in, "take", watch)
+    monkeypatch.setattr(transfer_in, "insert_batch", measure)
     monkeypatch.setattr("ackbox.stores.sqlite.transfer_out._BYTES", 200_000)
     ledger([*envelopes(10_000), *envelopes(40, prefix="large", size=50_000)])
     assert "10040 events" in promote(cli, target)

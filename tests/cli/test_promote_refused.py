@@ -117,11 +117,11 @@ def test_a_killed_promotion_goes_on_where_it_was(
 ) -> None:
     path = ledger([envelope(f"{n}", lane=f"lane-{n % 7}") for n in range(600)])
     halfway(tmp_path, target, told)
-    carried = postgres_rows(target, "SELECT count(*) FROM events")[0][0]
+    transferred = postgres_rows(target, "SELECT count(*) FROM events")[0][0]
     promote(cli, target)
     columns = "ledger_id, id, idempotency_key, status, claimable_at, payload"
     here = sqlite_rows(path, "events", columns)
-    assert 0 < carried <= len(here)
+    assert 0 < transferred <= len(here)
     assert postgres_rows(target, f"SELECT {columns} FROM events ORDER BY 1") == here
     tally = postgres_rows(target, "SELECT status, sum(events)::int FROM status_counts GROUP BY 1")
     assert tally == [("pending", 600)]
@@ -189,14 +189,14 @@ async def work_one(store: SqliteStore) -> None:
     await settle(store, await claim(store, limit=1), DONE)
 
 
-def test_what_arrives_other_than_sent_is_found(
+def test_a_row_that_differs_from_the_file_is_found(
     cli: Cli, ledger: Ledger, target: str, tmp_path: Path
 ) -> None:
     ledger(envelopes(600))
     halfway(tmp_path, target, "(30 %)")
     execute(target, "UPDATE events SET payload = 'other' WHERE ledger_id = 7")
     line = cli("promote", "ackbox.db", target).err.splitlines()[-1]
-    assert "arrived other than sent" in line
+    assert "differ from the file" in line
     assert postgres_rows(target, "SELECT finished_at FROM promotion") == [(None,)]
 
 
@@ -210,7 +210,7 @@ def test_an_event_too_many_is_found(cli: Cli, ledger: Ledger, target: str, tmp_p
         " SELECT 9999, gen_random_uuid(), 's', 'extra', 't', '', now(), now(), now(), '', '', ''",
     )
     line = cli("promote", "ackbox.db", target).err.splitlines()[-1]
-    assert "600 events were sent, 601 are there" in line
+    assert "the file has 600 events, the database has 601" in line
 
 
 def test_a_server_that_looks_at_the_same_moment_is_waited_for(

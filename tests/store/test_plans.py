@@ -101,7 +101,7 @@ def test_a_place_in_the_order_of_a_source_is_found_by_its_index(schema: apsw.Con
 
 # N14
 def test_old_dead_letters_are_found_by_their_own_index(schema: apsw.Connection) -> None:
-    lines = plan(schema, BLOCKS["walk_old_failed"])
+    lines = plan(schema, BLOCKS["old_events_failed"])
     assert any("INDEX events_failed" in line for line in lines), lines
     assert not any("TEMP B-TREE" in line for line in lines)
 

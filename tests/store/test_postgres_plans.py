@@ -38,7 +38,7 @@ SELECT gen_random_uuid(), $1, $2 || n, 'webhook', $3, $4,
 FROM generate_series(1, $5::int) AS n
 """
 CLAIM: dict[str, Any] = {
-    "whole": True,
+    "full_scan": True,
     "sources": [],
     "since": [],
     "after": [],
@@ -62,8 +62,8 @@ WRITES: dict[str, Mapping[str, Any]] = {
     "prunable": {"wait": timedelta(minutes=1), "limit": 10},
     "purge_tombstones": {"remember": timedelta(days=7), "limit": 10},
     "replayable_parked": {"source": "a", "event_type": "b", "limit": 10},
-    "walk_old_completed": WALK,
-    "walk_old_failed": WALK,
+    "old_events_completed": WALK,
+    "old_events_failed": WALK,
 }
 READS: dict[str, Mapping[str, Any]] = {
     "id_by_key": {"source": "webhooks", "idempotency_key": "old-7"},
@@ -73,7 +73,7 @@ READS: dict[str, Mapping[str, Any]] = {
     "newest_time": {},
     "parked_type": {"source": "", "event_type": ""},
     "status_counts": {},
-    "last_given": {},
+    "last_ledger_id": {},
     "audit": {"cursor": 1 << 40, "limit": 20},
     "waiting": {"limit": 100},
 }
@@ -140,7 +140,7 @@ async def test_a_claim_costs_what_it_takes(grown: Connection) -> None:
 
 async def test_a_claim_from_a_place_looks_at_less(grown: Connection) -> None:
     since = datetime(2026, 1, 2, tzinfo=UTC)
-    place = {"whole": False, "sources": ["capped"], "since": [since], "after": [0]}
+    place = {"full_scan": False, "sources": ["capped"], "since": [since], "after": [0]}
     assert await blocks_touched(grown, "claim", {**CLAIM, **place}) < 40
 
 

@@ -68,7 +68,7 @@ class PostgresBackend:
 
     async def assert_readable(self) -> None:
         await self._ask(migrator.assert_current)
-        await self._ask(transfer_in.assert_none_arriving)
+        await self._ask(transfer_in.assert_no_unfinished_promotion)
 
     async def assert_writable(self) -> None:
         await self._ask(rights.assert_writable)

@@ -1,4 +1,4 @@
-"""A ledger of one SQLite file carried into a PostgreSQL database, and held against it."""
+"""`ackbox promote`: transfer a SQLite ledger into a PostgreSQL database, and verify the result."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,29 +13,30 @@ from ackbox.stores.postgres.database import Address, Database
 from ackbox.stores.postgres.migrator import assert_durable, migrate
 from ackbox.stores.postgres.transfer_in import Progress
 from ackbox.stores.sqlite.transfer_out import SourceLedger, open_source_ledger, source_checksum
-from ackbox.stores.transfer import FIRST, TABLES
+from ackbox.stores.transfer import START_KEYS, TABLES, RowKey
 
 Report = Callable[[str, int, int], None]
-"""What is being done, to how many rows so far, of how many."""
+"""Called with a verb ("transferred", "verified"), the rows done so far, and all rows."""
 
 _SECONDS = 600.0
-_AMISS = (
-    "Something else wrote to one of them. The file is as it was: name an empty database, and begin "
-    "anew."
+_MISMATCH = (
+    "Something else wrote to the file or to the database. The file is unchanged by the promotion: "
+    "begin anew with an empty database."
 )
 
 
 class Promoted(Struct, frozen=True):
-    """How many rows of each table were carried, where to, and the users' tables that were not."""
+    """The result: the target, the rows transferred by table, and the tables of the users, which are
+    not transferred."""
 
     target: str
     counts: Mapping[str, int]
-    left_behind: list[str]
+    user_tables: list[str]
 
 
 async def promote_ledger(settings: Settings, file: Path, url: str, report: Report) -> Promoted:
-    """Goes on where one that was killed stopped; raises `StoreError` unless the database is empty
-    or holds an unfinished promotion of this same file."""
+    """Transfer the file, or continue a promotion that was killed. Raise `StoreError` unless the
+    database is empty or holds an unfinished promotion of this same file."""
     pooled = settings.database_pooling == "transaction"
     address = Address(url, settings.durability, pooled=pooled, application="ackbox promote")
     database = Database(address, size=1, seconds=_SECONDS)
@@ -43,7 +44,7 @@ async def promote_ledger(settings: Settings, file: Path, url: str, report: Repor
         with open_source_ledger(file) as ledger:
             await assert_durable(database)
             await migrate(database)
-            await _carry(ledger, database, str(file), report)
+            await _transfer(ledger, database, str(file), report)
             await transfer_in.analyze(database)
             await _verify(ledger, database, report)
             await transfer_in.finish(database, ledger.sequences())
@@ -53,29 +54,29 @@ async def promote_ledger(settings: Settings, file: Path, url: str, report: Repor
         await database.close()
 
 
-async def _carry(ledger: SourceLedger, database: Database, file: str, report: Report) -> None:
+async def _transfer(ledger: SourceLedger, database: Database, file: str, report: Report) -> None:
     progress = await transfer_in.begin(database, file, ledger.identity())
     total = sum(ledger.counts().values())
-    names = list(TABLES)
-    for table in names[names.index(progress.carrying) :]:
+    tables = list(TABLES)
+    for table in tables[tables.index(progress.table) :]:
         for batch in ledger.batches(table, _start(table, progress)):
-            progress = await transfer_in.take(database, batch, progress)
-            report("carried", progress.rows, total)
+            progress = await transfer_in.insert_batch(database, batch, progress)
+            report("transferred", progress.rows, total)
 
 
-def _start(table: str, progress: Progress) -> tuple[object, ...]:
-    return progress.place if table == progress.carrying else FIRST[table]
+def _start(table: str, progress: Progress) -> RowKey:
+    return progress.last_key if table == progress.table else START_KEYS[table]
 
 
 async def _verify(ledger: SourceLedger, database: Database, report: Report) -> None:
-    """Every row, on both sides; then that there are no others."""
+    """Compare every row with its counterpart; then compare the counts, to find additional rows."""
     counts = ledger.counts()
     rows, total = 0, sum(counts.values())
-    for table, first in FIRST.items():
+    for table, first in START_KEYS.items():
         for batch in ledger.batches(table, first):
-            if source_checksum(batch) != await transfer_in.arrived_checksum(database, batch):
+            if source_checksum(batch) != await transfer_in.target_checksum(database, batch):
                 raise StoreError(
-                    f"{table} up to {batch.last[-1]} arrived other than sent. {_AMISS}"
+                    f"Rows of {table} up to {batch.last[-1]} differ from the file. {_MISMATCH}"
                 )
             rows += len(batch.rows)
             report("verified", rows, total)
@@ -85,7 +86,10 @@ async def _verify(ledger: SourceLedger, database: Database, report: Report) -> N
     )
 
 
-def _assert_equal(what: str, sent: Mapping[str, int], found: Mapping[str, int]) -> None:
-    for name, count in sent.items():
-        if (there := found.get(name, 0)) != count:
-            raise StoreError(f"{what}: {count} {name} were sent, {there} are there. {_AMISS}")
+def _assert_equal(what: str, expected: Mapping[str, int], actual: Mapping[str, int]) -> None:
+    for name, count in expected.items():
+        if (present := actual.get(name, 0)) != count:
+            raise StoreError(
+                f"Number of {what}: the file has {count} {name}, the database has {present}. "
+                f"{_MISMATCH}"
+            )

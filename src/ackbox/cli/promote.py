@@ -27,7 +27,7 @@ Url = Annotated[
 
 
 def promote(file: File, url: Url = None) -> None:
-    """Carry a ledger from its SQLite file into a PostgreSQL database.
+    """Transfer a ledger from its SQLite file into a PostgreSQL database.
 
     Events, keys, cursors and audit, verified at the end. The file is only read. If it is broken
     off, the same command goes on where it was; until it is finished, no server starts there.
@@ -61,9 +61,11 @@ def _target(settings: "Settings", given: str | None) -> str:
 def _tell(done: "Promoted", file: Path, *, has_token: bool) -> None:
     counts = ", ".join(f"{count} {name}" for name, count in done.counts.items())
     typer.echo(printable(f"{file} is in {done.target}, verified: {counts}"))
-    if done.left_behind:
-        tables = ", ".join(done.left_behind)
-        warn(f"Your own tables were not carried: {tables}. See docs/how-to/move-to-postgres.md.")
+    if done.user_tables:
+        tables = ", ".join(done.user_tables)
+        warn(
+            f"Your own tables were not transferred: {tables}. See docs/how-to/move-to-postgres.md."
+        )
     if not has_token:
         warn(
             "Set API_TOKEN before you start the server: a token file belongs to a SQLite ledger, "

@@ -1,7 +1,7 @@
-"""What a promotion carries from one store to another: rows of plain values, table by table.
+"""The rows that a promotion transfers from SQLite to PostgreSQL, as plain values.
 
-Both sides give a row in the same form: times and ids as text, JSON in its shortest form, the
-columns in the order of `TABLES`. Only so can one be held against the other.
+Both stores represent a row in the same form, so that two rows can be compared: times and ids as
+text, JSON in canonical form, the columns in the order of `TABLES`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from msgspec import Struct
 
 Row = tuple[Any, ...]
 RowKey = tuple[Any, ...]
-"""The key of the last row that was carried."""
+"""The values of a row's key columns."""
 
 EVENTS = (
     *("ledger_id", "id", "source", "idempotency_key", "event_type", "status", "outcome"),
@@ -33,18 +33,18 @@ TABLES: Mapping[str, Sequence[str]] = {
     "cursors": ("source", "cursor", "updated_at"),
     "audit": ("audit_id", "at", "actor", "peer", "action", "event_id", "detail"),
 }
-"""In the order in which they are carried."""
+"""The columns of each table. The tables are transferred in this order."""
 
-KEYS: Mapping[str, int] = {"events": 1, "tombstones": 2, "cursors": 1, "audit": 1}
-"""How many of the first columns are the key."""
+KEY_WIDTHS: Mapping[str, int] = {"events": 1, "tombstones": 2, "cursors": 1, "audit": 1}
+"""How many columns, counted from the first, form the key of each table."""
 
-FIRST: Mapping[str, RowKey] = {
+START_KEYS: Mapping[str, RowKey] = {
     "events": (0,),
     "tombstones": ("", ""),
     "cursors": ("",),
     "audit": (0,),
 }
-"""Before every key."""
+"""A key that sorts before every key of the table."""
 
 
 class Batch(Struct, frozen=True):
@@ -53,26 +53,26 @@ class Batch(Struct, frozen=True):
 
     @property
     def last(self) -> RowKey:
-        return self.rows[-1][: KEYS[self.table]]
+        return self.rows[-1][: KEY_WIDTHS[self.table]]
 
 
 class Sequences(Struct, frozen=True):
-    """The last ones given, also to events that were deleted since."""
+    """The last numbers assigned, including those of rows that were deleted since."""
 
     ledger_id: int
     audit_id: int
 
 
 def checksum(table: str, rows: Iterable[Row]) -> bytes:
-    """Of rows whose payload is its hash already."""
-    found = sha256()
-    for row in sorted(rows, key=lambda row: row[: KEYS[table]]):
-        found.update(msgspec.msgpack.encode(row))
-    return found.digest()
+    """Return a hash of the rows in key order. Payloads must already be replaced by their hashes."""
+    digest = sha256()
+    for row in sorted(rows, key=lambda row: row[: KEY_WIDTHS[table]]):
+        digest.update(msgspec.msgpack.encode(row))
+    return digest.digest()
 
 
-def shortest(text: str | None) -> str | None:
-    """The same JSON however it was written."""
+def canonical_json(text: str | None) -> str | None:
+    """Return the same text for equal JSON, whatever its spacing and key order."""
     if text is None:
         return None
     return msgspec.json.encode(msgspec.json.decode(text), order="deterministic").decode()

@@ -16,7 +16,7 @@ from ackbox.stores.postgres import doctor_checks, migrator, rights
 from ackbox.stores.postgres.database import Address, Database, connect
 from ackbox.stores.postgres.doctor_checks import Condition, LongTransaction, Vacuumed
 from ackbox.stores.postgres.failures import FOREIGN, is_pooled_unawares, translate
-from ackbox.stores.postgres.transfer_in import assert_none_arriving
+from ackbox.stores.postgres.transfer_in import assert_no_unfinished_promotion
 
 T = TypeVar("T")
 Tick = Callable[[float], None]
@@ -91,7 +91,7 @@ async def _ledger(database: Database, found: Condition) -> AsyncGenerator[Findin
     try:
         missing = await migrator.pending(database)
         if not missing:
-            await assert_none_arriving(database)
+            await assert_no_unfinished_promotion(database)
     except StoreError as error:
         detail, _, remedy = str(error).partition(". ")
         yield Finding("ledger", Verdict.FAIL, detail, remedy or "The server's log may say more.")
@@ -126,7 +126,7 @@ async def _no_ledger(database: Database) -> Finding:
 async def _backlog(database: Database) -> Backlog:
     status_counts = {row[0]: row[1] for row in await database.fetch("status_counts")}
     oldest = await database.fetch("oldest_pending")
-    ((parked,),) = await database.fetch("held_events", limit=MOST_PARKED)
+    ((parked,),) = await database.fetch("count_parked", limit=MOST_PARKED)
     since = oldest[0][0] if oldest else None
     return Backlog(status_counts.get("pending", 0), status_counts.get("failed", 0), parked, since)
 

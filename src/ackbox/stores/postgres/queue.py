@@ -155,7 +155,7 @@ class PostgresQueue:
 
     def _asked(self, caps: Caps, *, whole: bool = False) -> dict[str, Any]:
         return {
-            "whole": whole,
+            "full_scan": whole,
             "sources": list(self._places),
             "since": [since for since, _ in self._places.values()],
             "after": [after for _, after in self._places.values()],

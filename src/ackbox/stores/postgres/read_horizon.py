@@ -15,7 +15,7 @@ _TURN = 1 << 32  # after so many numbers the low bits are the same again
 async def last_readable(session: Session) -> int:
     """What was given up to now, unless it may still be uncommitted. The numbers are read first: who
     gets one later than that does not matter here."""
-    (row,) = await session.fetch("last_given")
+    (row,) = await session.fetch("last_ledger_id")
     given = int(row[0])
     doors = await session.fetch("open_ingests")
     return min([given, *(nearest(low, given) for (low,) in doors)])

@@ -17,7 +17,7 @@ async def add_tombstones(
     old in it; what a wrong clock dated into the future does not end it."""
     async with database.transaction() as session:
         limits = {"keep": policy.keep_of(status), "rest": policy.rest}
-        (walk,) = await session.fetch(f"walk_old_{status}", after=after, limit=_ROWS, **limits)
+        (walk,) = await session.fetch(f"old_events_{status}", after=after, limit=_ROWS, **limits)
         rows = walk["rows"] or []
         tombstoned = (
             len(await session.fetch("add_tombstones", rows=rows, status=status)) if rows else 0

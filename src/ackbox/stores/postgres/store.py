@@ -41,7 +41,7 @@ from ackbox.stores.postgres.notifications import Notifications
 from ackbox.stores.postgres.queue import PostgresQueue
 from ackbox.stores.postgres.record import record
 from ackbox.stores.postgres.rights import assert_writable
-from ackbox.stores.postgres.transfer_in import assert_none_arriving
+from ackbox.stores.postgres.transfer_in import assert_no_unfinished_promotion
 from ackbox.stores.postgres.user_sql import check_schema
 from ackbox.telemetry import ClockSkewed, Observer
 
@@ -73,7 +73,7 @@ async def open_store(
             try:
                 await assert_durable(database)
                 await migrate(database)
-                await assert_none_arriving(database)
+                await assert_no_unfinished_promotion(database)
                 await assert_writable(database)
                 break
             except Unavailable as error:

@@ -1,7 +1,8 @@
-"""A ledger that arrives from elsewhere: batch by batch, each committed with how far it is.
+"""The receiving side of a promotion: rows of a SQLite ledger are inserted batch by batch.
 
-Whatever is killed when, the next attempt goes on behind the last batch that was committed. Until
-all of it is here and was held against where it came from, no server starts.
+Each batch commits together with the key of its last row, so a promotion that was killed continues
+after the last committed batch. No server starts until every row is here and was verified against
+the file.
 """
 
 from collections.abc import Mapping
@@ -10,36 +11,36 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from ackbox.errors import StoreError
 from ackbox.model import to_text
 from ackbox.stores.postgres.database import Database, Session
 from ackbox.stores.transfer import (
-    FIRST,
-    KEYS,
+    KEY_WIDTHS,
+    START_KEYS,
     TABLES,
     Batch,
     Row,
     RowKey,
     Sequences,
+    canonical_json,
     checksum,
-    shortest,
 )
 
 _ERRORS = TABLES["events"].index("errors")
 
 
 class Progress(Struct, frozen=True):
-    """Which table is being carried, up to which place, and how many rows are here in all."""
+    """The table being transferred, the key of its last committed row, and all rows so far."""
 
-    carrying: str
-    place: RowKey
+    table: str
+    last_key: RowKey
     rows: int
 
 
-async def assert_none_arriving(database: Database) -> None:
-    """What is here by half must not be served: keys would be unknown, and lanes out of order."""
+async def assert_no_unfinished_promotion(database: Database) -> None:
+    """Raise `StoreError` for a ledger that was transferred in part: some idempotency keys would be
+    unknown, and lanes out of order."""
     rows = await database.fetch("promotion")
     if rows and rows[0]["finished_at"] is None:
         raise StoreError(
@@ -49,60 +50,67 @@ async def assert_none_arriving(database: Database) -> None:
 
 
 async def begin(database: Database, file: str, identity: str) -> Progress:
-    """Where to go on; raises `StoreError` if this is no place for that ledger.
+    """Begin or resume a promotion, and return how far it is. Raise `StoreError` if the database
+    holds another ledger, or other processes use it.
 
-    The lock is one that a starting server waits for: either it is seen here, connected already, or
-    it will see that a promotion has begun.
+    A starting server waits for the lock taken here. Either that server is already connected and
+    is seen here, or it will see that a promotion has begun.
     """
     async with database.transaction() as session:
         await session.fetch("lock_promotion")
         await _assert_alone(session)
-        found = await session.fetch_one("promotion")
-        if found is not None:
-            return _resume(found, identity)
-        (holdings,) = await session.fetch("holdings")
-        if holdings[0]:
+        promotion = await session.fetch_one("promotion")
+        if promotion is not None:
+            return _resume(promotion, identity)
+        ((has_rows,),) = await session.fetch("has_rows")
+        if has_rows:
             raise StoreError(
                 "The database holds a ledger already, with events of its own. Name an empty one."
             )
         table = next(iter(TABLES))
-        progress = Progress(table, FIRST[table], 0)
-        await session.fetch("begin_promotion", file=file, identity=identity, **_noted(progress))
+        progress = Progress(table, START_KEYS[table], 0)
+        await session.fetch("begin_promotion", file=file, identity=identity, **_columns(progress))
         return progress
 
 
-async def take(database: Database, batch: Batch, progress: Progress) -> Progress:
-    moved = replace(
-        progress, carrying=batch.table, place=batch.last, rows=progress.rows + len(batch.rows)
-    )
-    was = {"was_carrying": progress.carrying, "was_place": _noted(progress)["place"]}
+async def insert_batch(database: Database, batch: Batch, progress: Progress) -> Progress:
+    """Insert the batch and return the new progress. Raise `StoreError` if another promotion made
+    progress in the meantime."""
+    advanced = Progress(batch.table, batch.last, progress.rows + len(batch.rows))
+    previous = _columns(progress)
     async with database.transaction() as session:
-        if not await session.fetch("move_promotion", **_noted(moved), rows=moved.rows, **was):
+        if not await session.fetch(
+            "advance_promotion",
+            **_columns(advanced),
+            rows=advanced.rows,
+            previous_table=previous["current_table"],
+            previous_key=previous["last_key"],
+        ):
             raise StoreError("Another promotion goes on in this database. Let one of them finish.")
         columns = zip(*batch.rows, strict=True)
         values = dict(zip(TABLES[batch.table], map(list, columns), strict=True))
-        await session.fetch(f"arrive_{batch.table}", **values)
+        await session.fetch(f"transfer_{batch.table}", **values)
         if batch.table == "events":
             await session.fetch("follow", rows=values["ledger_id"])
-    return moved
+    return advanced
 
 
 async def analyze(database: Database) -> None:
-    """Or the server would plan for the empty tables that it knew."""
+    """Update the planner's statistics, which still describe empty tables."""
     await database.fetch("analyze")
 
 
-async def arrived_checksum(database: Database, batch: Batch) -> bytes:
-    """Of the rows here that have the keys of this batch."""
-    width = KEYS[batch.table]
+async def target_checksum(database: Database, batch: Batch) -> bytes:
+    """Return the checksum of the rows in this database that have the keys of this batch."""
+    width = KEY_WIDTHS[batch.table]
     keys = zip(*(row[:width] for row in batch.rows), strict=True)
-    asked = dict(zip(TABLES[batch.table], map(list, keys), strict=False))
-    rows = await database.fetch(f"arrived_{batch.table}", **asked)
+    parameters = dict(zip(TABLES[batch.table], map(list, keys), strict=False))
+    rows = await database.fetch(f"transferred_{batch.table}", **parameters)
     return checksum(batch.table, [_plain(batch.table, tuple(row)) for row in rows])
 
 
 async def counts(database: Database) -> dict[str, int]:
-    return dict(map(tuple, await database.fetch("arrived_counts")))
+    return dict(map(tuple, await database.fetch("transferred_counts")))
 
 
 async def status_counts(database: Database) -> dict[str, int]:
@@ -110,46 +118,47 @@ async def status_counts(database: Database) -> dict[str, int]:
 
 
 async def finish(database: Database, sequences: Sequences) -> None:
-    """The numbers first: an event that came after a finish without them would take one twice."""
+    """Set the sequences and mark the promotion as finished, in one commit: without the sequences,
+    new events would get numbers that are already in use."""
     async with database.transaction() as session:
         await session.fetch(
-            "set_numbers", ledger_id=sequences.ledger_id, audit_id=sequences.audit_id
+            "set_sequences", ledger_id=sequences.ledger_id, audit_id=sequences.audit_id
         )
         if not await session.fetch("finish_promotion"):
             raise StoreError("Another promotion in this database was finished meanwhile.")
 
 
 async def _assert_alone(session: Session) -> None:
-    (others,) = await session.fetch("other_processes")
-    if others[0]:
+    ((connections,),) = await session.fetch("other_processes")
+    if connections:
         raise StoreError(
-            f"Other ackbox processes use the database ({others[0]} connections). Stop them first; "
-            "start them again when the promotion is finished."
+            f"Other ackbox processes use the database ({connections} connections). Stop them "
+            "first; start them again when the promotion is finished."
         )
 
 
-def _resume(found: Any, identity: str) -> Progress:
-    if found["finished_at"] is not None:
+def _resume(promotion: Any, identity: str) -> Progress:
+    if promotion["finished_at"] is not None:
         raise StoreError(
-            f"A promotion of {found['file']} to this database was finished at "
-            f"{to_text(found['finished_at'])}: it holds a ledger already. Name an empty one."
+            f"A promotion of {promotion['file']} to this database was finished at "
+            f"{to_text(promotion['finished_at'])}: it holds a ledger already. Name an empty one."
         )
-    if found["identity"] != identity:
+    if promotion["identity"] != identity:
         raise StoreError(
-            f"The database holds an unfinished promotion of {found['file']}, and this is another "
-            "file, or it was written to since. Name an empty database to begin anew."
+            f"The database holds an unfinished promotion of {promotion['file']}, and this is "
+            "another file, or it was written to since. Name an empty database to begin anew."
         )
-    place = tuple(msgspec.json.decode(found["place"], type=list[Any]))
-    return Progress(found["carrying"], place, found["rows"])
+    last_key = tuple(msgspec.json.decode(promotion["last_key"], type=list[Any]))
+    return Progress(promotion["current_table"], last_key, promotion["rows"])
 
 
-def _noted(progress: Progress) -> Mapping[str, str]:
-    place = msgspec.json.encode(progress.place).decode()
-    return {"carrying": progress.carrying, "place": place}
+def _columns(progress: Progress) -> Mapping[str, str]:
+    last_key = msgspec.json.encode(progress.last_key).decode()
+    return {"current_table": progress.table, "last_key": last_key}
 
 
 def _plain(table: str, row: Row) -> Row:
     plain = [to_text(value) if isinstance(value, datetime) else value for value in row]
     if table == "events":
-        plain[_ERRORS] = shortest(plain[_ERRORS])
+        plain[_ERRORS] = canonical_json(plain[_ERRORS])
     return tuple(plain)

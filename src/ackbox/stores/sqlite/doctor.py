@@ -132,7 +132,7 @@ def _backlog(connection: apsw.Connection) -> Backlog:
     rows: list[Any] = connection.execute(_sql("status_counts")).fetchall()
     counts = dict(rows)
     oldest = connection.execute(_sql("oldest_pending")).get
-    parked = connection.execute(_sql("held_events"), {"limit": MOST_PARKED}).get
+    parked = connection.execute(_sql("count_parked"), {"limit": MOST_PARKED}).get
     since = None if oldest is None else from_text(oldest)
     return Backlog(counts["pending"], counts["failed"], parked, since)
 

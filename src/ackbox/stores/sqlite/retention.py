@@ -46,7 +46,7 @@ def add_tombstones(
         end = monotonic() + _BUDGET_SECONDS
         sql = Statements(connection)
         last, anything_old, rows = sql.fetch(
-            f"walk_old_{status}", after=after, limit=_WALK, **limits
+            f"old_events_{status}", after=after, limit=_WALK, **limits
         )
         tombstoned = 0
         for start in range(0, len(rows), _CHUNK_ROWS):

@@ -14,7 +14,16 @@ from ackbox.stores.sqlite.files import lock_ledger
 from ackbox.stores.sqlite.names import resolve_ledger
 from ackbox.stores.sqlite.offline import assert_readable
 from ackbox.stores.sqlite.statements import blocks
-from ackbox.stores.transfer import KEYS, TABLES, Batch, Row, RowKey, Sequences, checksum, shortest
+from ackbox.stores.transfer import (
+    KEY_WIDTHS,
+    TABLES,
+    Batch,
+    Row,
+    RowKey,
+    Sequences,
+    canonical_json,
+    checksum,
+)
 
 _ROWS = 1000
 _BYTES = 4 * 1024 * 1024
@@ -91,7 +100,7 @@ class SourceLedger:
             return
         for name, value in zip(TABLES[table], row, strict=True):
             if isinstance(value, str) and "\0" in value:
-                key = ", ".join(map(str, row[: KEYS[table]]))
+                key = ", ".join(map(str, row[: KEY_WIDTHS[table]]))
                 raise StoreError(
                     f"{self._path}: {name} of {table} {key} holds a NUL character, which no text "
                     "of PostgreSQL's can. Correct that row, then run this again."
@@ -113,7 +122,7 @@ def _size(row: Row) -> int:
 
 def _plain(row: Row) -> Row:
     errors = row[_ERRORS]
-    return row if errors is None else (*row[:_ERRORS], shortest(errors), *row[_ERRORS + 1 :])
+    return row if errors is None else (*row[:_ERRORS], canonical_json(errors), *row[_ERRORS + 1 :])
 
 
 def _translated(error: apsw.Error | UnicodeDecodeError, path: Path) -> Exception:

@@ -29,7 +29,7 @@ SELECT coalesce('autovacuum_enabled=false' = ANY (reloptions), false) AS switche
        coalesce(pg_stat_get_live_tuples(oid), 0) AS live
 FROM pg_class WHERE oid = to_regclass('events')
 
--- name: held_events
+-- name: count_parked
 SELECT count(*) FROM (
     SELECT 1 FROM live_events WHERE parked LIMIT :limit) AS parked
 

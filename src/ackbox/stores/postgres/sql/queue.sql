@@ -40,7 +40,7 @@ placed AS (
 -- name: claim
 WITH RECURSIVE found (source) AS (
     (SELECT source FROM live_events
-     WHERE :whole::bool AND due_at IS NOT NULL AND NOT suspect
+     WHERE :full_scan::bool AND due_at IS NOT NULL AND NOT suspect
        AND (source, due_at) > ('', '-infinity')
      ORDER BY source, due_at LIMIT 1)
     UNION ALL

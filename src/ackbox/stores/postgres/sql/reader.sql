@@ -125,7 +125,7 @@ SELECT sequence, source_emitted_at AS emitted, ledger_id, id::text,
 FROM candidates JOIN events USING (ledger_id)
 ORDER BY candidates.sequence, candidates.emitted, ledger_id
 
--- name: last_given
+-- name: last_ledger_id
 SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM events_ledger_id_seq
 
 -- name: open_ingests

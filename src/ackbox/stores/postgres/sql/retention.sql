@@ -1,4 +1,4 @@
--- name: walk_old_completed
+-- name: old_events_completed
 WITH walked AS MATERIALIZED (
     SELECT ledger_id, status, created_at, processed_at FROM events
     WHERE ledger_id > :after ORDER BY ledger_id LIMIT :limit
@@ -10,7 +10,7 @@ SELECT max(ledger_id) AS last,
              AND processed_at < now() - :rest::interval) AS rows
 FROM walked
 
--- name: walk_old_failed
+-- name: old_events_failed
 -- By the index of dead letters alone: completed events, kept for longer, cost nothing here.
 WITH walked AS MATERIALIZED (
     SELECT ledger_id FROM live_events

@@ -2,21 +2,21 @@
 LOCK TABLE promotion IN ACCESS EXCLUSIVE MODE
 
 -- name: promotion
-SELECT file, identity, carrying, place, rows, finished_at FROM promotion
+SELECT file, identity, current_table, last_key, rows, finished_at FROM promotion
 
 -- name: begin_promotion
-INSERT INTO promotion (only_row, file, identity, carrying, place, rows, began_at)
-VALUES (1, :file, :identity, :carrying, :place, 0, now())
+INSERT INTO promotion (only_row, file, identity, current_table, last_key, rows, began_at)
+VALUES (1, :file, :identity, :current_table, :last_key, 0, now())
 
--- name: move_promotion
-UPDATE promotion SET carrying = :carrying, place = :place, rows = :rows
-WHERE carrying = :was_carrying AND place = :was_place AND finished_at IS NULL
+-- name: advance_promotion
+UPDATE promotion SET current_table = :current_table, last_key = :last_key, rows = :rows
+WHERE current_table = :previous_table AND last_key = :previous_key AND finished_at IS NULL
 RETURNING 1
 
 -- name: finish_promotion
 UPDATE promotion SET finished_at = now() WHERE finished_at IS NULL RETURNING 1
 
--- name: holdings
+-- name: has_rows
 SELECT EXISTS (SELECT 1 FROM events) OR EXISTS (SELECT 1 FROM tombstones)
     OR EXISTS (SELECT 1 FROM cursors) OR EXISTS (SELECT 1 FROM audit)
 
@@ -24,7 +24,7 @@ SELECT EXISTS (SELECT 1 FROM events) OR EXISTS (SELECT 1 FROM tombstones)
 SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND application_name = 'ackbox' AND pid <> pg_backend_pid()
 
--- name: set_numbers
+-- name: set_sequences
 SELECT setval(pg_get_serial_sequence('events', 'ledger_id'), greatest(:ledger_id::bigint, 1),
               :ledger_id::bigint > 0),
        setval(pg_get_serial_sequence('audit', 'audit_id'), greatest(:audit_id::bigint, 1),
@@ -33,8 +33,8 @@ SELECT setval(pg_get_serial_sequence('events', 'ledger_id'), greatest(:ledger_id
 -- name: analyze
 ANALYZE events, live_events, tombstones, audit, lanes
 
--- name: arrive_events
-WITH arrived AS (
+-- name: transfer_events
+WITH transferred AS (
     INSERT INTO events (
         ledger_id, id, source, idempotency_key, event_type, status, outcome, attempts, run,
         unsettled, last_error, error_code, errors, retry_after, processor_id, lease_until,
@@ -65,7 +65,7 @@ WITH arrived AS (
         :request_id::text[], :trace::text[], :created_at::text[], :updated_at::text[],
         :last_seen_at::text[], :processed_at::text[], :replayed_at::text[], :content_type::text[],
         :payload_sha256::bytea[], :headers::text[], :payload::bytea[]
-    ) AS carried (
+    ) AS sent (
         ledger_id, id, source, idempotency_key, event_type, status, outcome, attempts, run,
         unsettled, last_error, error_code, errors, retry_after, processor_id, lease_until,
         claimable_at, ingest_count, conflict_count, source_sequence, source_emitted_at, lane,
@@ -74,14 +74,14 @@ WITH arrived AS (
         payload_sha256, headers, payload)
     RETURNING ledger_id, source, lane, status
 ), counted AS (
-    INSERT INTO status_counts (status, events) SELECT status, count(*) FROM arrived GROUP BY status
+    INSERT INTO status_counts (status, events) SELECT status, count(*) FROM transferred GROUP BY status
 )
 INSERT INTO lanes (source, lane, held_at)
-SELECT DISTINCT source, lane, now() FROM arrived
+SELECT DISTINCT source, lane, now() FROM transferred
 WHERE lane IS NOT NULL AND status IN ('pending', 'processing')
 ON CONFLICT (source, lane) DO NOTHING
 
--- name: arrive_tombstones
+-- name: transfer_tombstones
 INSERT INTO tombstones (
     source, idempotency_key, id, status, created_at, payload_sha256, tombstoned_at, ledger_id)
 SELECT source, idempotency_key, id, status, created_at::timestamptz, payload_sha256,
@@ -89,23 +89,23 @@ SELECT source, idempotency_key, id, status, created_at::timestamptz, payload_sha
 FROM unnest(
     :source::text[], :idempotency_key::text[], :id::uuid[], :status::text[], :created_at::text[],
     :payload_sha256::bytea[], :tombstoned_at::text[], :ledger_id::bigint[]
-) AS carried (
+) AS sent (
     source, idempotency_key, id, status, created_at, payload_sha256, tombstoned_at, ledger_id)
 
--- name: arrive_cursors
+-- name: transfer_cursors
 INSERT INTO cursors (source, cursor, updated_at)
 SELECT source, cursor, updated_at::timestamptz
 FROM unnest(:source::text[], :cursor::text[], :updated_at::text[])
-     AS carried (source, cursor, updated_at)
+     AS sent (source, cursor, updated_at)
 
--- name: arrive_audit
+-- name: transfer_audit
 INSERT INTO audit (audit_id, at, actor, peer, action, event_id, detail)
 SELECT audit_id, at::timestamptz, actor, peer, action, event_id, detail
 FROM unnest(:audit_id::bigint[], :at::text[], :actor::text[], :peer::text[], :action::text[],
             :event_id::uuid[], :detail::text[])
-     AS carried (audit_id, at, actor, peer, action, event_id, detail)
+     AS sent (audit_id, at, actor, peer, action, event_id, detail)
 
--- name: arrived_events
+-- name: transferred_events
 SELECT ledger_id, id::text, source, idempotency_key, event_type, status, outcome, attempts, run,
        unsettled, last_error, error_code, errors::text, retry_after, processor_id,
        CASE WHEN status <> 'processing' THEN lease_until END,
@@ -116,19 +116,19 @@ SELECT ledger_id, id::text, source, idempotency_key, event_type, status, outcome
        sha256(payload)
 FROM events WHERE ledger_id = ANY (:ledger_id::bigint[])
 
--- name: arrived_tombstones
+-- name: transferred_tombstones
 SELECT source, idempotency_key, id::text, status, created_at, payload_sha256, tombstoned_at, ledger_id
 FROM tombstones JOIN unnest(:source::text[], :idempotency_key::text[])
-     AS asked (source, idempotency_key) USING (source, idempotency_key)
+     AS wanted (source, idempotency_key) USING (source, idempotency_key)
 
--- name: arrived_cursors
+-- name: transferred_cursors
 SELECT source, cursor, updated_at FROM cursors WHERE source = ANY (:source::text[])
 
--- name: arrived_audit
+-- name: transferred_audit
 SELECT audit_id, at, actor, peer, action, event_id::text, detail FROM audit
 WHERE audit_id = ANY (:audit_id::bigint[])
 
--- name: arrived_counts
+-- name: transferred_counts
 SELECT 'events' AS name, count(*) FROM events
 UNION ALL SELECT 'tombstones', count(*) FROM tombstones
 UNION ALL SELECT 'cursors', count(*) FROM cursors

@@ -1,7 +1,7 @@
 -- name: newest_created
 SELECT created_at FROM events ORDER BY ledger_id DESC LIMIT 1
 
--- name: held_events
+-- name: count_parked
 SELECT count(*) FROM (
     SELECT 1 FROM events WHERE outcome = 'parked' AND status = 'pending' AND source > '' LIMIT :limit)
 

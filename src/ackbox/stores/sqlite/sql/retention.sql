@@ -1,4 +1,4 @@
--- name: walk_old_completed
+-- name: old_events_completed
 SELECT json_array(
     max(ledger_id),
     max(created_at < :created_before OR created_at > :now),
@@ -9,7 +9,7 @@ FROM (
     SELECT ledger_id, status, created_at, processed_at FROM events
     WHERE ledger_id > :after ORDER BY ledger_id LIMIT :limit)
 
--- name: walk_old_failed
+-- name: old_events_failed
 -- By the index of dead letters alone: completed events, kept for longer, cost nothing here.
 SELECT json_array(
     max(ledger_id),
