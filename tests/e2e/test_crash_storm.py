@@ -8,8 +8,8 @@ import pytest
 from support.crash_storm import Storm, storm_on_postgres, storm_on_sqlite
 from support.postgres import Install, PostgresServer, find_installs
 
-SECONDS = 1.0
-WITHIN = 2.0  # one after the other, the ten would take 10 s
+SECONDS = 0.0  # the slow handlers run until the test lets them end
+WITHIN = 2.0
 
 pytestmark = [pytest.mark.serial, pytest.mark.timeout(120)]
 
