@@ -106,6 +106,26 @@ def test_installing_the_core_brings_no_client_of_a_database_server() -> None:
     assert {"asyncpg", "psycopg", "redis", "hiredis", "sqlalchemy"}.isdisjoint(names)
 
 
+# N24
+def test_every_extra_is_for_a_package_that_the_code_imports() -> None:
+    extras = project()["optional-dependencies"]
+    unused = {
+        f"{name}: {requirement}"
+        for name, requirements in extras.items()
+        for requirement in requirements
+        if re.split(r"\W", requirement)[0] not in imported_packages()
+    }
+    assert extras
+    assert unused == set()
+
+
+def imported_packages() -> set[str]:
+    nodes = [node for path in SOURCES for node in ast.walk(ast.parse(path.read_text()))]
+    plain = {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
+    from_ = {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+    return {name.partition(".")[0] for name in plain | from_}
+
+
 def test_the_layers_hold() -> None:
     command = [str(BIN / "lint-imports"), "--no-cache"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

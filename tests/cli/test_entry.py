@@ -58,6 +58,51 @@ def test_every_command_and_option_says_what_it_is_for() -> None:
     assert silent == []
 
 
+# N24
+def test_h_and_help_show_the_same_after_every_command(cli: Cli) -> None:
+    for name, _ in commands():
+        _, *words = name.split()
+        short, long = cli(*words, "-h"), cli(*words, "--help")
+        assert (short.code, short.out) == (0, long.out), name
+        assert long.out.startswith(f"Usage: {name} "), name
+
+
+# N24
+def test_bash_completes_commands_options_and_choices(tmp_path: Path) -> None:
+    script = bash("ackbox --show-completion", tmp_path)
+    assert script.startswith("_ackbox_completion()")
+    assert complete(script, "ackbox ev", tmp_path) == ["events"]
+    assert complete(script, "ackbox serve --p", tmp_path) == ["--port"]
+    assert complete(script, "ackbox events list --order o", tmp_path) == ["oldest"]
+
+
+# N24
+def test_installed_completion_works_in_a_new_shell(tmp_path: Path) -> None:
+    bash("ackbox --install-completion", tmp_path)
+    rc_file = (tmp_path / ".bashrc").read_text()
+    assert complete(rc_file, "ackbox mig", tmp_path) == ["migrate"]
+
+
+def complete(script: str, line: str, home: Path) -> list[str]:
+    """Return what bash offers for the last word of `line` after it has run `script`."""
+    words = line.split()
+    state = f"COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}"
+    call = f"{script}\n{state}\n_ackbox_completion ackbox\necho ${{COMPREPLY[*]}}"
+    return bash(call, home).split()
+
+
+def bash(script: str, home: Path) -> str:
+    """Run `script` in a shell that finds `ackbox`, and that stays its parent process."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "--norc", "-c", f"{script}\ntrue"],
+        env={**environment({}), "PATH": path, "HOME": str(home)},
+        capture_output=True,
+        check=True,
+    )
+    return done.stdout.decode()
+
+
 def test_the_version_is_told(tmp_path: Path) -> None:
     assert run("--version", folder=tmp_path).out == f"ackbox {ackbox.__version__}\n"
 

@@ -149,6 +149,35 @@ def test_no_workers_means_none(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Non
     assert [inbox.settings.worker_count for inbox in served] == [0, 10]
 
 
+# N24
+def test_host_and_port_of_the_command_line_win_over_the_settings(tmp_path: Path) -> None:
+    with running(tmp_path, {"HOST": "192.0.2.1", "PORT": "1"}, command=_ON_ANY_PORT) as server:
+        (line,) = [r for r in server.records() if r["event"] == "listening"]
+    assert line["url"] == f"http://127.0.0.1:{server.port}"
+
+
+_ON_ANY_PORT = ("serve", "--host", "127.0.0.1", "--port", "0")
+
+
+# N24
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--port", "65536"], "65535"),
+        (["--port", "http"], "--port"),
+        (["--host", "localhost:8000"], "without port"),
+        (["--host", ""], "an IP address or a host name"),
+    ],
+)
+@pytest.mark.parametrize("command", ["serve", "work"])
+def test_a_bad_host_or_port_is_a_usage_error(
+    cli: Cli, command: str, options: list[str], reason: str
+) -> None:
+    done = cli(command, "app:inbox", *options)
+    assert done.code == 2
+    assert reason in done.err
+
+
 def test_a_taken_port_is_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from ackbox.inbox import Inbox
 from support.cli import Cli
 
 APP = "from ackbox import Inbox\ninbox = Inbox()\n"
@@ -39,3 +40,13 @@ def test_without_handlers_it_would_complete_what_others_handle(cli: Cli) -> None
 
 def test_a_bad_target_is_one_line(cli: Cli) -> None:
     assert "no module nowhere" in cli("work", "nowhere:inbox", DATABASE_URL=NOWHERE).line
+
+
+# N24
+def test_the_probes_listen_where_the_command_line_says(
+    cli: Cli, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    working: list[Inbox] = []
+    monkeypatch.setattr(Inbox, "work", lambda inbox: working.append(inbox))
+    cli("work", target, "--host", "::1", "--port", "9000", DATABASE_URL=NOWHERE, PORT="9001")
+    assert [(inbox.settings.host, inbox.settings.port) for inbox in working] == [("::1", 9000)]

@@ -19,6 +19,7 @@ from ackbox.cli import (
     send,
     serve,
     stats,
+    work,
 )
 from ackbox.cli.output import warn
 from ackbox.errors import AckboxError
@@ -26,12 +27,12 @@ from ackbox.errors import AckboxError
 app = typer.Typer(
     name="ackbox",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 app.command("serve")(serve.serve)
-app.command("work")(serve.work)
+app.command("work")(work.work)
 app.command("send")(send.send)
 app.add_typer(events.app, name="events")
 app.command("stats")(stats.stats)
@@ -70,7 +71,7 @@ def _run() -> int:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # whatever the locale can or cannot show
     try:
-        app()
+        app(prog_name="ackbox")  # `python -m ackbox` shows the same help and completion
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
     except AckboxError as error:

@@ -18,6 +18,7 @@ from ackbox.quantities import parse_duration, parse_size
 
 # A last label that is a number would be read as an address by the resolver: `0` is 0.0.0.0.
 _HOST_NAME = re.compile(r"(?:[A-Za-z0-9_-]+\.)*(?!(?:[0-9]+|0[xX][0-9A-Fa-f]*)$)[A-Za-z0-9_-]+")
+HOST_EXPECTED = "an IP address or a host name, without port, is expected"
 _VISIBLE_ASCII = re.compile(r"[!-~]{1,4096}")
 
 _Quantity = TypeVar("_Quantity", int, timedelta)
@@ -111,11 +112,15 @@ def folder_path() -> BeforeValidator:
 
 def host_name() -> BeforeValidator:
     def read(given: object) -> str:
-        if isinstance(given, str) and (_is_ip_address(given) or _HOST_NAME.fullmatch(given)):
+        if isinstance(given, str) and is_host(given):
             return given
-        raise ValueError("an IP address or a host name, without port, is expected")
+        raise ValueError(HOST_EXPECTED)
 
     return BeforeValidator(read)
+
+
+def is_host(text: str) -> bool:
+    return _is_ip_address(text) or _HOST_NAME.fullmatch(text) is not None
 
 
 def token() -> BeforeValidator:

@@ -101,8 +101,8 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen(_BACKLOG)
     except OSError as error:
         raise SettingError(
-            f"Cannot listen on {host} port {port}: {error.strerror}. Set HOST or PORT to one that "
-            "is free."
+            f"Cannot listen on {host} port {port}: {error.strerror}. Choose another address or "
+            "port with --host and --port, or with the settings HOST and PORT."
         ) from error
     return listener
 
