@@ -26,10 +26,10 @@ BLOCKS = load_blocks("ackbox.stores.sqlite")
 
 UNBOUNDED = {
     "recount": "counts every row: `ackbox doctor --deep` only",
-    "leaving_counts": "counts every row: `ackbox promote` only",
-    "leaving_state": "looks at every row: `ackbox promote` only",
+    "export_counts": "counts every row: `ackbox promote` only",
+    "export_state": "looks at every row: `ackbox promote` only",
     "end_leases": "touches what was running when a process died: no more than its workers held",
-    "dated_ahead": "once a start: leases and retries that are not over, a thousand pending",
+    "has_future_rows": "once a start: leases and retries that are not over, a thousand pending",
 }
 SCANS = {  # the one scan each of these may do: it ends after the first row, or has four rows
     "newest_created": "SCAN events",

@@ -27,11 +27,13 @@ class ClaimSelection:
         return self._share([source for source in sources if source[2]], limit, caps)
 
     def take_among(self, ids: Sequence[EventId], limit: int) -> list[int]:
-        rows: list[int] = self._sql.fetch("pick_among", ids=list(ids), now=self._now, limit=limit)
+        rows: list[int] = self._sql.fetch(
+            "claimable_among", ids=list(ids), now=self._now, limit=limit
+        )
         return rows
 
     def take_suspect(self, event_id: EventId) -> list[int]:
-        rows: list[int] = self._sql.fetch("pick_suspect", id=event_id, now=self._now)
+        rows: list[int] = self._sql.fetch("claimable_suspect", id=event_id, now=self._now)
         return rows
 
     def _share(self, due: list[Source], limit: int, caps: Caps) -> list[int]:

@@ -105,8 +105,8 @@ class SqliteReader:
 
         def read(run: Run) -> int:
             counts: dict[str, int] = dict(run("status_counts", {}))
-            later = run("later", {"now": to_text(now)})[0][0] - counts[Status.PROCESSING]
-            parked = run("parked", {})[0][0]
+            later = run("count_not_due", {"now": to_text(now)})[0][0] - counts[Status.PROCESSING]
+            parked = run("count_all_parked", {})[0][0]
             return int(counts[Status.PENDING]) - max(int(later), 0) - int(parked)
 
         return await self._read(read)

@@ -102,9 +102,9 @@ class RecordOperations:
         self, connection: apsw.Connection, envelopes: Sequence[Envelope]
     ) -> list[Receipt]:
         keys = _json([(envelope.source, envelope.idempotency_key) for envelope in envelopes])
-        kept = self._find(connection, "kept", keys)
+        kept = self._find(connection, "events_by_key", keys)
         if any((e.source, e.idempotency_key) not in kept for e in envelopes):
-            kept = self._find(connection, "kept_tombstones", keys) | kept
+            kept = self._find(connection, "tombstones_by_key", keys) | kept
         repeats = _json(_repeats(envelopes, kept))
         connection.execute(self._sql["count_repeats"], {"repeats": repeats})
         return [_receipt(envelope, kept) for envelope in envelopes]

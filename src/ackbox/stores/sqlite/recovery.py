@@ -20,22 +20,22 @@ def end_leases(now: datetime) -> Operation[bool]:
 
     def operation(connection: apsw.Connection) -> bool:
         sql = Statements(connection)
-        set_back = bool(sql.fetch("dated_ahead", now=to_text(now)))
+        set_back = bool(sql.fetch("has_future_rows", now=to_text(now)))
         sql.run("end_leases", now=to_text(now))
         return set_back
 
     return operation
 
 
-def date_anew(after: int, now: datetime) -> Operation[int | None]:
+def redate(after: int, now: datetime) -> Operation[int | None]:
     """Of the next pending events after `after`, those written in the future wait from now on as
     long as they were to wait then. Returns where to go on; None at the end."""
 
     def operation(connection: apsw.Connection) -> int | None:
         sql = Statements(connection)
         last: int | None
-        last, rows = sql.fetch("walk_pending", after=after, limit=_ROWS, now=to_text(now))
-        sql.run("date_anew", rows=rows, now=to_text(now))
+        last, rows = sql.fetch("scan_pending", after=after, limit=_ROWS, now=to_text(now))
+        sql.run("redate", rows=rows, now=to_text(now))
         return last
 
     return operation

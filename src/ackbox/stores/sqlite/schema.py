@@ -40,12 +40,12 @@ def apply_schema(ddl: Sequence[str]) -> Operation[None]:
 
     def operation(connection: apsw.Connection) -> None:
         ours = Statements(connection)
-        last = ours.run("last_number").get
+        last = ours.run("last_ledger_id").get
         for sql in ddl:
             _run(connection, sql)
-            if _OWN & {name for (name,) in ours.run("referred_tables")}:
+            if _OWN & {name for (name,) in ours.run("referenced_tables")}:
                 raise _refusal(sql, "its rows would keep ackbox from deleting its own")
-            if ours.run("last_number").get != last:
+            if ours.run("last_ledger_id").get != last:
                 raise _refusal(sql, _NOT_YOURS)
 
     return operation

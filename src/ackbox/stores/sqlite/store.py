@@ -152,7 +152,7 @@ class SqliteStore:
         now = self._clock()
         place = 0 if await self._writer.submit(recovery.end_leases(now)) else None
         while place is not None:
-            place = await self._writer.submit(recovery.date_anew(place, now))
+            place = await self._writer.submit(recovery.redate(place, now))
 
     async def apply_schema(self, ddl: Sequence[str]) -> None:
         """The users' own tables."""

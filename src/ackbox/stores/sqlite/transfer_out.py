@@ -56,22 +56,22 @@ class SourceLedger:
     def identity(self) -> str:
         """Of what it holds: another file has another, and so has this one once it was written
         to."""
-        state = self._connection.execute(blocks()["leaving_state"]).get
+        state = self._connection.execute(blocks()["export_state"]).get
         return sha256(str(state).encode()).hexdigest()
 
     def counts(self) -> dict[str, int]:
-        return dict(self._connection.execute(blocks()["leaving_counts"]))
+        return dict(self._connection.execute(blocks()["export_counts"]))
 
     def status_counts(self) -> Mapping[str, int]:
         return dict(self._connection.execute(blocks()["status_counts"]))
 
     def sequences(self) -> Sequences:
-        ((ledger_id, audit_id),) = self._connection.execute(blocks()["leaving_numbers"])
+        ((ledger_id, audit_id),) = self._connection.execute(blocks()["export_sequences"])
         return Sequences(ledger_id, audit_id)
 
     def own_tables(self) -> list[str]:
         """Those of the users', which stay behind."""
-        names = [name for (name,) in self._connection.execute(blocks()["tables"])]
+        names = [name for (name,) in self._connection.execute(blocks()["table_names"])]
         return [n for n in names if n.lower() not in OWN_TABLES and not n.startswith("sqlite_")]
 
     def batches(self, table: str, after: RowKey) -> Iterator[Batch]:
@@ -84,7 +84,7 @@ class SourceLedger:
     def _rows(self, table: str, after: RowKey) -> list[Row]:
         rows: list[Row] = []
         size = 0
-        cursor = self._connection.execute(blocks()[f"leave_{table}"], (*after, _ROWS))
+        cursor = self._connection.execute(blocks()[f"export_{table}"], (*after, _ROWS))
         for row in cursor:
             self._assert_portable(table, row)
             rows.append(_plain(row) if table == "events" else row)

@@ -1,5 +1,6 @@
--- The ledger. AUTOINCREMENT: a number is never given twice, whatever was pruned. `payload` stands last: SQLite walks a large value's overflow pages to reach any column
--- behind it. Times are text of fixed width, so that text order is time order (W9).
+-- The ledger. AUTOINCREMENT never gives a number twice, even after the newest rows were pruned.
+-- `payload` is the last column: to reach a column behind a large value, SQLite reads all overflow
+-- pages of that value. Times are text of fixed width, so that text order is time order (W9).
 CREATE TABLE events (
     ledger_id           INTEGER PRIMARY KEY AUTOINCREMENT,
     id                  TEXT NOT NULL,
@@ -46,9 +47,10 @@ CREATE TABLE events (
 CREATE UNIQUE INDEX events_key ON events (source, idempotency_key);
 CREATE UNIQUE INDEX events_id ON events (id);
 
--- What can be claimed, and when: due, or its lease over. Finished, held and behind in a lane: NULL.
--- Suspects, whose next claim would be their third or later in a row without a settle, have an index
--- of their own: an ordinary claim does not meet them.
+-- `claimable_at` is when an event can be claimed: when it is due, or when its lease expires. It is NULL
+-- for events that are finished, parked or behind another event of their lane. A suspect is an event
+-- whose last two runs or more ended without a settlement. Suspects have an index of their own, so that
+-- an ordinary claim never reads them.
 CREATE INDEX events_claimable ON events (source, claimable_at, ledger_id)
 WHERE claimable_at IS NOT NULL AND unsettled + (status = 'processing') < 2;
 CREATE INDEX events_suspect ON events (claimable_at, ledger_id)
@@ -59,18 +61,18 @@ WHERE lane IS NOT NULL AND status IN ('pending', 'processing');
 CREATE INDEX events_parked ON events (source, event_type, ledger_id)
 WHERE outcome = 'parked' AND status = 'pending';
 
--- Only of those that came with a number or a time of their source's: others pay nothing (L7).
+-- Partial: only events with a sequence number or a time from their source pay for this index (L7).
 CREATE INDEX events_source_order ON events (
     source, coalesce(source_sequence, 9223372036854775807), coalesce(source_emitted_at, '~'), ledger_id)
 WHERE source_sequence IS NOT NULL OR source_emitted_at IS NOT NULL;
 
--- Partial: finished rows, nearly all of a grown ledger, cost these indexes nothing.
+-- Partial: completed events are nearly all of a large ledger, and are in none of these indexes.
 CREATE INDEX events_pending ON events (ledger_id) WHERE status = 'pending';
 CREATE INDEX events_processing ON events (ledger_id) WHERE status = 'processing';
 CREATE INDEX events_failed ON events (ledger_id) WHERE status = 'failed';
 
--- How many rows stand in each state, kept in the transaction that moves them: nothing ever counts
--- ten million finished rows.
+-- The number of events in each status. Triggers keep it in the transaction that changes a status, so
+-- that no query ever counts ten million completed rows.
 CREATE TABLE status_counts (
     status TEXT PRIMARY KEY CHECK (status IN ('pending', 'processing', 'completed', 'failed')),
     events INTEGER NOT NULL CHECK (events >= 0)
@@ -88,15 +90,15 @@ CREATE TRIGGER events_removed AFTER DELETE ON events BEGIN
     UPDATE status_counts SET events = events - 1 WHERE status = OLD.status;
 END;
 
--- How far each source has been read, saved with the events read up to there.
+-- How far each source has been read, saved in the transaction that records the events up to there.
 CREATE TABLE cursors (
     source     TEXT PRIMARY KEY,
     cursor     TEXT NOT NULL,
     updated_at TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- What outlives a pruned event: enough to know its key again, and to answer its sender. While
--- `ledger_id` is set the event is still there.
+-- What remains of a pruned event: enough to recognize its key and to respond to its sender. While
+-- `ledger_id` is set, the event itself still exists.
 CREATE TABLE tombstones (
     source          TEXT NOT NULL,
     idempotency_key TEXT NOT NULL,
@@ -104,14 +106,14 @@ CREATE TABLE tombstones (
     status          TEXT NOT NULL,
     created_at      TEXT NOT NULL,
     payload_sha256  BLOB NOT NULL,
-    tombstoned_at       TEXT NOT NULL,
+    tombstoned_at   TEXT NOT NULL,
     ledger_id       INTEGER,
     PRIMARY KEY (source, idempotency_key)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX tombstones_open ON tombstones (tombstoned_at) WHERE ledger_id IS NOT NULL;
 CREATE INDEX tombstones_closed ON tombstones (tombstoned_at) WHERE ledger_id IS NULL;
 
--- What operators did: `actor` is who the caller says it is, `peer` the address it called from.
+-- The actions of operators. `actor` is the name that the caller gave, `peer` the address it called from.
 CREATE TABLE audit (
     audit_id INTEGER PRIMARY KEY,
     at       TEXT NOT NULL,
@@ -124,7 +126,7 @@ CREATE TABLE audit (
 CREATE INDEX audit_event ON audit (event_id, audit_id) WHERE event_id IS NOT NULL;
 CREATE INDEX audit_at ON audit (at);
 
--- One row that the writer touches to prove that writing works.
+-- A single row that the writer overwrites to prove that writing works.
 CREATE TABLE write_probe (
     only_row INTEGER PRIMARY KEY CHECK (only_row = 1),
     probed_at TEXT NOT NULL

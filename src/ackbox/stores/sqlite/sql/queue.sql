@@ -1,36 +1,41 @@
 -- name: claimable
-WITH RECURSIVE found (source) AS (
+-- Return, for each source with claimable events, the earliest time and the rows that are due now.
+-- Only one process writes, so `claim` can follow as a separate statement. PostgreSQL selects, locks
+-- and claims in one statement.
+-- The recursive part jumps from source to source in the index; GROUP BY would read every row.
+WITH RECURSIVE sources (source) AS (
     SELECT min(source) FROM events
     WHERE claimable_at IS NOT NULL AND unsettled + (status = 'processing') < 2
     UNION ALL
     SELECT (
         SELECT min(source) FROM events
         WHERE claimable_at IS NOT NULL AND unsettled + (status = 'processing') < 2
-          AND source > found.source
-    ) FROM found WHERE found.source IS NOT NULL
+          AND source > sources.source
+    ) FROM sources WHERE sources.source IS NOT NULL
 )
 SELECT json_group_array(json_array(
     source,
     (SELECT min(claimable_at) FROM events
-     WHERE events.source = found.source
+     WHERE events.source = sources.source
        AND claimable_at IS NOT NULL AND unsettled + (status = 'processing') < 2),
     json((SELECT json_group_array(ledger_id) FROM (
         SELECT ledger_id FROM events
-        WHERE events.source = found.source
+        WHERE events.source = sources.source
           AND claimable_at <= :now AND unsettled + (status = 'processing') < 2
         ORDER BY claimable_at, ledger_id LIMIT :limit)))))
-FROM found WHERE source IS NOT NULL
+FROM sources WHERE source IS NOT NULL
 
--- name: pick_among
+-- name: claimable_among
+-- Return those of the given events that are due, as row numbers.
 SELECT json_group_array(ledger_id) FROM (
-    SELECT ledger_id FROM json_each(:ids) AS asked
-    JOIN events ON events.id = asked.value
+    SELECT ledger_id FROM json_each(:ids) AS requested
+    JOIN events ON events.id = requested.value
     WHERE claimable_at <= :now AND unsettled + (status = 'processing') < 2
     ORDER BY claimable_at, ledger_id LIMIT :limit)
 
 -- name: suspect
--- Return the next suspect, and what its next claim will count. The one with the fewest ended runs
--- comes first: those that must run alone come last.
+-- Return the next suspect, with the attempts and unsettled runs that its next claim will have.
+-- Suspects with the fewest unsettled runs come first: those that must run alone come last.
 SELECT json_group_array(json_array(id, source, event_type, attempts, unsettled)) FROM (
     SELECT id, source, event_type,
            attempts + (status <> 'processing' OR unsettled >= 2) AS attempts,
@@ -39,12 +44,14 @@ SELECT json_group_array(json_array(id, source, event_type, attempts, unsettled))
     WHERE unsettled + (status = 'processing') >= 2 AND claimable_at <= :now
     ORDER BY unsettled + (status = 'processing'), claimable_at, ledger_id LIMIT 1)
 
--- name: pick_suspect
+-- name: claimable_suspect
+-- Return the row of this suspect if it is due.
 SELECT json_group_array(ledger_id) FROM events
 WHERE id = :id AND claimable_at <= :now AND unsettled + (status = 'processing') >= 2
 
 -- name: claim
--- Taking over an ended lease gives the attempt of that run back, unless a suspect had it.
+-- Start a run of each of these events under a lease. PostgreSQL also selects the events here.
+-- Taking over an expired lease does not spend an attempt, unless the event is a suspect.
 UPDATE events SET
     status = 'processing',
     run = run + 1,
@@ -57,6 +64,7 @@ UPDATE events SET
 WHERE ledger_id IN (SELECT value FROM json_each(:picked))
 
 -- name: claimed
+-- Return the claimed events, with payloads up to the inline limit.
 SELECT json_group_array(json_array(
     ledger_id, events.id, run, source, idempotency_key, event_type, content_type, headers,
     attempts, unsettled, lane, source_sequence, source_emitted_at, created_at, replayed_at,
@@ -65,24 +73,30 @@ SELECT json_group_array(json_array(
 FROM json_each(:picked) AS picked JOIN events ON ledger_id = picked.value
 
 -- name: large_payload
+-- Return one payload that was too large for `claimed`.
 SELECT payload FROM events WHERE ledger_id = :ledger_id
 
 -- name: renew
+-- Extend the leases of the claims that are still held.
+-- PostgreSQL skips rows that another transaction has locked; here there is only one writer.
 UPDATE events SET lease_until = :lease_until, claimable_at = :lease_until
 FROM json_each(:claims) AS held
 WHERE ledger_id = held.value ->> 0 AND run = held.value ->> 1 AND status = 'processing'
 
 -- name: held
+-- Return the rows whose claims are still held. PostgreSQL also locks them.
 SELECT json_group_array(ledger_id) FROM json_each(:claims) AS held
 JOIN events ON ledger_id = held.value ->> 0
 WHERE run = held.value ->> 1 AND status = 'processing'
 
 -- name: settled
-SELECT json_group_array(json_array(ledger_id, run)) FROM json_each(:claims) AS asked
-JOIN events ON ledger_id = asked.value ->> 0
-WHERE run = asked.value ->> 1 AND status <> 'processing'
+-- Return the runs among these that are settled, whichever call settled them.
+SELECT json_group_array(json_array(ledger_id, run)) FROM json_each(:claims) AS requested
+JOIN events ON ledger_id = requested.value ->> 0
+WHERE run = requested.value ->> 1 AND status <> 'processing'
 
 -- name: settle_done
+-- Complete events, where the claim is still held.
 UPDATE events SET
     status = 'completed', outcome = settled.value ->> 2, unsettled = 0, retry_after = NULL,
     processor_id = NULL, lease_until = NULL, claimable_at = NULL,
@@ -93,13 +107,15 @@ WHERE ledger_id = settled.value ->> 0 AND run = settled.value ->> 1 AND status =
 -- part: failure
     last_error = settled.value ->> 3, error_code = settled.value ->> 4,
     errors = json_insert(
-        -- The last ten, and the tracebacks of the last three: the row stays small.
+        -- Keep ten errors, and the tracebacks of the last three, so that the row stays small.
         CASE WHEN json_array_length(coalesce(errors, '[]')) < 10
              THEN json_remove(coalesce(errors, '[]'), '$[#-3].traceback')
              ELSE json_remove(errors, '$[#-3].traceback', '$[0]') END,
         '$[#]', json(settled.value ->> 5)),
 
 -- name: settle_retry
+-- Make failed runs pending again, due after their delay, where the claim is still held.
+-- An event with an older one in its lane stays unclaimable until `promote`.
 UPDATE events SET
     status = 'pending', outcome = 'retry', unsettled = 0, retry_after = settled.value ->> 2,
     claimable_at = CASE WHEN lane IS NULL OR NOT EXISTS (
@@ -114,6 +130,7 @@ FROM json_each(:settled) AS settled
 WHERE ledger_id = settled.value ->> 0 AND run = settled.value ->> 1 AND status = 'processing'
 
 -- name: settle_snooze
+-- Make events pending again, due later, and give the attempt back.
 UPDATE events SET
     status = 'pending', outcome = 'snoozed', unsettled = 0, attempts = attempts - 1,
     retry_after = settled.value ->> 2,
@@ -127,6 +144,7 @@ FROM json_each(:settled) AS settled
 WHERE ledger_id = settled.value ->> 0 AND run = settled.value ->> 1 AND status = 'processing'
 
 -- name: settle_dead
+-- Make events dead letters, where the claim is still held.
 UPDATE events SET
     status = 'failed', outcome = 'dead', unsettled = 0, retry_after = NULL,
     claimable_at = NULL, processor_id = NULL, lease_until = NULL,
@@ -136,9 +154,10 @@ FROM json_each(:settled) AS settled
 WHERE ledger_id = settled.value ->> 0 AND run = settled.value ->> 1 AND status = 'processing'
 
 -- name: settle_release
+-- Make events pending again without spending the attempt; park those marked as parked.
 UPDATE events SET
     status = 'pending', outcome = settled.value ->> 2, attempts = attempts - 1,
-    unsettled = min(unsettled, 2),  -- it was not tried to the end: a suspect stays one
+    unsettled = min(unsettled, 2),  -- the run did not end by itself: a suspect stays a suspect
     claimable_at = CASE WHEN settled.value ->> 2 IS NOT 'parked' AND (lane IS NULL OR NOT EXISTS (
         SELECT 1 FROM events AS older
         WHERE older.source = events.source AND older.lane = events.lane
@@ -150,6 +169,8 @@ FROM json_each(:settled) AS settled
 WHERE ledger_id = settled.value ->> 0 AND run = settled.value ->> 1 AND status = 'processing'
 
 -- name: promote
+-- Make the oldest event of each lane claimable, unless an event of that lane is running.
+-- PostgreSQL keeps a row for each lane to lock; here the only writer needs none.
 UPDATE events SET claimable_at = coalesce(retry_after, created_at)
 WHERE status = 'pending' AND claimable_at IS NULL AND outcome IS NOT 'parked' AND ledger_id IN (
     SELECT (
@@ -165,6 +186,8 @@ WHERE status = 'pending' AND claimable_at IS NULL AND outcome IS NOT 'parked' AN
 )
 
 -- name: end_leases
+-- End every lease now. SQLite only: the process that held them is gone, because this process has
+-- the lock.
 UPDATE events SET
     lease_until = :now, claimable_at = :now, updated_at = min(updated_at, :now),
     retry_after = CASE WHEN updated_at > :now THEN :now ELSE retry_after END

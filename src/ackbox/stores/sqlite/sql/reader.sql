@@ -1,4 +1,5 @@
 -- name: events_by_id
+-- Return events by id, without their payloads.
 SELECT ledger_id, id, source, idempotency_key, event_type, content_type, length(payload),
        lower(hex(payload_sha256)), status, outcome, attempts, run, last_error, error_code,
        retry_after, processor_id, lease_until, ingest_count, conflict_count, source_sequence,
@@ -7,15 +8,20 @@ SELECT ledger_id, id, source, idempotency_key, event_type, content_type, length(
 FROM events WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: id_by_key
+-- Return the id of the event with this key.
 SELECT id FROM events WHERE source = :source AND idempotency_key = :idempotency_key
 
 -- name: ids_by_prefix
+-- Return ids that start with these characters. 'g' sorts after every hexadecimal digit.
+-- PostgreSQL stores ids as uuid and compares with the first and last possible one.
 SELECT id FROM events WHERE id >= :prefix AND id < :prefix || 'g' ORDER BY id LIMIT :limit
 
 -- name: payload
+-- Return the payload of an event.
 SELECT payload FROM events WHERE id = :id
 
 -- name: content
+-- Return the payload and the headers of an event.
 SELECT payload, headers FROM events WHERE id = :id
 
 -- part: wanted
@@ -32,6 +38,9 @@ SELECT payload, headers FROM events WHERE id = :id
       AND (:lane IS NULL OR lane = :lane)
 
 -- name: events_newest
+-- Return a page of events, newest first, from a window of at most so many rows.
+-- Each branch reads one index, and only the branch that `scan` names runs. PostgreSQL reads open events
+-- from `live_events`.
 WITH candidates AS MATERIALIZED (
     SELECT * FROM (
         SELECT ledger_id FROM events
@@ -60,6 +69,8 @@ LEFT JOIN (
 ORDER BY page.ledger_id DESC
 
 -- name: events_oldest
+-- Return a page of events, oldest first, from a window of at most so many rows.
+-- PostgreSQL stops below the oldest open ingest; here rows commit in the order of their numbers.
 WITH candidates AS MATERIALIZED (
     SELECT * FROM (
         SELECT ledger_id FROM events
@@ -89,6 +100,9 @@ LEFT JOIN (
 ORDER BY page.ledger_id
 
 -- name: events_of_source
+-- Return a page of events that have a number or a time of their source, in that order.
+-- PostgreSQL compares row values. With those, SQLite searches the index by source alone, so three
+-- branches spell the comparison out.
 WITH candidates AS MATERIALIZED (
     SELECT * FROM (
         SELECT coalesce(source_sequence, 9223372036854775807) AS sequence,
@@ -133,6 +147,7 @@ FROM candidates CROSS JOIN events USING (ledger_id)
 ORDER BY sequence, emitted, ledger_id
 
 -- name: detail
+-- Return the columns of one event that only its detail shows.
 SELECT unsettled, claimable_at, headers, errors,
        (SELECT tombstoned_at FROM tombstones
         WHERE tombstones.source = events.source
@@ -141,62 +156,75 @@ SELECT unsettled, claimable_at, headers, errors,
 FROM events WHERE id = :id
 
 -- name: older_in_lane
+-- Return the oldest open event of the lane before this one.
 SELECT id FROM events
 WHERE source = :source AND lane = :lane AND status IN ('pending', 'processing')
   AND ledger_id < :ledger_id
 ORDER BY ledger_id LIMIT 1
 
 -- name: running_in_lane
+-- Return the event of the lane that is running.
 SELECT id FROM events INDEXED BY events_processing
 WHERE status = 'processing' AND ledger_id > 0 AND source = :source AND lane = :lane LIMIT 1
 
 -- name: status_counts
+-- Return the number of events in each status. PostgreSQL sums several rows for each status.
 SELECT status, events FROM status_counts
 
 -- name: oldest_pending
+-- Return when the oldest pending event was recorded.
 SELECT created_at FROM events WHERE status = 'pending' ORDER BY ledger_id LIMIT 1
 
 -- name: newest_time
--- The last change to the newest event; PostgreSQL also returns its own time, by which it prunes.
+-- Return when the newest event last changed.
+-- PostgreSQL also returns the server's time, because it prunes by that.
 SELECT updated_at FROM events ORDER BY ledger_id DESC LIMIT 1
 
 -- name: newest_tombstone
+-- Return when the newest tombstone was written; an empty text if there is none.
+-- Each subquery reads one end of an index.
 SELECT max(
     coalesce((SELECT max(tombstoned_at) FROM tombstones WHERE ledger_id IS NULL), ''),
     coalesce((SELECT max(tombstoned_at) FROM tombstones WHERE ledger_id IS NOT NULL), ''))
 
--- name: later
-WITH RECURSIVE found (source) AS (
+-- name: count_not_due
+-- Count events that are claimable later: due later, or running under a lease.
+-- PostgreSQL counts waiting events in `live_events` instead.
+WITH RECURSIVE sources (source) AS (
     SELECT min(source) FROM events
     WHERE claimable_at IS NOT NULL AND unsettled + (status = 'processing') < 2
     UNION ALL
     SELECT (
         SELECT min(source) FROM events
         WHERE claimable_at IS NOT NULL AND unsettled + (status = 'processing') < 2
-          AND source > found.source
-    ) FROM found WHERE found.source IS NOT NULL
+          AND source > sources.source
+    ) FROM sources WHERE sources.source IS NOT NULL
 )
 SELECT coalesce(sum((
     SELECT count(*) FROM events
-    WHERE events.source = found.source
+    WHERE events.source = sources.source
       AND claimable_at > :now AND unsettled + (status = 'processing') < 2
 )), 0) + (
     SELECT count(*) FROM events
     WHERE claimable_at > :now AND unsettled + (status = 'processing') >= 2
-) FROM found WHERE source IS NOT NULL
+) FROM sources WHERE source IS NOT NULL
 
--- name: parked
+-- name: count_all_parked
+-- Count parked events.
 SELECT count(*) FROM events WHERE outcome = 'parked' AND status = 'pending' AND source > ''
 
 -- name: audit
+-- Return a page of the audit log, newest first.
 SELECT audit_id, at, actor, peer, action, event_id, detail FROM audit
 WHERE audit_id < :cursor ORDER BY audit_id DESC LIMIT :limit
 
 -- name: audit_of_event
+-- Return a page of the audit log of one event, newest first.
 SELECT audit_id, at, actor, peer, action, event_id, detail FROM audit
 WHERE event_id = :event_id AND audit_id < :cursor ORDER BY audit_id DESC LIMIT :limit
 
 -- name: parked_type
+-- Return the next source and event type that has parked events.
 SELECT source, event_type FROM events
 WHERE outcome = 'parked' AND status = 'pending' AND (source, event_type) > (:source, :event_type)
 ORDER BY source, event_type LIMIT 1

@@ -1,16 +1,18 @@
--- name: dated_ahead
-WITH RECURSIVE found (source) AS (
+-- name: has_future_rows
+-- Return whether rows that are due later, or the last 1000 pending ones, were written in the future.
+-- SQLite only: it goes by this machine's clock, and PostgreSQL by the server's.
+WITH RECURSIVE sources (source) AS (
     SELECT min(source) FROM events
     WHERE claimable_at IS NOT NULL AND unsettled + (status = 'processing') < 2
     UNION ALL
     SELECT (
         SELECT min(source) FROM events
         WHERE claimable_at IS NOT NULL AND unsettled + (status = 'processing') < 2
-          AND source > found.source
-    ) FROM found WHERE found.source IS NOT NULL
+          AND source > sources.source
+    ) FROM sources WHERE sources.source IS NOT NULL
 )
 SELECT EXISTS (
-        SELECT 1 FROM found JOIN events ON events.source = found.source
+        SELECT 1 FROM sources JOIN events ON events.source = sources.source
         WHERE claimable_at > :now AND unsettled + (status = 'processing') < 2
           AND updated_at > :now)
     OR EXISTS (
@@ -23,14 +25,16 @@ SELECT EXISTS (
             ORDER BY ledger_id DESC LIMIT 1000)
         WHERE updated_at > :now)
 
--- name: walk_pending
+-- name: scan_pending
+-- Return the last of the next pending rows, and those of them that were written in the future.
 SELECT json_array(
     max(ledger_id), json_group_array(ledger_id) FILTER (WHERE updated_at > :now))
 FROM (
     SELECT ledger_id, updated_at FROM events
     WHERE status = 'pending' AND ledger_id > :after ORDER BY ledger_id LIMIT :limit)
 
--- name: date_anew
+-- name: redate
+-- Make events written in the future due after the same delay, counted from now.
 UPDATE events SET
     retry_after = due.at, updated_at = :now,
     claimable_at = CASE WHEN claimable_at IS NOT NULL THEN due.at END
@@ -38,5 +42,5 @@ FROM (
     SELECT ledger_id, strftime('%Y-%m-%dT%H:%M:%f000Z', :now, format('+%.3f seconds', max(
         unixepoch(coalesce(retry_after, created_at), 'subsec') - unixepoch(updated_at, 'subsec'),
         0))) AS at
-    FROM json_each(:rows) AS asked JOIN events ON ledger_id = asked.value) AS due
+    FROM json_each(:rows) AS requested JOIN events ON ledger_id = requested.value) AS due
 WHERE events.ledger_id = due.ledger_id

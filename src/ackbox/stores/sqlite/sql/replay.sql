@@ -1,9 +1,11 @@
 -- name: replayable
+-- Return what a replay or discard has to know of these events.
 SELECT json_group_array(json_array(
     ledger_id, events.id, source, idempotency_key, lane, status, outcome, retry_after))
-FROM json_each(:ids) AS asked JOIN events ON events.id = asked.value
+FROM json_each(:ids) AS requested JOIN events ON events.id = requested.value
 
 -- name: replayable_parked
+-- Return parked events of one source and type, oldest first.
 SELECT json_group_array(json_array(
     ledger_id, id, source, idempotency_key, lane, status, outcome, retry_after))
 FROM (
@@ -13,6 +15,7 @@ FROM (
     ORDER BY ledger_id LIMIT :limit)
 
 -- name: replay_replayed
+-- Give finished events a new set of attempts. An event in a lane waits for `promote`.
 UPDATE events SET
     status = 'pending', outcome = 'replayed', attempts = 0, unsettled = 0, retry_after = :now,
     claimable_at = CASE WHEN lane IS NULL THEN :now END, processed_at = NULL, replayed_at = :now,
@@ -20,24 +23,28 @@ UPDATE events SET
 WHERE ledger_id IN (SELECT value FROM json_each(:rows))
 
 -- name: replay_expedited
+-- Make events that wait for a retry due now.
 UPDATE events SET
     retry_after = :now, claimable_at = CASE WHEN lane IS NULL THEN :now END, replayed_at = :now,
     updated_at = :now
 WHERE ledger_id IN (SELECT value FROM json_each(:rows))
 
 -- name: replay_unparked
+-- Make parked events claimable again.
 UPDATE events SET
     outcome = NULL, claimable_at = CASE WHEN lane IS NULL THEN coalesce(retry_after, created_at) END,
     updated_at = :now
 WHERE ledger_id IN (SELECT value FROM json_each(:rows))
 
 -- name: discard
+-- Complete events as discarded, unless they are running or completed.
 UPDATE events SET
     status = 'completed', outcome = 'discarded', unsettled = 0, retry_after = NULL,
     claimable_at = NULL, processed_at = :now, updated_at = :now
 WHERE ledger_id IN (SELECT value FROM json_each(:rows)) AND status IN ('pending', 'failed')
 
 -- name: demote
+-- Make the oldest event of each lane unclaimable, before an older one may enter the lane.
 UPDATE events SET claimable_at = NULL
 WHERE status = 'pending' AND ledger_id IN (
     SELECT (
@@ -48,6 +55,7 @@ WHERE status = 'pending' AND ledger_id IN (
     ) FROM json_each(:lanes) AS entered)
 
 -- name: note_audit
+-- Add entries to the audit log.
 INSERT INTO audit (at, actor, peer, action, event_id, detail)
 SELECT :now, :actor, :peer, :action, entry.value ->> 0, entry.value ->> 1
 FROM json_each(:entries) AS entry

@@ -1,4 +1,5 @@
 -- name: old_events_completed
+-- Return the last of the next rows, whether any of them is old, and which may get a tombstone.
 SELECT json_array(
     max(ledger_id),
     max(created_at < :created_before OR created_at > :now),
@@ -10,7 +11,8 @@ FROM (
     WHERE ledger_id > :after ORDER BY ledger_id LIMIT :limit)
 
 -- name: old_events_failed
--- By the index of dead letters alone: completed events, kept for longer, cost nothing here.
+-- Return the same for dead letters, by their own index: completed events cost nothing here.
+-- PostgreSQL reads `live_events`.
 SELECT json_array(
     max(ledger_id),
     max(created_at < :created_before OR created_at > :now),
@@ -21,6 +23,7 @@ FROM (
     WHERE status = 'failed' AND ledger_id > :after ORDER BY ledger_id LIMIT :limit)
 
 -- name: add_tombstones
+-- Write tombstones for these events. WHERE true separates the join from ON CONFLICT for the parser.
 INSERT INTO tombstones (
     source, idempotency_key, id, status, created_at, payload_sha256, tombstoned_at, ledger_id)
 SELECT source, idempotency_key, events.id, status, created_at, payload_sha256, :now, ledger_id
@@ -29,6 +32,8 @@ WHERE true
 ON CONFLICT (source, idempotency_key) DO NOTHING
 
 -- name: prunable
+-- Return the events whose tombstones are old enough, with the size of their payloads.
+-- PostgreSQL locks the tombstones, and skips those that another process prunes.
 SELECT json_group_array(json_array(source, idempotency_key, ledger_id, bytes)) FROM (
     SELECT tombstones.source, tombstones.idempotency_key, tombstones.ledger_id,
            coalesce(length(events.payload), 0) AS bytes
@@ -37,6 +42,7 @@ SELECT json_group_array(json_array(source, idempotency_key, ledger_id, bytes)) F
     ORDER BY tombstones.tombstoned_at LIMIT :limit)
 
 -- name: prune
+-- Delete finished events, unless they changed after their tombstones were written.
 DELETE FROM events
 WHERE ledger_id IN (SELECT prunable.value ->> 2 FROM json_each(:prunable) AS prunable)
   AND status IN ('completed', 'failed')
@@ -47,23 +53,28 @@ WHERE ledger_id IN (SELECT prunable.value ->> 2 FROM json_each(:prunable) AS pru
       AND tombstones.ledger_id = events.ledger_id AND tombstones.tombstoned_at >= events.updated_at)
 
 -- name: close_tombstones
+-- Mark the tombstones of deleted events as closed: their ledger_id becomes NULL.
 UPDATE tombstones SET ledger_id = NULL, tombstoned_at = :now
 FROM json_each(:prunable) AS prunable
 WHERE source = prunable.value ->> 0 AND idempotency_key = prunable.value ->> 1
   AND NOT EXISTS (SELECT 1 FROM events WHERE events.ledger_id = tombstones.ledger_id)
 
 -- name: drop_tombstones
+-- Delete the tombstones of these keys whose events still exist.
 DELETE FROM tombstones WHERE ledger_id IS NOT NULL AND (source, idempotency_key) IN (
-    SELECT asked.value ->> 0, asked.value ->> 1 FROM json_each(:keys) AS asked)
+    SELECT requested.value ->> 0, requested.value ->> 1 FROM json_each(:keys) AS requested)
 
 -- name: tombstones_open
+-- Return a row if there is a tombstone whose event still exists.
 SELECT 1 FROM tombstones WHERE ledger_id IS NOT NULL AND tombstoned_at > '' LIMIT 1
 
 -- name: purge_tombstones
+-- Delete closed tombstones that are old enough.
 DELETE FROM tombstones WHERE (source, idempotency_key) IN (
     SELECT source, idempotency_key FROM tombstones
     WHERE ledger_id IS NULL AND tombstoned_at < :tombstoned_before ORDER BY tombstoned_at LIMIT :limit)
 
 -- name: prune_audit
+-- Delete old entries of the audit log.
 DELETE FROM audit WHERE audit_id IN (
     SELECT audit_id FROM audit WHERE at < :before ORDER BY at LIMIT :limit)

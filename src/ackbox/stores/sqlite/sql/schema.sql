@@ -1,7 +1,9 @@
--- name: referred_tables
+-- name: referenced_tables
+-- Return the tables that foreign keys of any table refer to.
 SELECT lower(refers."table")
 FROM sqlite_schema AS made, pragma_foreign_key_list(made.name) AS refers
 WHERE made.type = 'table'
 
--- name: last_number
+-- name: last_ledger_id
+-- Return the last number given to an event. DDL of users must not change it.
 SELECT max(seq) FROM sqlite_sequence WHERE name = 'events'

@@ -1,4 +1,5 @@
--- name: leave_events
+-- name: export_events
+-- Return the next events, for `ackbox promote`. Leases stay behind.
 SELECT ledger_id, id, source, idempotency_key, event_type, status, outcome, attempts, run,
        unsettled, last_error, error_code, errors, retry_after, processor_id,
        CASE WHEN status <> 'processing' THEN lease_until END,
@@ -9,29 +10,35 @@ SELECT ledger_id, id, source, idempotency_key, event_type, status, outcome, atte
        payload
 FROM events WHERE ledger_id > ? ORDER BY ledger_id LIMIT ?
 
--- name: leave_tombstones
+-- name: export_tombstones
+-- Return the next tombstones.
 SELECT source, idempotency_key, id, status, created_at, payload_sha256, tombstoned_at, ledger_id
 FROM tombstones WHERE (source, idempotency_key) > (?, ?)
 ORDER BY source, idempotency_key LIMIT ?
 
--- name: leave_cursors
+-- name: export_cursors
+-- Return the next cursors.
 SELECT source, cursor, updated_at FROM cursors WHERE source > ? ORDER BY source LIMIT ?
 
--- name: leave_audit
+-- name: export_audit
+-- Return the next entries of the audit log.
 SELECT audit_id, at, actor, peer, action, event_id, detail FROM audit
 WHERE audit_id > ? ORDER BY audit_id LIMIT ?
 
--- name: leaving_counts
+-- name: export_counts
+-- Return how many rows each exported table has.
 SELECT 'events', count(*) FROM events
 UNION ALL SELECT 'tombstones', count(*) FROM tombstones
 UNION ALL SELECT 'cursors', count(*) FROM cursors
 UNION ALL SELECT 'audit', count(*) FROM audit
 
--- name: leaving_numbers
+-- name: export_sequences
+-- Return the last numbers given to events and to audit entries.
 SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0),
        coalesce((SELECT max(audit_id) FROM audit), 0)
 
--- name: leaving_state
+-- name: export_state
+-- Return a summary that changes with every write, to identify the contents of the ledger.
 SELECT json_array(
     (SELECT json_group_array(json_array(version, checksum, applied_at)) FROM schema_migrations),
     (SELECT seq FROM sqlite_sequence WHERE name = 'events'),
@@ -42,5 +49,6 @@ SELECT json_array(
     (SELECT json_array(count(*), max(updated_at)) FROM cursors),
     (SELECT json_array(count(*), max(audit_id)) FROM audit))
 
--- name: tables
+-- name: table_names
+-- Return the names of all tables.
 SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name
