@@ -47,6 +47,11 @@ def test_the_probes_listen_where_the_command_line_says(
     cli: Cli, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     working: list[Inbox] = []
-    monkeypatch.setattr(Inbox, "work", lambda inbox: working.append(inbox))
+
+    def work(inbox: Inbox) -> int:
+        working.append(inbox)
+        return 0
+
+    monkeypatch.setattr(Inbox, "work", work)
     cli("work", target, "--host", "::1", "--port", "9000", DATABASE_URL=NOWHERE, PORT="9001")
     assert [(inbox.settings.host, inbox.settings.port) for inbox in working] == [("::1", 9000)]
