@@ -56,7 +56,7 @@ def _examine(deep: bool, tick: Callable[[float], None]) -> "Iterator[Finding]":
         settings = load_from_process()
         ledger = list(examine_ledger(settings, mounts=_read_mounts()))
     except SettingError as error:
-        remedy = "Correct it; docs/reference/settings.md tells what each setting does."
+        remedy = 'Correct it; see "Settings" in the documentation.'
         yield Finding("settings", Verdict.FAIL, str(error), remedy)
         return
     for caution in (*cautions(settings), *warn_of_open_ingest(settings)):

@@ -64,7 +64,8 @@ def _tell(done: "Promoted", file: Path, *, has_token: bool) -> None:
     if done.user_tables:
         tables = ", ".join(done.user_tables)
         warn(
-            f"Your own tables were not transferred: {tables}. See docs/how-to/move-to-postgres.md."
+            f"Your own tables were not transferred: {tables}. "
+            'See "Move from SQLite to PostgreSQL" in the documentation.'
         )
     if not has_token:
         warn(

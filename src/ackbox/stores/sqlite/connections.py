@@ -119,7 +119,7 @@ def damaged(path: str, what: str) -> str:
     first = next((line for line in what.splitlines() if not line.startswith("***")), what)
     return (
         f"The ledger {path} is damaged: {first}. Nothing was changed. Restore a backup, or move "
-        "the file aside and salvage what can be read: docs/how-to/recover.md has the steps."
+        'the file aside and salvage what can be read: see "Recover a ledger" in the documentation.'
     )
 
 

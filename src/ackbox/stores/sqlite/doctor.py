@@ -47,7 +47,7 @@ _MIB = 1024 * 1024
 _LOG_ALARM = 64 * _MIB
 _SKEW = timedelta(seconds=30)
 _PROGRESS_STEPS = 100_000
-_RECOVER = "Stop the server and restore a backup; docs/how-to/recover.md has the steps."
+_RECOVER = 'Stop the server and restore a backup. See "Recover a ledger" in the documentation.'
 
 API_TOKEN_USED = Finding("token", Verdict.OK, "API_TOKEN is used, and no token file")
 

@@ -84,7 +84,7 @@ def check_moved(path: Path, holder: Holder) -> Iterator[Finding]:
             f"Process {holder.pid} serves a ledger that {path} no longer names: it was moved, "
             "deleted or replaced.",
             "Do not stop it. Put the file back with `mv`, or run `ackbox backup FILE` with FILE in "
-            "the BACKUP_DIR of the server; docs/how-to/recover.md has the steps.",
+            'the BACKUP_DIR of the server. See "Recover a ledger" in the documentation.',
         )
 
 

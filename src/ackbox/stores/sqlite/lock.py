@@ -116,8 +116,8 @@ def assert_served(ledger: Path) -> None:
             f"Process {holder.pid} serves a ledger that {ledger} no longer names: it was moved, "
             "deleted or replaced. Its events are not at this path, so nothing was read. Do not "
             "stop the process. Put the file back with `mv`, or run `ackbox backup FILE` with FILE "
-            "in the BACKUP_DIR of the server: then the server copies. docs/how-to/recover.md has "
-            "the steps."
+            'in the BACKUP_DIR of the server: then the server copies. See "Recover a ledger" in '
+            "the documentation."
         )
 
 
