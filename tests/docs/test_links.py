@@ -55,6 +55,15 @@ def test_every_file_that_the_architecture_names_is_there() -> None:
     assert {name for name in named if not is_there(name)} == set()
 
 
+def test_the_path_of_an_event_is_one_unbroken_table() -> None:
+    """A blank line inside a Markdown table ends it: the rows below are shown as plain text."""
+    section = sections(ROOT / "ARCHITECTURE.md")["The path of an event"]
+    (table,) = (part for part in section.split("\n\n") if "|" in part)
+    steps = [row[0].split(". ")[0] for row in rows(table)[2:]]
+    assert len(table.splitlines()) == len(rows(table))
+    assert steps == [str(number) for number in range(1, 13)]
+
+
 def test_the_architecture_draws_the_layers_that_are_enforced() -> None:
     drawing = (ROOT / "ARCHITECTURE.md").read_text().partition("```text")[2].partition("```")[0]
     drawn = [re.findall(r"[a-z_]+", line.split("  ")[0]) for line in undented(drawing)]
@@ -84,9 +93,11 @@ def linked_pages(page: Path) -> Iterator[Path]:
 
 
 def is_there(name: str) -> bool:
-    package = ROOT / "src" / "ackbox"
-    folders = (ROOT, package, package / "stores" / "sqlite")
-    return any((folder / name).exists() for folder in folders)
+    """`STORE/` stands for the package of each database."""
+    if name.startswith("STORE/"):
+        databases = ("stores/sqlite/", "stores/postgres/")
+        return all(is_there(name.replace("STORE/", database)) for database in databases)
+    return any((folder / name).exists() for folder in (ROOT, ROOT / "src" / "ackbox"))
 
 
 def undented(drawing: str) -> Iterator[str]:
