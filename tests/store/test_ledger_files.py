@@ -283,7 +283,7 @@ async def test_a_log_that_was_cut_is_noticed_before_the_next_answer(
     await store.record(envelopes(300))
     if is_wrapped:  # the log is begun anew in a file that keeps its length
         await store._writer.submit(restart_log, alone=True)
-        store._writer._files.learn_size()
+        store._writer._files.note_checkpoint()
         await store.record([envelope("wrapped")])
     os.truncate(beside(path, "-wal"), 0)
     with pytest.raises(OutcomeUnknown, match="log of the ledger was truncated"):

@@ -27,7 +27,7 @@ def main() -> None:
         connection = open_ledger(path, "full")
         files = LedgerFiles(lock)
         files.shared_locks.take()
-        files.learn()
+        files.note_opened()
         print(f"compare the files, once for each commit   {measure(files.compare):6.2f} us")
         locks = files.shared_locks
         both = measure(lambda: (locks.take(), locks.release()))

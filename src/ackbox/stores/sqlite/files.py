@@ -1,4 +1,4 @@
-"""Making a new ledger, and opening one that is there."""
+"""Create a new ledger, or open an existing one."""
 
 import os
 from contextlib import closing
@@ -29,7 +29,8 @@ def open_ledger(
     *,
     observe: Observer = to_nobody,
 ) -> apsw.Connection:
-    """The writing connection on a whole ledger of the current schema; made if none is there.
+    """Return the writing connection to a checked and migrated ledger. Create the ledger if there is
+    none.
 
     The caller holds the lock.
     """
@@ -39,7 +40,7 @@ def open_ledger(
             create_ledger(path)
         assert_ledger_file(path)
         _assert_one_name(path)
-        _look_over(path, vfs)
+        _assert_usable(path, vfs)
         if mark_restored(path):
             observe(LedgerRestored(str(path)))
         return _open_migrated(path, durability, vfs)
@@ -50,8 +51,8 @@ def open_ledger(
 
 
 def lock_ledger(path: Path) -> LedgerLock:
-    """Take the lock. Nothing is made beside a file that is not a ledger: a lock file that is there
-    tells that one was."""
+    """Take the lock. Create no lock file beside a file that is not a ledger. If a lock file is
+    there, the file was a ledger before, and `open_ledger` checks it."""
     try:
         if path.exists() and not lock_path(path).exists():
             assert_ledger_file(path)
@@ -63,8 +64,8 @@ def lock_ledger(path: Path) -> LedgerLock:
 
 
 def mark_restored(path: Path) -> bool:
-    """Give a ledger that was restored from SQL text its application_id back; returns whether it was
-    one. The caller holds the lock."""
+    """Set the application_id of a ledger that was restored from SQL text. Return whether it was
+    such a ledger. The caller holds the lock."""
     restored = is_restored(path)
     if restored:
         with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
@@ -73,7 +74,8 @@ def mark_restored(path: Path) -> bool:
 
 
 def _assert_one_name(path: Path) -> None:
-    """Each name of a file has a lock and a log of its own: under two, it would have two writers."""
+    """Raise if the file has hard links: each name has a lock and a log of its own, so two names
+    could have two writers."""
     if (names := path.stat().st_nlink) > 1:
         raise StoreError(
             f"The ledger {path} has {names} names (hard links): a server under each would write "
@@ -82,13 +84,13 @@ def _assert_one_name(path: Path) -> None:
 
 
 def create_ledger(path: Path) -> None:
-    """Built under another name and renamed when whole: it is there complete, or not at all."""
+    """Create a ledger under another name, and rename it when it is complete."""
     for suffix in ("-wal", "-journal"):
         leftover = path.with_name(path.name + suffix)
         if leftover.exists():
             raise LedgerCorrupt(
-                f"{leftover} is there but {path} is not: the ledger was moved or removed without "
-                "it. Put both back side by side, or move the leftover away to start anew."
+                f"{leftover} exists but {path} does not: the ledger was moved or removed without "
+                "it. Put both files side by side again, or move this one away to start empty."
             )
     draft = path.with_name(path.name + ".new")
     draft.unlink(missing_ok=True)
@@ -101,8 +103,8 @@ def create_ledger(path: Path) -> None:
         draft.unlink(missing_ok=True)
 
 
-def _look_over(path: Path, vfs: str | None) -> None:
-    """Before anything may change: whole, and of a schema that this release knows."""
+def _assert_usable(path: Path, vfs: str | None) -> None:
+    """Raise before anything is changed if the ledger is damaged or has an unknown schema."""
     with closing(open_without_trace(path, vfs=vfs)) as connection:
         assert_whole(connection)
         migrations.pending(connection, migrations.all_migrations())

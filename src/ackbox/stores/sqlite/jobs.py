@@ -1,4 +1,4 @@
-"""Operations of the writer: what waits, and how a batch of them runs in one transaction."""
+"""Jobs of the writer, and how a batch of them runs in one transaction."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -14,9 +14,12 @@ Operation = Callable[[apsw.Connection], T]
 
 
 class Job(Generic[T]):
-    """An operation and who waits for it. `alone` runs between transactions, outside any."""
+    """An operation and the future that waits for its result.
 
-    __slots__ = ("alone", "answered", "error", "guarded", "operation", "result", "waiter")
+    A job that is `alone` runs outside any transaction. A `guarded` job runs in a savepoint.
+    """
+
+    __slots__ = ("alone", "error", "guarded", "is_resolved", "operation", "result", "waiter")
 
     def __init__(
         self, operation: Operation[T], waiter: asyncio.Future[T], *, alone: bool, guarded: bool
@@ -25,13 +28,13 @@ class Job(Generic[T]):
         self.waiter = waiter
         self.alone = alone
         self.guarded = guarded
-        self.answered = False
+        self.is_resolved = False
         self.result: T | None = None
         self.error: BaseException | None = None
 
 
 class TransactionLost(Exception):
-    """SQLite rolled the whole transaction back under us."""
+    """The whole transaction was rolled back, or has to be."""
 
     def __init__(self, error: AckboxError) -> None:
         super().__init__(str(error))
@@ -39,8 +42,12 @@ class TransactionLost(Exception):
 
 
 def run_each(connection: apsw.Connection, jobs: Sequence[Job[Any]]) -> None:
-    """Our own operations do not fail, so they pay for no savepoint; should one, the transaction is
-    lost and each is redone alone. A users' statement may well fail: it gets one."""
+    """Run the operation of each job. Raise `TransactionLost` if the transaction must be repeated.
+
+    Our own operations do not normally fail, so they run without the cost of a savepoint. If one
+    fails, the writer runs each job again in a transaction of its own. Users' statements fail more
+    often, so they run in a savepoint.
+    """
     try:
         for job in jobs:
             if job.guarded and len(jobs) > 1:
@@ -85,8 +92,8 @@ def translated(error: Exception, path: str) -> AckboxError:
         return error
     if isinstance(error, apsw.Error):
         return translate(error, path)
-    return StoreError(f"{type(error).__name__}: {error}")  # a bug: to try again would not mend it
+    return StoreError(f"{type(error).__name__}: {error}")  # a bug: a retry would fail too
 
 
-def died(error: BaseException) -> AckboxError:
+def as_unavailable(error: BaseException) -> AckboxError:
     return Unavailable(f"{type(error).__name__}: {error}")

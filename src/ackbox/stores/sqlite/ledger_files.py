@@ -1,7 +1,8 @@
-"""The files of an open ledger, compared with what was opened before anything is acknowledged.
+"""The files of an open ledger, compared with the opened ones before anything is acknowledged.
 
-In WAL mode only a checkpoint writes to the ledger file itself, and only the writer thread makes
-one. So the writer knows size and time of the file, and learns them anew after each checkpoint.
+In WAL mode only a checkpoint writes to the ledger file itself, and only the writer thread runs
+checkpoints. So the writer knows the size and modification time of the file, and reads them again
+after each checkpoint.
 """
 
 import os
@@ -17,25 +18,25 @@ from ackbox.stores.sqlite.shared_locks import SharedLocks
 
 _LOG_HEADER_BYTES = 32
 
-Seen = tuple[int, ...]  # device and inode; of the ledger also size and time of the last change
+FileState = tuple[int, ...]  # device and inode; for the ledger also size and modification time
 
 
 class Difference(Enum):
-    """What happened to the files, as senders may read it."""
+    """A change to the files, with the message that senders get."""
 
     MOVED = (
-        "The ledger was moved or removed while this server runs, so nothing new is taken. Save "
-        "what it still holds with `ackbox backup` into BACKUP_DIR, or put the file back."
+        "The ledger was moved or removed while this server runs, so new events are refused. Save "
+        "its events with `ackbox backup` into BACKUP_DIR, or move the file back."
     )
     TRUNCATED = "The ledger was truncated by another program while this server runs."
     CUT = "The log of the ledger was truncated by another program while this server runs."
     WRITTEN = "The ledger was changed by another program; it is checked and opened again."
     LOG = "The log of the ledger was deleted by another program; the ledger is opened again."
-    LOCK = "The lock file of the ledger was removed; it is made and locked again."
+    LOCK = "The lock file of the ledger was removed; it is created and locked again."
 
 
 class LedgerFiles:
-    """Used on the writer thread only. `learn` after each open and each checkpoint of our own."""
+    """The files as they were when last opened or written by us. For the writer thread only."""
 
     def __init__(self, lock: LedgerLock) -> None:
         self.path = lock.ledger
@@ -46,66 +47,68 @@ class LedgerFiles:
             str(beside(lock.ledger, "-wal")),
             str(lock.path),
         )
-        self._known: tuple[Seen, Seen, Seen] = ((), (), ())
+        self._expected: tuple[FileState, FileState, FileState] = ((), (), ())
         self._log_size = self._log_size_at_begin = 0
 
-    def learn(self) -> None:
-        """The lock is the one that is held, whatever bears its name now."""
-        ledger, log, _ = self._look()
-        self._known = ledger, log[:2], self.lock.identity
+    def note_opened(self) -> None:
+        """Note the files that have the names of the ledger now. For the lock file, note the one
+        that is held, even if another file has its name."""
+        ledger, log, _ = self._read_states()
+        self._expected = ledger, log[:2], self.lock.identity
         self._log_size = _size(log)
         if ledger:
             self.lock.note_ledger(*ledger[:2])
 
-    def learn_size(self) -> None:
-        """After a checkpoint. What the files are stays as it was learnt when they were opened; the
-        ledger is asked by its descriptor, because its name may stand for another file or none."""
-        _, log, lock = self._known
-        self._known = _seen(self.shared_locks.stat_ledger()), log, lock
+    def note_checkpoint(self) -> None:
+        """Note the sizes after a checkpoint of our own. Stat the ledger by its descriptor, because
+        another file, or none, may have its name now."""
+        _, log, lock = self._expected
+        self._expected = _as_state(self.shared_locks.stat_ledger()), log, lock
         self._log_size = _size(_state(self._paths[1]))
 
     def note_begin(self) -> None:
-        """Call before a transaction writes to the log: afterwards, a log that was cut is as long as
-        ever, with a hole in it."""
+        """Note the size of the log. Call before a transaction writes to it: if another program cut
+        the log, the next write makes it as long as before, with a hole in it."""
         self._log_size_at_begin = _size(_state(self._paths[1]))
 
     def assert_in_place(self) -> None:
-        """Raise if another file has the name of the ledger: the log beside it is not its own."""
-        if _identity(self._paths[0]) != self._known[0][:2]:
+        """Raise if another file has the name of the ledger: the log beside it belongs to ours."""
+        if _identity(self._paths[0]) != self._expected[0][:2]:
             raise Unavailable(Difference.MOVED.value, retry_after=5)
 
     def compare(self) -> Difference | None:
-        """Return what differs from what was learnt; None if nothing does."""
-        ledger, log, lock = self._look()
+        """Return how the files differ from the noted ones; None if they do not."""
+        ledger, log, lock = self._read_states()
         seen = ledger, log[:2], lock[:2]
-        if seen != self._known:
-            return _judge(self._known, seen)
+        if seen != self._expected:
+            return _classify(self._expected, seen)
         if self._log_size_at_begin >= self._log_size:
             self._log_size = _size(log)
             return None
-        return self._judge_short_log(_size(log))
+        return self._classify_short_log(_size(log))
 
-    def _judge_short_log(self, size: int) -> Difference | None:
-        """The log was shorter than we left it. Either another program's checkpoint emptied it, and
-        the next commit began it anew; or it was cut, and the commit wrote behind a hole."""
+    def _classify_short_log(self, size: int) -> Difference | None:
+        """Decide why the log was shorter than we left it. Either a checkpoint of another program
+        emptied it, and the next commit began at its start. Or it was cut, and the commit wrote
+        behind a hole."""
         if size == self._log_size_at_begin:
-            return None  # nothing was written since: the next commit tells
+            return None  # nothing was written since: the next commit decides
         if size > self._log_size or not _has_header(self._paths[1]):
             return Difference.CUT
         self._log_size = size
         return None
 
-    def _look(self) -> tuple[Seen, Seen, Seen]:
+    def _read_states(self) -> tuple[FileState, FileState, FileState]:
         ledger, log, lock = self._paths
         return _state(ledger), _state(log), _state(lock)
 
 
 def open_files(connect: Connect, files: LedgerFiles) -> apsw.Connection:
-    """Open, lock and learn; all of it or nothing."""
+    """Open the ledger, take the shared locks and note the files; undo all of it on failure."""
     connection = connect()
     try:
         files.shared_locks.take()
-        files.learn()
+        files.note_opened()
     except BaseException:
         connection.close()
         files.shared_locks.close()
@@ -113,38 +116,40 @@ def open_files(connect: Connect, files: LedgerFiles) -> apsw.Connection:
     return connection
 
 
-def _judge(known: tuple[Seen, Seen, Seen], seen: tuple[Seen, Seen, Seen]) -> Difference:
-    """Name the worst difference."""
-    if seen[0][:2] != known[0][:2]:
+def _classify(
+    expected: tuple[FileState, FileState, FileState], seen: tuple[FileState, FileState, FileState]
+) -> Difference:
+    """Return the most serious difference."""
+    if seen[0][:2] != expected[0][:2]:
         return Difference.MOVED
-    if seen[0][2] < known[0][2]:
+    if seen[0][2] < expected[0][2]:
         return Difference.TRUNCATED
-    if seen[1] != known[1]:
+    if seen[1] != expected[1]:
         return Difference.LOG
-    return Difference.WRITTEN if seen[0] != known[0] else Difference.LOCK
+    return Difference.WRITTEN if seen[0] != expected[0] else Difference.LOCK
 
 
-def _state(path: str) -> Seen:
+def _state(path: str) -> FileState:
     try:
-        # Not through a link: a ledger that was moved and linked to has its log elsewhere.
-        found = os.lstat(path)
+        # Do not follow a link: a ledger that was moved and linked to has its log elsewhere.
+        status = os.lstat(path)
     except OSError:
         return ()
-    return _seen(found)
+    return _as_state(status)
 
 
-def _seen(found: os.stat_result) -> Seen:
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+def _as_state(status: os.stat_result) -> FileState:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _identity(path: str) -> Seen:
+def _identity(path: str) -> FileState:
     return _state(path)[:2]
 
 
 def _has_header(log: str) -> bool:
-    with open(log, "rb") as file:  # noqa: PTH123 - no lock is on this file, so closing drops none
+    with open(log, "rb") as file:  # noqa: PTH123 - no lock is on this file, so its close drops none
         return any(file.read(_LOG_HEADER_BYTES))
 
 
-def _size(seen: Seen) -> int:
-    return seen[2] if seen else 0
+def _size(state: FileState) -> int:
+    return state[2] if state else 0

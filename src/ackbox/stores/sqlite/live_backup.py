@@ -16,7 +16,7 @@ from ackbox.model import BackupProgress
 from ackbox.stores.sqlite.backup import Backup
 from ackbox.stores.sqlite.connections import open_reader, translate
 from ackbox.stores.sqlite.jobs import Operation
-from ackbox.stores.sqlite.lock import assert_served
+from ackbox.stores.sqlite.lock import assert_same_file
 from ackbox.stores.sqlite.names import beside
 from ackbox.stores.sqlite.offline import looking_at
 
@@ -30,7 +30,7 @@ async def copy_beside_server(
 ) -> AsyncGenerator[BackupProgress, None]:
     """Copy the ledger as it is now. Raise `StoreError` if its log grows by more than this, or if
     the server holds another file than the one at this path."""
-    assert_served(path)
+    assert_same_file(path)
     with looking_at(path):
         pass  # it is a ledger of ours
     try:

@@ -1,4 +1,7 @@
-"""Who may write: the holder of an OS lock on `DB_PATH.lock`, freed by the kernel at any death."""
+"""The lock that allows one process to write: an OS lock on `DB_PATH.lock`.
+
+The kernel frees it however the process ends.
+"""
 
 import fcntl
 import os
@@ -18,12 +21,12 @@ _SECONDS_BETWEEN_TRIES = 0.01
 
 
 class Holder(Struct, frozen=True):
-    """What the lock file says of the process that holds it."""
+    """The process that holds the lock, as the lock file describes it."""
 
     pid: int
     url: str | None = None
     workers: int | None = None
-    ledger: tuple[int, int] | None = None  # device and inode of the file that it opened
+    ledger: tuple[int, int] | None = None  # device and inode of the file that the holder opened
 
 
 class LedgerLock:
@@ -34,12 +37,12 @@ class LedgerLock:
         self.path = lock_path(self.ledger)
         self._holder = Holder(os.getpid())
         self._ledger_file: tuple[int, int] | None = None
-        self._changing = Lock()  # the loop describes, the writer takes again
+        self._changing = Lock()  # the loop calls `describe`, the writer `take_again`
         self._fd: int | None = self._take()
         self.describe(None)
 
     def note_ledger(self, device: int, inode: int) -> None:
-        """Tell other processes which file was opened as the ledger."""
+        """Write into the lock file which file was opened as the ledger."""
         with self._changing:
             known, self._ledger_file = self._ledger_file, (device, inode)
             url, workers = self._holder.url, self._holder.workers
@@ -48,53 +51,54 @@ class LedgerLock:
 
     @property
     def identity(self) -> tuple[int, ...]:
-        """Device and inode of the file that is locked."""
+        """Return device and inode of the file that is locked."""
         if self._fd is None:
             return ()
-        found = os.fstat(self._fd)
-        return found.st_dev, found.st_ino
+        status = os.fstat(self._fd)
+        return status.st_dev, status.st_ino
 
     def describe(self, url: str | None, workers: int | None = None) -> None:
-        """Tell others who holds it, where it answers, and how many workers it runs."""
+        """Write the process id, its URL and its number of workers into the lock file."""
         with self._changing:
             self._holder = Holder(os.getpid(), url, workers, self._ledger_file)
             if self._fd is not None:
-                _note(self._fd, msgspec.json.encode(self._holder))
+                _write_holder(self._fd, msgspec.json.encode(self._holder))
 
     def take_again(self) -> None:
-        """If the lock file was removed or replaced, lock the one that has its name now; raise
-        `LedgerInUse` if another process was faster."""
+        """If the lock file was removed or replaced, lock the file that has its name now. Raise
+        `LedgerInUse` if another process locked it first."""
         with self._changing:
             if self._fd is None or _is_at(self._fd, self.path):
                 return
-            before, self._fd = self._fd, self._take()
-            os.close(before)
+            previous, self._fd = self._fd, self._take()
+            os.close(previous)
         self.describe(self._holder.url, self._holder.workers)
 
     def _take(self) -> int:
         try:
-            return _open_and_take(self.path)
+            return _open_and_lock(self.path)
         except BlockingIOError:
             raise LedgerInUse(_in_use(self.ledger, read_holder(self.ledger))) from None
         except OSError as error:
             raise StoreError(_cannot_lock(self.path, error)) from error
 
     def release(self) -> None:
-        """The file stays: removing it could take away a lock that another has just taken."""
+        """Release the lock. The file stays: another process may have locked it just before the
+        removal."""
         if self._fd is not None:
-            fd, self._fd = self._fd, None  # its number may soon stand for another file
-            _note(fd, b"")
+            fd, self._fd = self._fd, None  # the number may soon belong to another file
+            _write_holder(fd, b"")
             os.close(fd)
 
 
 def lock_path(ledger: Path) -> Path:
-    """Beside the file itself: a link to it must not lead to another lock."""
+    """Return the lock path beside the file itself, so that a link to the file has the same lock."""
     file = resolve(ledger)
     return file.with_name(file.name + ".lock")
 
 
 def find_holder(ledger: Path) -> Holder | None:
-    """Who holds the lock now; None if nobody does, whatever its file still says."""
+    """Return the current holder of the lock; None if it is free, even if its file names one."""
     try:
         fd = os.open(lock_path(ledger), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -108,8 +112,8 @@ def find_holder(ledger: Path) -> Holder | None:
     return None
 
 
-def assert_served(ledger: Path) -> None:
-    """Raise `StoreError` if a process serves this ledger from a file that lost its name."""
+def assert_same_file(ledger: Path) -> None:
+    """Raise `StoreError` if a process serves a ledger that this path no longer names."""
     holder = find_holder(ledger)
     if holder is not None and has_lost_its_name(ledger, holder):
         raise StoreError(
@@ -122,33 +126,34 @@ def assert_served(ledger: Path) -> None:
 
 
 def has_lost_its_name(ledger: Path, holder: Holder) -> bool:
-    """Return whether the file that the holder opened was moved, deleted or replaced since. The
-    file that has its name now, if any, does not hold the events that the holder has."""
+    """Return whether the file that the holder opened was moved, deleted or replaced since. If so,
+    the file at this path, if there is one, does not have the events of the holder."""
     if holder.ledger is None:
         return False
     try:
-        found = ledger.stat()
+        status = ledger.stat()
     except FileNotFoundError:
         return True
     except OSError:
         return False
-    return (found.st_dev, found.st_ino) != holder.ledger
+    return (status.st_dev, status.st_ino) != holder.ledger
 
 
 def read_holder(ledger: Path) -> Holder | None:
-    """Who holds the lock according to its file; None if nobody wrote there."""
+    """Return the holder that the lock file names; None if it names none."""
     try:
         return msgspec.json.decode(lock_path(ledger).read_bytes(), type=Holder)
     except (OSError, msgspec.DecodeError):
         return None
 
 
-def _open_and_take(path: Path) -> int:
-    """A file that lost its name before it was locked guards nothing: another has the name."""
+def _open_and_lock(path: Path) -> int:
+    """Open and lock the file. Repeat if the file was removed or replaced before it was locked:
+    other processes would lock the new file."""
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            _take(fd)
+            _lock(fd)
         except OSError:
             os.close(fd)
             raise
@@ -164,8 +169,9 @@ def _is_at(fd: int, path: Path) -> bool:
         return False
 
 
-def _take(fd: int) -> None:
-    """Tries more than once: who looks for a holder has a shared lock for an instant."""
+def _lock(fd: int) -> None:
+    """Lock the file. Try several times: `find_holder` of another process has a shared lock for an
+    instant."""
     for tries_left in reversed(range(_TRIES)):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -177,8 +183,9 @@ def _take(fd: int) -> None:
             return
 
 
-def _note(fd: int, text: bytes) -> None:
-    """The lock holds without a note: a full disk must not keep anybody from starting (F9)."""
+def _write_holder(fd: int, text: bytes) -> None:
+    """Write the description of the holder. The lock holds without it, so a full disk does not
+    prevent a start (F9)."""
     with suppress(OSError):
         os.ftruncate(fd, 0)
         os.pwrite(fd, text, 0)
@@ -189,7 +196,7 @@ def _in_use(ledger: Path, holder: Holder | None) -> str:
     where = f" at {holder.url}" if holder and holder.url else ""
     return (
         f"The ledger {ledger} is in use by {who}{where}: one SQLite file has one server. "
-        "Stop that one, or set another DB_PATH."
+        "Stop that process, or set another DB_PATH."
     )
 
 

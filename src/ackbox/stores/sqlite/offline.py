@@ -21,7 +21,7 @@ from ackbox.stores.sqlite.connections import (
 )
 from ackbox.stores.sqlite.files import lock_ledger, mark_restored, open_ledger
 from ackbox.stores.sqlite.ledger_files import LedgerFiles, open_files
-from ackbox.stores.sqlite.lock import LedgerLock, assert_served, find_holder
+from ackbox.stores.sqlite.lock import LedgerLock, assert_same_file, find_holder
 from ackbox.stores.sqlite.migrations import Migration
 from ackbox.stores.sqlite.writer import Writer
 from ackbox.telemetry import to_nobody
@@ -45,7 +45,7 @@ def pending_migrations(path: Path) -> list[Migration]:
 def assert_readable(path: Path) -> None:
     """That it is a ledger which this release can read, and this user, and no other file than the
     one that a server holds."""
-    assert_served(path)
+    assert_same_file(path)
     if missing := pending_migrations(path):
         raise SchemaMismatch(
             f"The ledger {path} lacks migration {missing[0].version:04} {missing[0].name}: it was "

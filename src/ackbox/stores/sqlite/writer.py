@@ -1,9 +1,10 @@
 """The one thread that writes.
 
-Operations queue up while a commit syncs; the thread then takes all of them into the next
-transaction: group commit without a timer. One that runs users' statements has a savepoint of its
-own; should any other fail, each is redone alone (ADR 20). All are answered only after COMMIT, and
-only if the files of the ledger are still those that were opened (ADR 26).
+Operations queue up while a commit syncs. The thread then runs all of them in the next transaction:
+group commit without a timer. An operation that runs users' statements has a savepoint of its own.
+If any other operation fails, the thread rolls back and runs each operation in a transaction of its
+own (ADR 20). Callers get their results only after COMMIT, and only if the files of the ledger are
+still those that were opened (ADR 26).
 """
 
 import asyncio
@@ -38,7 +39,7 @@ from ackbox.stores.sqlite.jobs import (
     Operation,
     T,
     TransactionLost,
-    died,
+    as_unavailable,
     mark,
     resolve,
     run_each,
@@ -53,16 +54,16 @@ _SECOND_FAILURE_SECONDS = 60.0
 
 
 class Signal(Enum):
-    """What else stands in the queue of the writer."""
+    """A request in the queue of the writer that is not an operation."""
 
-    INSPECT = "compare the files, also when nobody writes"
-    STOP = "finish what is queued, then close the file"
+    INSPECT = "compare the files, even if no operation waits"
+    STOP = "finish the queued operations, then close the file"
 
 
 class Writer:
     """Owns the writing connection from `start` to `stop`, and every checkpoint.
 
-    `readers` are the other connections of this process; they too are closed before a reopen.
+    `readers` are the other connections of this process. They are closed too before a reopen.
     """
 
     def __init__(
@@ -81,14 +82,14 @@ class Writer:
         self._reconnect = reconnect
         self._files = files
         self._is_moved = False
-        self._is_suspect = False
+        self._is_distrusted = False
         self._observe = observe
         self._on_fatal = on_fatal
         self._checkpoints = Checkpoints(connection, observe)
         self._jobs: SimpleQueue[Job[Any] | Signal] = SimpleQueue()
-        self._in_hand: list[Job[Any]] = []
+        self._current_jobs: list[Job[Any]] = []
         self._last_failure: float | None = None
-        self._mend_at = 0.0
+        self._reopen_at = 0.0
         self._dead: AckboxError | None = None
         self._loop = asyncio.get_running_loop()
         self._thread = Thread(target=self._main, name="ackbox-writer", daemon=True)
@@ -109,7 +110,7 @@ class Writer:
         self._jobs.put(Signal.INSPECT)
 
     async def stop(self) -> None:
-        """Finish what is queued, then close the file."""
+        """Finish the queued operations, then close the file."""
         if self._dead is None:
             self._dead = Stopped("The ledger is closed.")
             self._jobs.put(Signal.STOP)
@@ -119,17 +120,18 @@ class Writer:
         keep_log = False
         try:
             while (jobs := self._take()) is not None:
-                self._serve(jobs)
-                jobs = self._in_hand = []  # while it waits for more, a batch is not kept in memory
-        except BaseException as error:  # noqa: BLE001 - whatever ends the thread must reach the waiters
+                self._run_jobs(jobs)
+                jobs = self._current_jobs = []  # keep no finished batch in memory while waiting
+        except BaseException as error:  # noqa: BLE001 - what ends the thread must reach every waiter
             keep_log = True
-            self._die(error if isinstance(error, AckboxError) else died(error))
+            self._die(error if isinstance(error, AckboxError) else as_unavailable(error))
         finally:
             self._disconnect(keep_log=keep_log)
             self._files.shared_locks.close()
 
     def _take(self) -> list[Job[Any]] | None:
-        """Everything that waits now; blocks for the first, and wakes up to mend a broken store."""
+        """Return all jobs that wait now, or None to stop. Block until there is one; while the store
+        is unavailable, return after a second without jobs, so that the caller can reopen it."""
         try:
             item = self._jobs.get(timeout=_RETRY_SECONDS if self._connection is None else None)
         except Empty:
@@ -146,29 +148,30 @@ class Writer:
             return jobs
         return None
 
-    def _serve(self, jobs: list[Job[Any]]) -> None:
-        self._in_hand = jobs
-        if self._connection is None and monotonic() >= self._mend_at:
+    def _run_jobs(self, jobs: list[Job[Any]]) -> None:
+        self._current_jobs = jobs
+        if self._connection is None and monotonic() >= self._reopen_at:
             with self._readers_closed():
-                self._mend()
+                self._try_reopen()
         if self._connection is not None and (self._is_moved or not jobs):
             self._inspect(self._connection)
         if self._connection is None:
-            self._fail(jobs, self._out_of_reach())
+            self._fail(jobs, self._unavailable())
             return
         together = [job for job in jobs if not job.alone]
         if together:
-            self._serve_together(self._connection, together)
+            self._run_together(self._connection, together)
         for job in jobs:
             if job.alone:
-                self._serve_alone(job)
+                self._run_alone(job)
         if self._connection is not None:
             self._checkpoint(self._connection)
 
-    def _serve_together(self, connection: apsw.Connection, jobs: list[Job[Any]]) -> None:
-        """One transaction for all; if it is lost, one for each, so that a bad one fails alone."""
-        if self._is_moved:  # what it still holds can be copied, by jobs that run alone
-            self._fail(jobs, self._out_of_reach())
+    def _run_together(self, connection: apsw.Connection, jobs: list[Job[Any]]) -> None:
+        """Run all jobs in one transaction. If it is lost, run each job in a transaction of its own,
+        so that only the failing job fails."""
+        if self._is_moved:  # a backup still works: its jobs run alone
+            self._fail(jobs, self._unavailable())
             return
         started = monotonic()
         self._files.note_begin()
@@ -181,14 +184,14 @@ class Writer:
             run_each(connection, jobs)
             self._commit(connection, jobs)
         except TransactionLost as lost:
-            self._redo(connection, jobs, lost)
+            self._retry_each(connection, jobs, lost)
             return
         if self._connection is None:
             return
         if (difference := self._files.compare()) is not None:
-            self._distrust(connection, jobs, difference)
+            self._fail_uncertain(connection, jobs, difference)
             return
-        self._answer(jobs)
+        self._resolve(jobs)
         self._observe(Committed(len(jobs), monotonic() - started))
 
     def _commit(self, connection: apsw.Connection, jobs: list[Job[Any]]) -> None:
@@ -196,13 +199,13 @@ class Writer:
             connection.execute("COMMIT")
         except apsw.IOError as error:
             unknown = OutcomeUnknown(f"The commit failed and its outcome is unknown: {error}.")
-            self.unavailable_reason = str(unknown)  # before anybody is told
+            self.unavailable_reason = str(unknown)  # set before any waiter learns of it
             self._fail(jobs, unknown)
             self._break(unknown)
         except apsw.Error as error:
             raise TransactionLost(translate(error, self._path)) from error
 
-    def _redo(
+    def _retry_each(
         self, connection: apsw.Connection, jobs: list[Job[Any]], lost: TransactionLost
     ) -> None:
         if connection.in_transaction:
@@ -212,35 +215,35 @@ class Writer:
             return
         for job in jobs:
             if self._connection is None:
-                self._fail([job], self._out_of_reach())
+                self._fail([job], self._unavailable())
             else:
                 job.result = job.error = None
-                self._serve_together(self._connection, [job])
+                self._run_together(self._connection, [job])
 
-    def _serve_alone(self, job: Job[Any]) -> None:
+    def _run_alone(self, job: Job[Any]) -> None:
         if self._connection is None:
-            self._fail([job], self._out_of_reach())
+            self._fail([job], self._unavailable())
             return
         try:
             job.result = job.operation(self._connection)
-        except Exception as error:  # noqa: BLE001 - whatever it is goes back to the caller
+        except Exception as error:  # noqa: BLE001 - any error goes back to the caller
             job.error = translated(error, self._path)
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-        self._answer([job])
+        self._resolve([job])
 
     def _checkpoint(self, connection: apsw.Connection) -> None:
         try:
             if self._checkpoints.run_if_due(connection):
-                self._files.learn_size()
+                self._files.note_checkpoint()
         except apsw.IOError as error:
             self._break(Unavailable(f"The checkpoint failed: {error}."))
         except apsw.Error as error:
             raise translate(error, self._path) from error
 
     def _break(self, reason: Unavailable) -> None:
-        """An I/O error left the file in a state nobody knows: close it, and mend it before any
-        further write. The second one within a minute ends the process (F8)."""
+        """Close the file after an I/O error left it in an unknown state: `_try_reopen` must succeed
+        before any further write. A second I/O error within a minute ends the process (F8)."""
         now = monotonic()
         if self._last_failure is not None and now - self._last_failure < _SECOND_FAILURE_SECONDS:
             raise reason
@@ -259,11 +262,12 @@ class Writer:
             self.unavailable_reason = None
             self._observe(StoreRecovered())
 
-    def _distrust(
+    def _fail_uncertain(
         self, connection: apsw.Connection, jobs: Sequence[Job[Any]], difference: Difference
     ) -> None:
-        """COMMIT returned, but what it wrote may be lost with a file that lost its name."""
-        self.unavailable_reason = difference.value  # before anybody is told
+        """Fail the jobs: COMMIT returned, but a file that was moved or deleted may hold what it
+        wrote."""
+        self.unavailable_reason = difference.value  # set before any waiter learns of it
         self._fail(jobs, OutcomeUnknown(difference.value, retry_after=5))
         self._react(connection, difference)
 
@@ -273,125 +277,126 @@ class Writer:
         if difference is Difference.CUT:
             raise LedgerCorrupt(damaged(self._path, "another program truncated its log"))
         if difference is not Difference.MOVED:
-            self._reopen(connection, difference)
+            self._save_log_and_reopen(connection, difference)
         elif not self._is_moved:
             self._is_moved = True
             self.unavailable_reason = difference.value
             self._observe(StoreFailed(difference.value))
 
-    def _reopen(self, connection: apsw.Connection, difference: Difference) -> None:
-        """Copy the log into the ledger from the connection that still has it, then open all anew.
-        Whatever cannot be made whole ends the process; the log of that moment is left for whoever
-        recovers it."""
+    def _save_log_and_reopen(self, connection: apsw.Connection, difference: Difference) -> None:
+        """Copy the log into the ledger through the connection that still has it, then open the
+        files again. If that fails for good, the process ends and leaves the log as it is for
+        recovery."""
         self.unavailable_reason = difference.value
-        self._is_moved, self._is_suspect = False, True
+        self._is_moved, self._is_distrusted = False, True
         self._observe(StoreFailed(difference.value))
         try:
             with self._readers_closed():
                 fold_log(connection, is_deleted=difference is Difference.LOG)
                 self._disconnect(keep_log=True)
                 self._files.lock.take_again()
-                self._mend()
+                self._try_reopen()
         except apsw.Error as error:
             raise translate(error, self._path) from error
 
     @contextmanager
     def _readers_closed(self) -> Iterator[None]:
-        """SQLite shares one index of the log among the connections of a process: a reader that
-        stayed open would hand the index of the old log to the new writer. And whatever else opens
-        and closes the file, as a look at its header does, takes the reader's locks away."""
+        """Keep all readers closed. The connections of a process share one index of the log: an open
+        reader would pass the index of the old log to the new writer. And any code that opens and
+        closes the file, such as the check of its header, drops the locks of a reader."""
         with ExitStack() as closed:
             for readers in self.readers:
                 closed.enter_context(readers.closed())
             yield
 
-    def _mend(self) -> None:
-        """Reopen and prove that writing works. After a failed sync the kernel may hold pages as
-        clean that never reached the disk, so what the log holds is copied into the file, and the
-        log cut to nothing, before a new commit may rely on it."""
-        self._mend_at = monotonic() + _RETRY_SECONDS
+    def _try_reopen(self) -> None:
+        """Reopen the file and prove that writing works. After a failed sync the kernel may mark
+        pages as clean that never reached the disk. So the log is copied into the file and truncated
+        before a new commit may rely on it."""
+        self._reopen_at = monotonic() + _RETRY_SECONDS
         try:
-            self._connection = self._open_again()
+            self._connection = self._reopen()
         except apsw.IOError as error:
             self._break(Unavailable(f"The test write failed: {error}."))
         except (apsw.CorruptError, apsw.NotADBError) as error:
             raise translate(error, self._path) from error
         except (apsw.Error, AckboxError, OSError) as error:
-            if isinstance(error, LedgerCorrupt) or (self._is_suspect and _is_final(error)):
+            if isinstance(error, LedgerCorrupt) or (self._is_distrusted and _is_final(error)):
                 raise
             self.unavailable_reason = f"The database cannot be reopened: {error}."
             self._disconnect()
         else:
-            self._is_suspect = False
+            self._is_distrusted = False
             self.unavailable_reason = None
             self._observe(StoreRecovered())
 
-    def _open_again(self) -> apsw.Connection:
+    def _reopen(self) -> apsw.Connection:
         self._files.assert_in_place()
-        if self._is_suspect:
+        if self._is_distrusted:
             assert_ledger_file(self._files.path)
         self._connection = connection = open_files(self._reconnect, self._files)
-        if self._is_suspect:
+        if self._is_distrusted:
             assert_whole(connection)
         self._checkpoints = Checkpoints(connection, self._observe)
         self._checkpoints.prove_writable(connection)
-        self._files.learn_size()
+        self._files.note_checkpoint()
         return connection
 
     def _disconnect(self, *, keep_log: bool = False) -> None:
         """Close the connection. SQLite then deletes the log, unless the shared locks are held: they
-        bind our own connection too. Release them first; or hold them and so keep the log, before a
-        reopen and after a fatal error."""
+        stop our own connection too. With `keep_log`, as before a reopen and after a fatal error,
+        the locks stay held. Otherwise they are released first."""
         connection, self._connection = self._connection, None
         if connection is not None:
             if not keep_log:
                 self._files.shared_locks.release()
-            with suppress(apsw.Error):  # of the checkpoint at close, on a file known to be broken
+            with suppress(apsw.Error):  # the checkpoint at close may fail on a broken file
                 connection.close(True)
 
-    def _out_of_reach(self) -> Unavailable:
-        return Unavailable(self.unavailable_reason or "The database is out of reach.")
+    def _unavailable(self) -> Unavailable:
+        return Unavailable(self.unavailable_reason or "The database is unavailable.")
 
     def _fail(self, jobs: Sequence[Job[Any]], error: AckboxError) -> None:
         mark(jobs, error)
-        self._answer(jobs)
+        self._resolve(jobs)
 
-    def _answer(self, jobs: Sequence[Job[Any]]) -> None:
+    def _resolve(self, jobs: Sequence[Job[Any]]) -> None:
         corrupt = None
         for job in jobs:
-            job.answered = True
+            job.is_resolved = True
             corrupt = job.error if isinstance(job.error, LedgerCorrupt) else corrupt
-        self._tell(jobs)
+        self._notify_waiters(jobs)
         if corrupt is not None:
             raise corrupt
 
-    def _tell(self, jobs: Sequence[Job[Any]]) -> None:
-        """Nearly all wait on the loop of the process; the heartbeat has one of its own."""
+    def _notify_waiters(self, jobs: Sequence[Job[Any]]) -> None:
+        """Resolve the futures, each on its own loop: the main loop of the process for nearly all,
+        and another for the heartbeat."""
         others = [job for job in jobs if job.waiter.get_loop() is not self._loop]
         if not others:
             self._loop.call_soon_threadsafe(resolve, jobs)
             return
         for job in jobs:
-            with suppress(RuntimeError):  # that loop is closed: nobody waits there
+            with suppress(RuntimeError):  # that loop is closed: no caller waits there
                 job.waiter.get_loop().call_soon_threadsafe(resolve, [job])
 
     def _die(self, error: AckboxError) -> None:
-        """Nobody may wait for a thread that is gone (F29). The loop sees to that: here `submit`
-        could still be between its look at `_dead` and its `put`."""
+        """Fail every waiter: none may wait for a thread that has ended (F29). The event loop does
+        it, because on this thread `submit` could still be between reading `_dead` and `put`."""
         self._dead = Stopped(f"The writer stopped: {error}")
         self.unavailable_reason = str(self._dead)
         self._loop.call_soon_threadsafe(self._fail_waiting, self._dead, error)
 
     def _fail_waiting(self, reason: AckboxError, error: AckboxError) -> None:
-        waiting = [job for job in self._in_hand if not job.answered]
+        waiting = [job for job in self._current_jobs if not job.is_resolved]
         while not self._jobs.empty():
             if not isinstance(job := self._jobs.get(), Signal):
                 waiting.append(job)
         mark(waiting, reason)
-        self._tell(waiting)
+        self._notify_waiters(waiting)
         self._on_fatal(error)
 
 
 def _is_final(error: Exception) -> bool:
-    """Whether the ledger itself is wrong: to try again would not mend it."""
+    """Return whether the ledger itself is at fault, so that a retry cannot succeed."""
     return isinstance(error, StoreError)
