@@ -1,7 +1,8 @@
-"""What the core needs of the outside, sliced by caller. Each docstring is the specification that
-`tests/contract` holds every backend to.
+"""The protocols that the core needs from a store or a queue, one for each kind of caller.
 
-One method is one transaction. Sets, not singles. No SQL, cursor or connection crosses a port.
+A docstring here is the specification of its method, and `tests/contract` checks every backend
+against it. Each method is one transaction and takes a set of items where a caller may have
+several. No SQL, database cursor or connection crosses a protocol.
 """
 
 from collections.abc import AsyncIterable, Mapping, Sequence
@@ -41,45 +42,50 @@ from ackbox.model import (
 
 
 class Ledger(Protocol):
-    """The ingest side."""
+    """The port of ingest: it makes events and cursors durable."""
 
     async def record(
         self, envelopes: Sequence[Envelope], *, cursor: Cursor | None = None
     ) -> list[Receipt]:
-        """Make the envelopes durable and return one receipt each, in their order.
+        """Make the envelopes durable and return one receipt for each, in the same order.
 
-        - Returned means committed and synced: a power cut in the next instant keeps all of them.
-        - The insert itself decides what is new: one `(source, idempotency_key)` is one row,
-          whatever is concurrent, also inside one call.
-        - A duplicate adds one to the ingest count and refreshes last-seen; with other bytes it is a
-          conflict, counted too, and the first payload stays. Nothing else changes (L6).
-        - Events and cursor commit together or not at all.
-        - Raises `Unavailable` when nothing was kept and a retry is right, `OutcomeUnknown` when
-          COMMIT itself failed, `InvalidEvent` when these envelopes can never be stored.
-        - Cancelling the caller changes nothing about the transaction: it commits or rolls back
+        - When the call returns, the transaction is committed and synced: all its events survive a
+          power cut in the next instant.
+        - The insert itself decides which events are new. One `(source, idempotency_key)` is one
+          row, whatever runs concurrently, and also when one call contains the key twice.
+        - A duplicate adds one to the row's ingest count and refreshes its last-seen time. If the
+          payload differs, the duplicate is a conflict: it is counted as one, and the first payload
+          stays. Nothing else changes (L6).
+        - The events and the cursor commit together or not at all.
+        - Raises `Unavailable` if nothing was stored and the caller should retry, `OutcomeUnknown`
+          if COMMIT itself failed, and `InvalidEvent` if these envelopes can never be stored.
+        - Cancelling the caller does not affect the transaction, which commits or rolls back as a
           whole.
         """
         ...
 
     async def cursor(self, source: str) -> str | None:
-        """The last cursor committed for this source."""
+        """Return the last cursor that was committed for this source, or None."""
         ...
 
     async def prove_writable(self) -> None:
-        """A tiny write, committed and synced; raises what `record` would."""
+        """Commit and sync a tiny write; raise the same errors as `record`."""
         ...
 
     @property
     def unavailable_reason(self) -> str | None:
-        """Why new events cannot be recorded now, in one sentence; None when all is well.
+        """Why new events cannot be recorded now, in one sentence; None if they can.
 
-        Read at any time, without waiting.
+        Reading this property never blocks.
         """
         ...
 
 
 class EventQueue(Protocol):
-    """The worker side. The database is the queue; in memory is only what is being worked on."""
+    """The port of the worker: it claims due events and settles their runs.
+
+    The database is the queue. The worker keeps only its own claims in memory.
+    """
 
     async def claim(
         self,
@@ -90,16 +96,19 @@ class EventQueue(Protocol):
         caps: Caps,
         ids: Sequence[EventId] | None = None,
     ) -> list[Claim]:
-        """Take at most `limit` runs of what is due, or whose lease ran out, oldest due first.
+        """Claim at most `limit` events that are due or whose lease has expired, oldest due first.
 
-        - Each gets `run` + 1 and one attempt spent. Taking over an ended lease adds one to
-          `unsettled` and gives the attempt of the lost run back, unless that run was a suspect's.
-          No event is validly claimed by two at once.
-        - A suspect (`unsettled` would be `SUSPECT` or more) is not among them.
-        - While several sources have something due, none gets more than `caps.share` less what it
-          holds; while one is alone, no more than `caps.alone`. In a lane only the oldest unsettled
-          event can be claimed: one that waits for a retry, or is parked, holds its lane.
-        - With `ids`, the same of these alone, whatever their source.
+        - Each claim adds one to `run` and spends one attempt. Taking over an expired lease adds one
+          to `unsettled` and refunds the attempt of the lost run, unless that run was a suspect's.
+          At any time, an event has at most one valid claim.
+        - Suspects are left out: events whose `unsettled` would become `SUSPECT` or more.
+        - While several sources have due events, each source gets at most `caps.share` minus the
+          claims it already holds. While only one source has due events, it may hold at most
+          `caps.alone` claims, or any number if that is None.
+        - In a lane, only the oldest unsettled event can be claimed. While that event is parked or
+          waits for a retry, it blocks its lane.
+        - If `ids` is given, only these events can be claimed, and the limits of sources do not
+          apply.
         - The cost does not depend on rows that are not eligible.
         """
         ...
@@ -111,137 +120,174 @@ class EventQueue(Protocol):
     async def claim_suspect(
         self, worker: WorkerId, event_id: EventId, *, lease: timedelta
     ) -> Claim | None:
-        """Claim this suspect, as `claim` does; None if it is not due any more, or another worker
-        was faster."""
+        """Claim this suspect, as `claim` does for other events.
+
+        Return None if the event is no longer due or if another worker was faster.
+        """
         ...
 
     async def renew(self, claims: Sequence[Claim], *, lease: timedelta) -> AbstractSet[EventId]:
-        """Extend the leases of those claims that still hold; returns these. May be called on an
-        event loop of its own."""
+        """Extend the leases of those claims that are still valid; return the ids of these events.
+
+        The caller may run on an event loop other than that of the remaining methods.
+        """
         ...
 
     async def end_renewals(self) -> None:
-        """Close what `renew` keeps open for the running event loop, which ends."""
+        """Close the resources that `renew` opened for the running event loop.
+
+        The caller's event loop ends after this call.
+        """
         ...
 
     async def settle(self, settlements: Sequence[Settlement]) -> Mapping[EventId, Outcome]:
-        """Write each outcome where `(id, run)` still match; returns what was written there.
+        """Write each outcome whose claim is still valid; return the outcomes that were written.
 
-        Every outcome but `Release` sets `unsettled` to 0; what is released stays a suspect if it
-        was one. State and effects commit together. An outcome whose effects fail is settled as its
-        `otherwise`. When it raises, some may have been written: settling all of them again is
-        right, changes nothing that was written, and returns that too.
+        - A claim is valid if `(id, run)` still match the row. Other outcomes are not applied.
+        - The state of an event and the effects of its run commit together. If the effects fail, the
+          event is settled with the outcome's `on_effect_failure` instead.
+        - Every outcome except `Release` sets `unsettled` to 0. A suspect that is released stays a
+          suspect.
+        - If the call raises, some outcomes may have been written. The caller should settle all of
+          them again: that changes nothing that was written, and returns those outcomes too.
         """
         ...
 
     async def wait(self, timeout: timedelta) -> None:
-        """Until something may be claimable, or the time-out: a hint, never a guarantee."""
+        """Wait until an event may be claimable, or until the time-out.
+
+        The return is a hint: there may be nothing to claim.
+        """
         ...
 
 
 class Relay(EventQueue, Protocol):
-    """An `EventQueue` before that of the database, which carries new events to the workers.
+    """An `EventQueue` in front of the database's own queue; it carries new events to the workers.
 
-    It may lose what it carries, repeat it, or be away: the database's own queue finds them all.
+    A relay may lose events, deliver them twice or be unreachable. The database's own queue finds
+    every event that the relay did not deliver.
     """
 
     def publish(self, events: Mapping[EventId, str]) -> None:
-        """These are durable and new; each with its source. Never waits, never fails."""
+        """Carry these new, durable events, each given with its source, to the workers.
+
+        The call never blocks and never raises.
+        """
         ...
 
     async def close(self) -> None: ...
 
 
 class Reader(Protocol):
-    """The reading side: http, cli, console. Never blocks the writer, never reads for long."""
+    """The port of the HTTP API and the command line: it only reads.
+
+    A read never blocks the writer, and its duration is bounded.
+    """
 
     async def event(self, event_id: EventId) -> EventRecord | None: ...
 
     async def event_by_key(self, source: str, idempotency_key: str) -> EventRecord | None: ...
 
     async def ids_starting(self, prefix: str, *, limit: int) -> list[EventId]:
-        """The first few ids that begin with these characters: people type no whole UUID."""
+        """Return the first `limit` ids that start with this prefix.
+
+        People type the first characters of a UUID, not the whole.
+        """
         ...
 
     async def payload(self, event_id: EventId) -> bytes | None:
-        """The exact bytes."""
+        """Return the exact bytes of the payload."""
         ...
 
     async def content(self, event_id: EventId) -> Content | None:
-        """The exact bytes and what came with them, for an export."""
+        """Return the exact bytes of the payload and the stored headers, for an export."""
         ...
 
     async def events(
         self, where: EventFilter, *, order: Order, limit: int, cursor: int | None = None
     ) -> Page:
-        """A page of at most `limit` events by arrival, on from `cursor` (exclusive)."""
+        """Return a page of at most `limit` events in order of arrival, after `cursor`."""
         ...
 
     async def events_of_source(
         self, where: EventFilter, *, limit: int, cursor: SourceCursor | None = None
     ) -> SourcePage:
-        """The same in the order of `where.source`, which must be given (L7): by sequence, then
-        source time, then arrival; those that lack one come behind those that have it."""
+        """Return a page of one source's events in the order of that source (L7).
+
+        `where.source` is required. Events are ordered by source sequence, then by source time, then
+        by arrival. An event that lacks one of these values comes after those that have it.
+        """
         ...
 
     async def detail(self, event_id: EventId) -> EventDetail | None:
-        """All there is to say of one event, and what it waits for."""
+        """Return an event with its history and the reason why it waits."""
         ...
 
     async def stats(self) -> Stats:
-        """Counts by status, kept and not scanned, and the age of the oldest pending event."""
+        """Return the stored counts by status and the age of the oldest pending event.
+
+        The counts are maintained by the writers, so the call does not scan events.
+        """
         ...
 
     async def newest_age(self, now: datetime) -> timedelta | None:
-        """How long ago the ledger last changed, judged by the clock that retention goes by; None
-        if it holds nothing."""
+        """Return how long ago the ledger last changed, or None if the ledger is empty.
+
+        The age is measured with the same clock as retention.
+        """
         ...
 
     async def waiting(self, now: datetime) -> int:
-        """Return how many events are pending and due (W7); parked events are not."""
+        """Return how many events are pending and due (W7). Parked events are not counted."""
         ...
 
     async def audit(
         self, *, event_id: EventId | None = None, limit: int, cursor: int | None = None
     ) -> AuditPage:
-        """What operators did, newest first; to one event, if so asked."""
+        """Return a page of the operators' actions, newest first.
+
+        If `event_id` is given, return only the actions on this event.
+        """
         ...
 
     async def parked_type(self, after: tuple[str, str]) -> tuple[str, str] | None:
-        """The next `(source, event_type)` of which events are held for want of a handler."""
+        """Return the next `(source, event_type)` after `after` that has parked events, or None."""
         ...
 
     async def query(self, sql: str, params: Mapping[str, object]) -> list[dict[str, Any]]:
-        """One read-only statement of a user's, as rows of named columns."""
+        """Run one read-only statement of the user; return each row as a dict by column name."""
         ...
 
     async def close(self) -> None: ...
 
 
 class Operations(Protocol):
-    """The operating side: runtime, cli."""
+    """The port of operators and maintenance: it replays, discards, unparks, prunes and backs up."""
 
     def check_free_space(self) -> None:
-        """Called about once a second: notices a disk that fills up, and its end."""
+        """Notice when the disk fills up, and when there is space again.
+
+        The monitor calls this method about once a second.
+        """
         ...
 
     def advertise(self, url: str, *, workers: int | None = None) -> None:
-        """Tell other processes of this machine where the holder of the ledger answers."""
+        """Publish the URL of this process to other processes on this machine."""
         ...
 
     def backup(self, target: Path) -> AsyncIterable[BackupProgress]:
-        """Copy the ledger, as of one moment, into a new file while events keep coming.
+        """Copy the ledger, as of one moment, into a new file while ingest continues.
 
-        Each item says how far it is; the target appears, whole and synced, after the last.
+        Each item reports the progress. After the last item, the target exists, complete and synced.
         """
         ...
 
     async def recover(self) -> None:
-        """Make claimable what a dead holder of this ledger left running (W4)."""
+        """Make the events claimable that a dead process left in `processing` (W4)."""
         ...
 
     async def apply_schema(self, ddl: Sequence[str]) -> None:
-        """Run the users' own DDL."""
+        """Run the user's DDL statements."""
         ...
 
     async def replay(
@@ -252,72 +298,82 @@ class Operations(Protocol):
         peer: str | None = None,
         completed: bool = False,
     ) -> Mapping[EventId, ReplayKind]:
-        """Give these events a new run; says what was done to each that exists (L11, F31).
+        """Give these events a new set of attempts; return what was done to each existing event
+        (L11, F31).
 
-        - Finished: pending again, with no attempt spent. `run` stays: what an older run still has
-          to say is fenced off, and a tombstone is taken away.
-        - Completed: left as it is, unless `completed` asks for such events too (N5).
-        - Waiting for a retry: due now. Held: put back. Pending otherwise, or processing: as it was.
-        - In a lane it comes behind the event that runs, and before those that arrived later.
-        - Each leaves a row in the audit, in the same commit: who the caller says it is, and the
-          address it called from.
+        - A failed event becomes pending with no attempt spent. Its `run` stays, so the result of an
+          older run is still fenced off. Its tombstone, if any, is removed.
+        - A completed event is left as it is. With `completed=True`, it is replayed like a failed
+          event (N5).
+        - An event that waits for a retry becomes due now, and a parked event is unparked. Any other
+          pending event and any processing event is left as it is.
+        - In a lane, a replayed event runs after the event that is running and before the events
+          that arrived later.
+        - Each of them gets an audit row in the same commit, also if it was left as it is. The row
+          names the actor, as given by the caller, and the caller's address (`peer`).
         """
         ...
 
     async def discard(
         self, ids: Sequence[EventId], *, actor: str, peer: str | None = None
     ) -> Mapping[EventId, DiscardKind]:
-        """Give these events up on purpose; return what was done to each that exists (N14).
+        """Give these events up on purpose; return what was done to each existing event (N14).
 
-        - Pending or failed: completed with outcome `discarded`, now. Attempts, run and errors
-          stay. A tombstone is removed: retention starts anew. A lane goes on behind the event.
-        - Processing or completed: left as it is.
-        - Each leaves a row in the audit, in the same commit.
+        - A pending or failed event is completed now, with outcome `discarded`. Its attempts, run
+          and errors stay. Its tombstone, if any, is removed, so retention starts anew. The next
+          event of its lane becomes claimable.
+        - A processing or completed event is left as it is.
+        - Each of them gets an audit row in the same commit, also if it was left as it is.
         """
         ...
 
     async def unpark(self, source: str, event_type: str) -> int:
-        """Make some held events of this type claimable; returns how many, 0 at the end."""
+        """Make some parked events of this type claimable; return how many, 0 if none is left."""
         ...
 
     async def add_tombstones(self, policy: RetentionPolicy, *, after: int) -> TombstonePass:
-        """Leave tombstones for old completed events among the next rows after `after`.
+        """Add tombstones for old completed events among the next rows after `after`.
 
-        Bounded in rows and time, as the next five are. What is pending or processing is never
-        touched, whatever its age. From then on `record` knows the key by row or tombstone.
+        This method and the next five are bounded in rows and time. They never touch a pending or
+        processing event, whatever its age. Once an event has a tombstone, `record` knows its key by
+        the row or by the tombstone.
         """
         ...
 
     async def add_dead_letter_tombstones(
         self, policy: RetentionPolicy, *, after: int
     ) -> TombstonePass:
-        """Do the same for old dead letters. The cost depends on dead letters alone: they may be
-        kept for less time than completed events, or for more (N14)."""
+        """Add tombstones for old dead letters among the next rows after `after`.
+
+        Dead letters may be kept for a shorter or a longer time than completed events (N14). The
+        cost depends on the number of dead letters only.
+        """
         ...
 
     async def prune(self, policy: RetentionPolicy) -> PruneResult:
-        """Delete some of the events whose tombstones are old enough, if nothing touched them."""
+        """Delete some events whose tombstones are old enough, unless the event changed since."""
         ...
 
     async def purge_tombstones(self, policy: RetentionPolicy) -> int:
-        """Delete some of the tombstones that have been known long enough; returns how many."""
+        """Delete some tombstones that were kept for long enough; return how many, 0 at the end."""
         ...
 
     async def prune_audit(self, policy: RetentionPolicy) -> int:
-        """Delete some of the audit rows that are older than `keep`; returns how many."""
+        """Delete some audit rows that are older than `policy.keep`; return how many, 0 at the
+        end."""
         ...
 
     async def reclaim_space(self) -> int:
-        """Return some free space to the file system; returns how many pages, 0 at the end."""
+        """Return some free pages to the file system; return how many, 0 at the end."""
         ...
 
     async def close(self) -> None:
-        """Finish what is queued, then let go of the ledger."""
+        """Finish the queued operations, then close the ledger and release its lock."""
         ...
 
 
 class Store(Ledger, Operations, Protocol):
-    """What holds the ledger of one process, seen whole."""
+    """The ledger of one process with all its ports except `Reader`."""
 
     @property
     def queue(self) -> EventQueue: ...
