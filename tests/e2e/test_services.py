@@ -36,10 +36,10 @@ OPERATOR = {"authorization": f"Bearer {TOKEN}"}
 LOOPS = {
     "claims": (SqliteQueue, "claim"),
     "settlements": (Settler, "_gather"),
-    "overdue-runs": (Executor, "stubborn"),
+    "overdue-runs": (Executor, "unresponsive"),
     "heartbeat": (Heartbeat, "_beat"),
     "loop-probe": (LoopProbe, "_probe"),
-    "monitor": (Monitor, "look"),
+    "monitor": (Monitor, "tick"),
     "retention": (SqliteStore, "add_tombstones"),
     "parked-events": (SqliteReader, "parked_type"),
     "run-timeouts": (Executor, "_cancel"),
@@ -134,7 +134,7 @@ async def test_an_observer_that_always_raises_breaks_nothing(tmp_path: Path) -> 
 async def test_a_loop_that_raises_is_restarted_and_shown_to_the_operator(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # S26, F56
-    for module, constant in ((monitor_module, "_SECONDS"), (scheduler, "_LOOK_SECONDS")):
+    for module, constant in ((monitor_module, "_SECONDS"), (scheduler, "_OVERDUE_CHECK_SECONDS")):
         monkeypatch.setattr(module, constant, 0.05)
     monkeypatch.setattr(retention, "_LOOK_SECONDS", 0.05)
     where, method = LOOPS[name]
@@ -207,7 +207,7 @@ async def test_a_loop_that_keeps_failing_is_critical(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # S26
     monkeypatch.setattr("ackbox.services._CRITICAL_SECONDS", 0.2)
-    break_for_a_while(monkeypatch, Monitor, "look")
+    break_for_a_while(monkeypatch, Monitor, "tick")
     async with running(tmp_path) as inbox:
         await inbox.until(lambda: inbox.failures("monitor") >= 5)
         assert (await inbox.health())["status"] == "critical"

@@ -41,9 +41,9 @@ def claim(key: str = "a", **more: Any) -> Claim:
 
 
 def registration(
-    handler: Callable[..., Any], pattern: str = "*", source: str | None = None, **rules: Any
+    handler: Callable[..., Any], pattern: str = "*", source: str | None = None, **limits: Any
 ) -> Registration:
-    given = {"max_attempts": None, "timeout": None, "concurrency": None, **rules}
+    given = {"max_attempts": None, "timeout": None, "concurrency": None, **limits}
     return describe(handler, pattern, source, **given)
 
 
@@ -73,7 +73,7 @@ class ScriptedQueue:
     def __init__(self) -> None:
         self.due: deque[Claim] = deque()
         self.suspects: deque[Claim] = deque()
-        self.asked: list[tuple[int, Caps]] = []
+        self.requests: list[tuple[int, Caps]] = []
         self.settled: list[Settlement] = []
         self.batches: list[int] = []
         self.failures: deque[Exception] = deque()
@@ -103,7 +103,7 @@ class ScriptedQueue:
         await self.open.wait()
         if self.claim_failures:
             raise self.claim_failures.popleft()
-        self.asked.append((limit, caps))
+        self.requests.append((limit, caps))
         return [self.due.popleft() for _ in range(min(limit, len(self.due)))]
 
     async def suspect(self) -> Suspect | None:

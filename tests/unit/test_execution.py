@@ -1,4 +1,4 @@
-"""One run of one handler, and what its end means."""
+"""How a run of a handler ends, and which outcome that is."""
 
 import asyncio
 import json
@@ -15,26 +15,26 @@ from msgspec.structs import replace
 from ackbox.handlers import Dead, Event, Retry, Snooze, Tx
 from ackbox.model import DeadLetter, Done, Failure, Outcome, RetryLater, Snoozed
 from ackbox.telemetry import AbandonedEnded, Fact, HandlerAbandoned, Observer, to_all
-from ackbox.worker import execution
 from support.events import NOON
+from support.manual_time import ManualTimers
 from support.runs import claim, executor, registration
 
 
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:
-    """Handlers hang on it; nobody does after the test."""
+    """A gate at which handlers hang; it opens at the end of the test."""
     opened = threading.Event()
     yield opened
     opened.set()
 
 
-async def run(handler: Any, *, attempts: int = 1, unsettled: int = 0, **rules: Any) -> Outcome:
+async def run(handler: Any, *, attempts: int = 1, unsettled: int = 0, **limits: Any) -> Outcome:
     claimed = claim(attempts=attempts, unsettled=unsettled)
-    return await executor().run(claimed, registration(handler, **rules))
+    return await executor().run(claimed, registration(handler, **limits))
 
 
-async def run_without_place(handler: Any, *, attempts: int = 1) -> Outcome:
-    """Its failure without where that was."""
+async def run_without_location(handler: Any, *, attempts: int = 1) -> Outcome:
+    """Return the outcome without location and traceback of its failure."""
     outcome = await run(handler, attempts=attempts)
     assert isinstance(outcome, RetryLater | DeadLetter)
     return replace(outcome, failure=replace(outcome.failure, where=None, traceback=None))
@@ -69,7 +69,7 @@ async def test_a_plain_handler_runs_in_a_thread_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("number", [b"1.5e+9999", b"-1e400", b"9" * 5000])
-async def test_a_number_that_python_does_not_hold_is_an_error_that_says_how_to_read_it(
+async def test_a_number_out_of_pythons_range_is_an_error_that_says_how_to_read_it(
     number: bytes,
 ) -> None:  # C7
     seen: list[Event] = []
@@ -86,7 +86,7 @@ async def test_a_number_that_python_does_not_hold_is_an_error_that_says_how_to_r
     assert read == {"n": Decimal(number.decode()), "s": 1}
 
 
-async def test_the_event_has_all_of_it() -> None:
+async def test_the_event_has_every_field_of_the_claim() -> None:
     seen: list[Event] = []
     given = claim(
         payload=b'{"n": 1, "s": "\\u00fc"}',
@@ -108,7 +108,7 @@ async def test_the_event_has_all_of_it() -> None:
         assert getattr(event, name) == getattr(given, name)
 
 
-async def test_tx_comes_with_what_the_run_is_if_it_fails() -> None:
+async def test_effects_come_with_the_outcome_for_their_failure() -> None:
     def handler(event: Event, tx: Tx) -> None:
         tx.execute("INSERT INTO mine VALUES (:a)", a=1)
 
@@ -145,15 +145,15 @@ async def test_whatever_a_handler_raises_is_a_failed_run(
     async def handler(event: Event) -> None:
         raise error
 
-    assert await run_without_place(handler) == RetryLater(failure, timedelta(seconds=10))
-    assert await run_without_place(handler, attempts=4) == RetryLater(
+    assert await run_without_location(handler) == RetryLater(failure, timedelta(seconds=10))
+    assert await run_without_location(handler, attempts=4) == RetryLater(
         failure, timedelta(seconds=40)
     )
-    assert await run_without_place(handler, attempts=5) == DeadLetter(failure)  # L10
+    assert await run_without_location(handler, attempts=5) == DeadLetter(failure)  # L10
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_a_failed_run_tells_where_it_failed(is_async: bool) -> None:
+async def test_a_failed_run_names_where_it_failed(is_async: bool) -> None:
     def fail(event: Event) -> None:
         raise ValueError("secret")
 
@@ -162,7 +162,7 @@ async def test_a_failed_run_tells_where_it_failed(is_async: bool) -> None:
 
     outcome = await run(handler if is_async else fail)
     assert isinstance(outcome, RetryLater)
-    name = test_a_failed_run_tells_where_it_failed.__name__
+    name = test_a_failed_run_names_where_it_failed.__name__
     line = fail.__code__.co_firstlineno + 1
     assert outcome.failure.where == f"{name}.<locals>.fail (test_execution.py:{line})"
 
@@ -187,16 +187,16 @@ async def test_a_plain_function_that_returns_a_coroutine_is_no_success() -> None
     assert "async def" in outcome.failure.error
 
 
-async def test_retry_says_when_and_spends_an_attempt() -> None:
+async def test_retry_sets_the_delay_and_spends_an_attempt() -> None:
     def handler(event: Event) -> None:
         raise Retry("rate limited", after="10m")
 
     failure = Failure("rate limited", "Retry")
-    assert await run_without_place(handler) == RetryLater(failure, timedelta(minutes=10))
-    assert await run_without_place(handler, attempts=5) == DeadLetter(failure)
+    assert await run_without_location(handler) == RetryLater(failure, timedelta(minutes=10))
+    assert await run_without_location(handler, attempts=5) == DeadLetter(failure)
 
 
-async def test_retry_without_a_time_goes_by_policy() -> None:
+async def test_retry_without_a_delay_follows_the_policy() -> None:
     def handler(event: Event) -> None:
         raise Retry
 
@@ -205,11 +205,11 @@ async def test_retry_without_a_time_goes_by_policy() -> None:
     assert outcome.delay == timedelta(seconds=20)
 
 
-async def test_dead_is_dead_at_once() -> None:
+async def test_dead_makes_a_dead_letter_at_once() -> None:
     def handler(event: Event) -> None:
         raise Dead("no such customer")
 
-    assert await run_without_place(handler) == DeadLetter(Failure("no such customer", "Dead"))
+    assert await run_without_location(handler) == DeadLetter(Failure("no such customer", "Dead"))
 
 
 @pytest.mark.parametrize("decision", [Dead("no"), Retry("later")])
@@ -224,7 +224,7 @@ async def test_a_decision_has_a_traceback_only_if_an_error_led_to_it(
             event.json()["amount"]
         except KeyError as error:
             if link == "context":
-                raise decision  # noqa: B904 - that is the point
+                raise decision  # noqa: B904 - without `from` on purpose
             raise decision from (error if link == "cause" else None)
 
     decision.__cause__, decision.__context__, decision.__traceback__ = None, None, None
@@ -261,7 +261,9 @@ async def test_three_runs_that_ended_with_the_process_leave_a_fourth() -> None: 
 
 
 @pytest.mark.parametrize("unsettled", [0, 1, 2, 3])
-async def test_past_a_limit_that_was_lowered_there_is_one_last_run(unsettled: int) -> None:  # S25
+async def test_past_a_lowered_attempt_limit_there_is_one_last_run(
+    unsettled: int,
+) -> None:  # S25
     ran: list[Event] = []
     assert isinstance(await run(noting(ran), attempts=9, unsettled=unsettled), Done)
     assert len(ran) == 1
@@ -272,7 +274,7 @@ async def test_past_a_limit_that_was_lowered_there_is_one_last_run(unsettled: in
     assert isinstance(await run(handler, attempts=9, unsettled=unsettled), DeadLetter)
 
 
-async def test_an_async_handler_past_its_time_is_cancelled() -> None:
+async def test_an_async_handler_past_its_timeout_is_cancelled() -> None:
     ended: list[str] = []
 
     async def handler(event: Event) -> None:
@@ -289,9 +291,10 @@ async def test_an_async_handler_past_its_time_is_cancelled() -> None:
     assert ended == ["cancelled"]
 
 
-async def test_a_thread_past_its_time_is_abandoned_and_counted(gate: threading.Event) -> None:
+async def test_a_thread_past_its_timeout_is_abandoned_and_counted(gate: threading.Event) -> None:
     facts: list[Fact] = []
-    made = executor(observe=facts.append)
+    ended = asyncio.Queue[AbandonedEnded]()
+    made = executor(observe=to_all(facts.append, noting_ends(ended)))
     hang = registration(lambda event: gate.wait(), timeout="10ms")
     for _ in range(2):
         outcome = await made.run(claim(), hang)
@@ -301,13 +304,13 @@ async def test_a_thread_past_its_time_is_abandoned_and_counted(gate: threading.E
     assert [len(fact.hung) for fact in facts if isinstance(fact, HandlerAbandoned)] == [1, 2]
     assert made.abandoned == 2
     gate.set()
-    async with asyncio.timeout(5):
-        while made.abandoned:  # noqa: ASYNC110 - a thread has no event to await
-            await asyncio.sleep(0.005)
+    for _ in range(2):
+        await asyncio.wait_for(ended.get(), 5)
+    assert made.abandoned == 0
 
 
 @pytest.mark.parametrize("late", [ValueError("late"), StopIteration(), SystemExit(3)])
-async def test_an_abandoned_thread_that_fails_later_disturbs_nobody(
+async def test_an_abandoned_thread_that_fails_later_disturbs_no_other_run(
     gate: threading.Event, late: BaseException
 ) -> None:  # C11
     reported: list[Any] = []
@@ -322,7 +325,7 @@ async def test_an_abandoned_thread_that_fails_later_disturbs_nobody(
     assert isinstance(await made.run(claim(), registration(handler, timeout="10ms")), RetryLater)
     gate.set()
     fact = await asyncio.wait_for(ended.get(), 5)
-    await asyncio.sleep(0)  # what asyncio would report, it reports now
+    await asyncio.sleep(0)  # asyncio reports unretrieved exceptions now
     assert (fact.claim.id, fact.left, made.abandoned) == ("a", 0, 0)
     assert fact.failure is not None
     assert fact.failure.code == type(late).__name__
@@ -364,10 +367,10 @@ async def test_an_abandoned_task_is_named_with_its_event_and_its_stack() -> None
     facts: list[Fact] = []
     ended = asyncio.Queue[AbandonedEnded]()
     made = executor(observe=to_all(facts.append, noting_ends(ended)))
-    cancelled, let_go = asyncio.Event(), asyncio.Event()
+    cancelled, let_end = asyncio.Event(), asyncio.Event()
 
     async def deeper() -> None:
-        await let_go.wait()
+        await let_end.wait()
 
     async def handler(event: Event) -> None:
         with suppress(asyncio.CancelledError):
@@ -376,19 +379,25 @@ async def test_an_abandoned_task_is_named_with_its_event_and_its_stack() -> None
         await deeper()
         raise ValueError("late")
 
-    one, given = claim("e-1"), registration(handler, timeout="1ms")
-    task = asyncio.create_task(made.run(one, given))
+    claimed, registered = claim("e-1"), registration(handler, timeout="1ms")
+    task = asyncio.create_task(made.run(claimed, registered))
     await asyncio.wait_for(cancelled.wait(), 5)
-    outcome = made.abandon_task(task, one, given)
-    let_go.set()
+    outcome = made.abandon_task(task, claimed, registered)
+    let_end.set()
     late = await asyncio.wait_for(ended.get(), 5)
 
     assert isinstance(outcome, RetryLater)
-    assert "await let_go.wait()" in str(outcome.failure.traceback)
+    assert "await let_end.wait()" in str(outcome.failure.traceback)
     assert isinstance(fact := facts[0], HandlerAbandoned)
     assert (fact.claim.id, fact.stack) == ("e-1", outcome.failure.traceback)
     assert late.failure is not None
     assert late.failure.error == "ValueError: late"
+
+
+def join_handler_threads() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "ackbox-handler":
+            thread.join(5)
 
 
 def noting_ends(ended: "asyncio.Queue[AbandonedEnded]") -> Observer:
@@ -418,32 +427,30 @@ async def test_a_cancelled_run_has_no_outcome(is_async: bool, gate: threading.Ev
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert made.abandoned == 0  # S7: its claim was lost, which is no fault of the handler
+    assert made.abandoned == 0  # S7: the handler is not at fault when its claim is lost
 
 
-async def test_a_thread_whose_claim_was_lost_hangs_only_past_its_own_time(
+async def test_a_thread_whose_claim_was_lost_hangs_only_past_its_own_timeout(
     gate: threading.Event,
 ) -> None:  # S7
-    started, abandoned = asyncio.Event(), asyncio.Event()
+    started = asyncio.Event()
     loop = asyncio.get_running_loop()
     facts: list[Fact] = []
+    timers = ManualTimers()
 
     def hangs(event: Event) -> None:
         loop.call_soon_threadsafe(started.set)
         gate.wait()
 
-    def observe(fact: Fact) -> None:
-        facts.append(fact)
-        abandoned.set()
-
-    made = executor(observe=observe)
+    made = executor(observe=facts.append, timers=timers.as_timers)
     task = asyncio.create_task(made.run(claim(), registration(hangs, timeout="300ms")))
     await asyncio.wait_for(started.wait(), 5)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    timers.move_to(0.299)
     assert made.abandoned == 0
-    await asyncio.wait_for(abandoned.wait(), 5)
+    timers.move_to(0.3)
     assert made.abandoned == 1
     assert "gate.wait()" in str(getattr(facts[0], "stack", None))
 
@@ -454,21 +461,24 @@ async def test_a_thread_whose_claim_was_lost_and_that_ends_is_never_abandoned(
     started = asyncio.Event()
     loop = asyncio.get_running_loop()
     facts: list[Fact] = []
-    made = executor(observe=facts.append)
+    timers = ManualTimers()
+    made = executor(observe=facts.append, timers=timers.as_timers)
     ends = registration(
         lambda event: (loop.call_soon_threadsafe(started.set), gate.wait()), timeout="30ms"
     )
     task = asyncio.create_task(made.run(claim(), ends))
     await asyncio.wait_for(started.wait(), 5)
     task.cancel()
-    gate.set()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await asyncio.sleep(0.06)  # past its time
+    gate.set()
+    await asyncio.to_thread(join_handler_threads)
+    await asyncio.sleep(0)  # the event loop notices the end of the thread
+    timers.move_to(1.0)  # past its time-out
     assert facts == []
 
 
-async def test_the_default_time_is_of_the_executor() -> None:
+async def test_the_default_timeout_is_that_of_the_policy() -> None:
     async def handler(event: Event) -> None:
         await asyncio.Event().wait()
 
@@ -478,7 +488,7 @@ async def test_the_default_time_is_of_the_executor() -> None:
 
 class Throttled(Retry):
     def __init__(self) -> None:
-        """Without the parent's."""
+        """Skip the constructor of the parent."""
 
 
 class Unsayable(Exception):
@@ -502,7 +512,7 @@ class Odd(BaseException):
     ],
 )
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_however_odd_what_it_raises_is_its_run_failed(
+async def test_a_run_fails_however_odd_its_exception_is(
     error: BaseException, code: str, is_async: bool
 ) -> None:
     async def waits(event: Event) -> None:
@@ -512,7 +522,7 @@ async def test_however_odd_what_it_raises_is_its_run_failed(
         raise error
 
     if is_async and isinstance(error, StopIteration):
-        code = "RuntimeError"  # Python's own doing: no coroutine can raise one
+        code = "RuntimeError"  # Python turns it into one: a coroutine cannot raise it
     outcome = await run(waits if is_async else plain)
     assert isinstance(outcome, RetryLater)
     assert outcome.failure.code == code
@@ -532,7 +542,7 @@ async def test_a_snooze_waits_at_least_a_second_and_is_never_the_last_attempt(
 
 
 @pytest.mark.parametrize(
-    ("came", "replayed", "kind"),
+    ("arrived", "replayed", "kind"),
     [
         (timedelta(days=6, hours=23), None, Snoozed),
         (timedelta(days=7), None, RetryLater),
@@ -540,14 +550,14 @@ async def test_a_snooze_waits_at_least_a_second_and_is_never_the_last_attempt(
         (timedelta(days=30), timedelta(days=7), RetryLater),
     ],
 )
-async def test_past_its_greatest_age_a_snooze_is_a_retry(
-    came: timedelta, replayed: timedelta | None, kind: type
+async def test_past_the_maximum_age_a_snooze_is_a_retry(
+    arrived: timedelta, replayed: timedelta | None, kind: type
 ) -> None:  # N17
     def handler(event: Event) -> None:
         raise Snooze("rate limited", after="10m")
 
     since = None if replayed is None else NOON - replayed
-    old = claim(created_at=NOON - came, replayed_at=since)
+    old = claim(created_at=NOON - arrived, replayed_at=since)
     outcome = await executor().run(old, registration(handler))
     assert isinstance(outcome, kind)
     if isinstance(outcome, RetryLater):
@@ -557,7 +567,7 @@ async def test_past_its_greatest_age_a_snooze_is_a_retry(
 
 
 @pytest.mark.parametrize(
-    ("came", "replayed", "delay"),
+    ("arrived", "replayed", "delay"),
     [
         (timedelta(0), None, timedelta(days=7)),
         (timedelta(days=5), None, timedelta(days=2)),
@@ -565,14 +575,14 @@ async def test_past_its_greatest_age_a_snooze_is_a_retry(
         (timedelta(days=7) - timedelta(milliseconds=1), None, timedelta(seconds=1)),
     ],
 )
-async def test_a_snooze_is_due_when_the_event_reaches_its_greatest_age_at_the_latest(
-    came: timedelta, replayed: timedelta | None, delay: timedelta
+async def test_a_snooze_ends_at_the_maximum_age_at_the_latest(
+    arrived: timedelta, replayed: timedelta | None, delay: timedelta
 ) -> None:  # N17
     def handler(event: Event) -> None:
         raise Snooze("rate limited", after="800d")
 
     since = None if replayed is None else NOON - replayed
-    old = claim(created_at=NOON - came, replayed_at=since)
+    old = claim(created_at=NOON - arrived, replayed_at=since)
     outcome = await executor().run(old, registration(handler))
     assert outcome == Snoozed(delay, "rate limited")
 
@@ -588,7 +598,7 @@ async def test_a_retry_after_nonsense_is_a_failed_run(wrong: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, b"INSERT", 5])
-async def test_an_effect_that_is_no_text_is_a_failed_run(wrong: Any) -> None:
+async def test_an_effect_that_is_not_text_is_a_failed_run(wrong: Any) -> None:
     async def handler(event: Event, tx: Tx) -> None:
         tx.execute(wrong)
 
@@ -607,7 +617,7 @@ async def test_a_handler_that_returns_too_late_has_failed() -> None:
     assert outcome.failure.code == "timeout"
 
 
-async def test_what_it_raises_while_it_is_cancelled_for_its_time_is_its_own() -> None:
+async def test_an_exception_raised_during_the_cancellation_is_the_failure() -> None:
     async def handler(event: Event) -> None:
         try:
             await asyncio.Event().wait()
@@ -619,7 +629,7 @@ async def test_what_it_raises_while_it_is_cancelled_for_its_time_is_its_own() ->
     assert outcome.failure.code == "ValueError"
 
 
-async def test_a_time_out_of_its_own_while_it_is_cancelled_for_its_time_is_late() -> None:
+async def test_a_timeout_raised_during_the_cancellation_is_a_timeout() -> None:
     async def handler(event: Event) -> None:
         try:
             await asyncio.Event().wait()
@@ -631,7 +641,7 @@ async def test_a_time_out_of_its_own_while_it_is_cancelled_for_its_time_is_late(
     assert outcome.failure.code == "timeout"
 
 
-async def test_a_run_past_its_time_leaves_its_task_as_it_was() -> None:
+async def test_a_run_past_its_timeout_leaves_its_task_uncancelled() -> None:
     async def handler(event: Event) -> None:
         await asyncio.Event().wait()
 
@@ -641,7 +651,7 @@ async def test_a_run_past_its_time_leaves_its_task_as_it_was() -> None:
     assert task.cancelling() == 0
 
 
-async def test_a_run_past_its_time_that_is_cancelled_too_has_no_outcome() -> None:
+async def test_a_run_past_its_timeout_that_is_cancelled_too_has_no_outcome() -> None:
     cancelled = asyncio.Event()
 
     async def handler(event: Event) -> None:
@@ -658,39 +668,41 @@ async def test_a_run_past_its_time_that_is_cancelled_too_has_no_outcome() -> Non
         await task
 
 
-async def test_only_who_goes_on_long_after_its_time_is_stubborn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    cancelled, let_go = asyncio.Event(), asyncio.Event()
+async def test_a_run_is_unresponsive_only_long_after_its_cancellation() -> None:
+    cancelled, let_end = asyncio.Event(), asyncio.Event()
+    timers = ManualTimers()
 
     async def handler(event: Event) -> None:
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             cancelled.set()
-            await let_go.wait()
+            await let_end.wait()
 
-    made = executor()
-    task = asyncio.create_task(made.run(claim(), registration(handler, timeout="1ms")))
+    made = executor(timers=timers.as_timers)
+    task = asyncio.create_task(made.run(claim(), registration(handler, timeout="1s")))
+    await asyncio.sleep(0)
+    timers.move_to(1.0)
     await asyncio.wait_for(cancelled.wait(), 5)
-    assert made.stubborn() == []
-    monkeypatch.setattr(execution, "_STUBBORN_SECONDS", -1.0)
-    assert made.stubborn() == [task]
-    let_go.set()
+    timers.move_to(6.0)
+    assert made.unresponsive() == []
+    timers.move_to(6.1)
+    assert made.unresponsive() == [task]
+    let_end.set()
     await task
-    assert made.stubborn() == []
+    assert made.unresponsive() == []
 
 
-async def test_in_a_task_that_outlived_a_cancellation_a_run_past_its_time_is_late() -> None:
+async def test_in_a_task_that_survived_a_cancellation_a_run_can_time_out() -> None:
     async def handler(event: Event) -> None:
         await asyncio.Event().wait()
 
-    async def outlive() -> Outcome:
+    async def survive() -> Outcome:
         with suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
         return await run(handler, timeout="1ms")
 
-    task = asyncio.create_task(outlive())
+    task = asyncio.create_task(survive())
     await asyncio.sleep(0)
     task.cancel()
     outcome = await task

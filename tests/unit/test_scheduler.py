@@ -1,4 +1,4 @@
-"""The scheduler: what it claims, what it runs, what it settles, how it drains."""
+"""The scheduler: which events it claims, runs and settles, and how it drains."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -25,21 +25,21 @@ from support.supervisor import supervisor
 def _no_long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (scheduler, settlement):
         monkeypatch.setattr(module, "_RETRY_SECONDS", 0.001)
-    monkeypatch.setattr(suspects, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(suspects, "_CHECK_SECONDS", 0.0)
     monkeypatch.setattr(scheduler, "_CANCEL_SECONDS", 0.05)
     monkeypatch.setattr(scheduler, "_FLUSH_SECONDS", 0.5)
 
 
 class Stage:
-    """A worker with a scripted queue, and handlers that end when they are told to."""
+    """A worker with a scripted queue, and handlers that end when the test says so."""
 
-    def __init__(self, *registrations: Registration, count: int = 4, **rules: Any) -> None:
+    def __init__(self, *registrations: Registration, count: int = 4, **config: Any) -> None:
         self.queue = ScriptedQueue()
         self.facts = Facts()
         self.running: dict[str, asyncio.Event] = {}
         self.ran: list[str] = []
         given = registrations or (registration(self.handle),)
-        settings = {"lease": timedelta(seconds=30), "batch": 100, "park_unhandled": False, **rules}
+        settings = {"lease": timedelta(seconds=30), "batch": 100, "park_unhandled": False, **config}
         self.worker = Worker(
             self.queue,
             registry(*given),
@@ -64,7 +64,7 @@ class Stage:
 
     async def until(self, check: Callable[[], object]) -> None:
         async with asyncio.timeout(5):
-            while not check():  # noqa: ASYNC110 - what it looks at has no event
+            while not check():  # noqa: ASYNC110 - the condition has no event
                 await asyncio.sleep(0.001)
 
     async def settled(self, count: int) -> dict[str, Any]:
@@ -82,7 +82,7 @@ async def working(*registrations: Registration, **more: Any) -> AsyncIterator[St
     assert stage.worker.held == {}
     assert stage.worker._slots.runs == {}
     assert not stage.worker._slots.waiting
-    assert not stage.worker._slots.passed
+    assert not stage.worker._slots.blocked
 
 
 def claims(prefix: str, count: int, **more: Any) -> list[Any]:
@@ -102,7 +102,7 @@ async def test_an_event_is_claimed_run_and_settled() -> None:
         assert fact.written == {"a": Done("handled")}
 
 
-async def test_no_more_run_at_once_than_there_are_workers() -> None:  # W6
+async def test_at_most_worker_count_handlers_run_at_once() -> None:  # W6
     async with working(count=3) as stage:
         stage.queue.put(*claims("e", 20))
         await stage.until(lambda: len(stage.running) == 3)
@@ -118,29 +118,29 @@ async def test_at_most_twice_the_free_slots_are_claimed() -> None:
         stage.queue.put(*claims("e", 50))
         await stage.until(lambda: len(stage.running) == 4)
         assert len(stage.worker.held) <= 8
-        assert stage.queue.asked[0][0] == 8
+        assert stage.queue.requests[0][0] == 8
 
 
-async def test_the_batch_size_is_the_ceiling_of_a_claim() -> None:
+async def test_a_claim_is_at_most_the_batch_size() -> None:
     async with working(count=20, batch=5) as stage:
         stage.queue.put(*claims("e", 50))
         await stage.until(lambda: len(stage.running) == 20)
-        assert {limit for limit, _ in stage.queue.asked} == {5}
+        assert {limit for limit, _ in stage.queue.requests} == {5}
 
 
-async def test_nobody_handles_it_and_it_is_ignored() -> None:
+async def test_an_event_without_a_handler_is_ignored() -> None:
     async with working(registration(lambda event: None, "invoice.*")) as stage:
         stage.queue.put(claim("a"))
         assert await stage.settled(1) == {"a": Done("ignored")}
 
 
-async def test_nobody_handles_it_and_it_is_held() -> None:
+async def test_an_event_without_a_handler_is_parked_if_so_configured() -> None:
     async with working(registration(lambda event: None, "invoice.*"), park_unhandled=True) as stage:
         stage.queue.put(claim("a"))
         assert await stage.settled(1) == {"a": Release(parked=True)}
 
 
-async def test_a_handler_at_its_limit_does_not_hold_up_others() -> None:
+async def test_a_handler_at_its_limit_does_not_delay_others() -> None:
     stages: list[Stage] = []
 
     async def slow(event: Event) -> None:
@@ -155,9 +155,9 @@ async def test_a_handler_at_its_limit_does_not_hold_up_others() -> None:
     stage.queue.put(*claims("s", 30, event_type="slow"), *claims("q", 3, event_type="quick"))
     await stage.until(lambda: len(stage.running) == 4)
     assert sorted(stage.running) == ["q0", "q1", "q2", "s0"]
-    back = [o for k, o in stage.queue.outcomes().items() if k.startswith("s")]
-    assert back
-    assert all(o == Release(delay=timedelta(seconds=1)) for o in back)
+    released = [o for k, o in stage.queue.outcomes().items() if k.startswith("s")]
+    assert released
+    assert all(o == Release(delay=timedelta(seconds=1)) for o in released)
     stage.finish("s0")
     await stage.until(lambda: "s1" in stage.running)  # in order
     assert sum(key.startswith("s") for key in stage.running) == 1
@@ -169,12 +169,12 @@ async def test_a_source_alone_leaves_a_slot_once_others_are_known() -> None:  # 
     async with working(count=4) as stage:
         stage.queue.put(claim("x", source="x"))
         await stage.until(lambda: stage.running)
-        assert stage.queue.asked[0][1].alone is None
+        assert stage.queue.requests[0][1].alone is None
         stage.queue.put(claim("y", source="y"))
         await stage.until(lambda: len(stage.running) == 2)
         stage.queue.put(claim("z", source="y"))
         await stage.until(lambda: len(stage.running) == 3)
-        caps = stage.queue.asked[-1][1]
+        caps = stage.queue.requests[-1][1]
         assert (caps.share, caps.alone) == (2, 3)
         assert dict(caps.held) in ({"x": 1, "y": 2}, {"x": 1, "y": 1})
 
@@ -185,7 +185,7 @@ async def test_one_suspect_runs_at_a_time_beside_ordinary_events() -> None:  # S
         await stage.until(lambda: set(stage.running) == {"one", "killer"})
         stage.queue.put(claim("two"))
         await stage.until(lambda: "two" in stage.running)
-        await some_turns()
+        await yield_to_loop()
         assert "third" not in stage.running
         stage.finish("killer")
         await stage.until(lambda: set(stage.running) == {"one", "two", "third"})
@@ -198,7 +198,7 @@ async def test_a_suspect_has_the_next_free_slot() -> None:  # S9
         stage.queue.put(claim("killer", unsettled=2))
         while stage.queue.suspects:
             stage.finish()
-            await some_turns()
+            await yield_to_loop()
         stage.finish()
         await stage.until(lambda: list(stage.running) == ["killer"])
         assert len(stage.ran) < 8
@@ -209,22 +209,22 @@ async def test_the_last_attempt_of_a_suspect_runs_with_nothing_beside_it() -> No
         stage.queue.put(claim("one"))
         await stage.until(lambda: stage.running)
         stage.queue.put(claim("killer", unsettled=6, attempts=5))
-        await some_turns()
-        asked = len(stage.queue.asked)
+        await yield_to_loop()
+        requests = len(stage.queue.requests)
         stage.queue.put(claim("two"))
-        await some_turns()
-        assert len(stage.queue.asked) == asked  # what is held ends first
+        await yield_to_loop()
+        assert len(stage.queue.requests) == requests  # the held claims end first
         assert list(stage.running) == ["one"]
         stage.finish()
         await stage.until(lambda: list(stage.running) == ["killer"])
-        await some_turns()
+        await yield_to_loop()
         assert list(stage.running) == ["killer"]
         stage.finish()
         await stage.until(lambda: list(stage.running) == ["two"])
 
 
-async def test_a_suspect_that_its_next_crash_would_not_end_runs_beside_others() -> None:  # F58
-    """With one attempt, too, three kills from outside end no event."""
+async def test_a_suspect_whose_next_crash_would_not_end_it_runs_beside_others() -> None:  # F58
+    """Three kills from outside end no event, even if it has only one attempt."""
     async with working() as stage:
         stage.queue.put(claim("one"), claim("killer", unsettled=2, attempts=5))
         await stage.until(lambda: set(stage.running) == {"one", "killer"})
@@ -245,21 +245,21 @@ async def test_a_stop_does_not_wait_for_a_suspect_to_be_alone() -> None:  # S9
         stage.queue.put(claim("one"))
         await stage.until(lambda: stage.running)
         stage.queue.put(claim("killer", unsettled=6, attempts=5))
-        await some_turns()
+        await yield_to_loop()
         await stage.worker.stop(grace=0.0)
         assert isinstance(stage.queue.outcomes()["one"], Release)
         assert len(stage.queue.suspects) == 1  # never claimed
 
 
-async def test_a_suspect_of_a_busy_handler_is_not_handed_back() -> None:  # S9
-    """Or it would no longer be a suspect, and never run out of attempts."""
+async def test_a_suspect_of_a_busy_handler_is_not_released() -> None:  # S9
+    """Each release would refund its attempt, and it would never run out of attempts."""
     slow = registration(never_ending, concurrency=1)
     async with working(slow, count=2) as stage:
         stage.queue.put(*claims("e", 5))
         await stage.until(lambda: not stage.queue.due)
         stage.queue.put(claim("killer", unsettled=2))
         await stage.until(lambda: not stage.queue.suspects)
-        await some_turns()
+        await yield_to_loop()
         assert "killer" not in stage.queue.outcomes()
 
 
@@ -267,12 +267,12 @@ async def never_ending(event: Event) -> None:
     await asyncio.Event().wait()
 
 
-async def some_turns() -> None:
+async def yield_to_loop() -> None:
     for _ in range(50):
         await asyncio.sleep(0)
 
 
-async def test_what_a_run_sets_in_its_context_no_other_sees() -> None:
+async def test_the_context_of_a_run_is_not_seen_by_others() -> None:
     mine = ContextVar("mine", default="unset")
     seen: list[str] = []
 
@@ -290,36 +290,36 @@ async def test_what_a_run_sets_in_its_context_no_other_sees() -> None:
 
 
 class Busy:
-    """A worker with quick handlers and a backlog, and what happened in which order."""
+    """A worker with quick handlers and a backlog; `calls` has the order of claims and runs."""
 
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, *, backlog: int, slow_store: bool = False
     ) -> None:
         self._slow_store = slow_store
         self.stage = Stage(registration(self.handle), count=2, batch=10)
-        self.happened: list[str] = []
+        self.calls: list[str] = []
         self.unstarted: list[int] = []
-        self._given = self._ran = 0
+        self._claimed = self._ran = 0
         self._claim = self.stage.queue.claim
         monkeypatch.setattr(self.stage.queue, "claim", self.claim)
         self.stage.queue.put(*claims("e", backlog))
 
-    async def claim(self, *given: Any, limit: int, **more: Any) -> list[Any]:
-        self.happened.append("asked")
+    async def claim(self, *args: Any, limit: int, **more: Any) -> list[Any]:
+        self.calls.append("claiming")
         await asyncio.sleep(0)
-        while self._slow_store and (  # noqa: ASYNC110 - runs tell nobody
-            self._ran < self._given or self.stage.worker._slots.runs
+        while self._slow_store and (  # noqa: ASYNC110 - the end of a run has no event
+            self._ran < self._claimed or self.stage.worker._slots.runs
         ):
             await asyncio.sleep(0)
-        got = await self._claim(*given, limit=limit, **more)
-        self._given += len(got)
-        self.unstarted.append(self._given - self._ran)
-        self.happened.append("given")
-        return got
+        claimed = await self._claim(*args, limit=limit, **more)
+        self._claimed += len(claimed)
+        self.unstarted.append(self._claimed - self._ran)
+        self.calls.append("claimed")
+        return claimed
 
     async def handle(self, event: Event) -> None:
         self._ran += 1
-        self.happened.append("ran")
+        self.calls.append("ran")
 
     async def work(self, count: int) -> None:
         self.stage.worker.start(supervisor(self.stage.facts))
@@ -332,15 +332,15 @@ async def test_the_next_claim_is_sent_before_the_runs_of_a_full_one(
 ) -> None:
     busy = Busy(monkeypatch, backlog=200, slow_store=True)
     await busy.work(200)
-    again = [after for now, after in pairwise(busy.happened) if now == "given"]
-    assert again[-8:-4] == ["asked"] * 4  # before the last ones, which find less than they ask for
+    after_claims = [after for now, after in pairwise(busy.calls) if now == "claimed"]
+    assert after_claims[-8:-4] == ["claiming"] * 4  # the last claims find less than their limit
     assert sorted(busy.stage.queue.outcomes()) == sorted(f"e{n}" for n in range(200))
 
 
-async def test_what_was_claimed_ahead_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_prefetched_claims_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     busy = Busy(monkeypatch, backlog=300)
     await busy.work(300)
-    assert 10 < max(busy.unstarted) <= 20 + 2  # two have a slot, and not taken their first step
+    assert 10 < max(busy.unstarted) <= 20 + 2  # two runs have a slot and have not started
 
 
 # --- claims that are lost
@@ -361,7 +361,7 @@ async def test_a_lost_claim_stops_its_run_and_settles_nothing() -> None:  # F17
 
 
 @pytest.mark.parametrize("by", ["itself", "another"])
-async def test_a_run_that_the_users_own_code_cancels_has_failed(by: str) -> None:
+async def test_a_run_that_user_code_cancels_has_failed(by: str) -> None:
     tasks: list[asyncio.Task[Any]] = []
 
     async def handler(event: Event) -> None:
@@ -382,7 +382,7 @@ async def test_a_run_that_the_users_own_code_cancels_has_failed(by: str) -> None
         assert outcome.failure.code == "CancelledError"
 
 
-async def test_a_lost_claim_that_waits_is_never_run() -> None:
+async def test_a_lost_claim_that_waits_for_a_slot_is_never_run() -> None:
     async with working(count=1) as stage:
         first, second = claim("a"), claim("b")
         stage.queue.put(first, second)
@@ -402,7 +402,7 @@ async def test_losing_an_old_run_leaves_a_new_one_of_the_same_event_alone() -> N
         await stage.until(lambda: not stage.worker.held)
         stage.queue.put(new)
         await stage.until(lambda: stage.running)
-        stage.worker.lose([old], "gone")  # the heartbeat had it in hand while it was settled
+        stage.worker.lose([old], "gone")  # the run was settled while the heartbeat renewed it
         for _ in range(5):
             await asyncio.sleep(0)
         assert stage.worker.held == {"a": new}
@@ -416,18 +416,18 @@ async def test_a_run_lost_before_its_first_step_frees_its_slot() -> None:
     async with working(count=1) as stage:
         doomed = claim("a")
         stage.worker._slots.hold([doomed])
-        stage.worker._take(doomed)
+        stage.worker._dispatch(doomed)
         stage.worker._slots.fill()
         stage.worker.lose([doomed], "gone")
         stage.queue.put(claim("b"))
         await stage.until(lambda: list(stage.running) == ["b"])
 
 
-# --- trouble
+# --- failures
 
 
-async def test_a_claim_that_cannot_be_taken_is_not_held() -> None:  # S26
-    """It would be renewed for ever, and run by nobody."""
+async def test_a_claim_that_cannot_be_dispatched_is_not_held() -> None:  # S26
+    """Its lease would be renewed for ever, and nobody would run it."""
     async with working() as stage:
         find, failures = stage.worker._registry.find, iter([ValueError("a bug")])
 
@@ -463,8 +463,8 @@ async def test_a_settlement_that_can_never_be_written_fails_alone() -> None:
         stage.finish()
         await stage.until(lambda: len(stage.queue.settled) == 2)
         await stage.until(lambda: not stage.worker.held)
-        (unavailable_reason,) = stage.facts.of(WorkerCallFailed)
-        assert (unavailable_reason.doing, unavailable_reason.error) == ("settle", "first alone")
+        (failed,) = stage.facts.of(WorkerCallFailed)
+        assert (failed.doing, failed.error) == ("settle", "first alone")
 
 
 @pytest.mark.parametrize(
@@ -473,22 +473,22 @@ async def test_a_settlement_that_can_never_be_written_fails_alone() -> None:
 )
 async def test_a_claim_that_fails_is_tried_again(error: Exception, kind: type[Fact]) -> None:
     async with working() as stage:
-        await stage.until(lambda: stage.queue.asked)
+        await stage.until(lambda: stage.queue.requests)
         stage.queue.claim_failures.extend([error, error])
         stage.queue.put(claim("a"))
         await stage.until(lambda: stage.running)
         assert len(stage.facts.of(kind)) == 2
 
 
-async def test_ends_gather_while_a_commit_is_under_way() -> None:
+async def test_outcomes_are_collected_while_a_commit_is_in_progress() -> None:
     async with working(count=8) as stage:
         stage.queue.put(*claims("e", 8))
         await stage.until(lambda: len(stage.running) == 8)
         stage.queue.open.clear()
         stage.finish("e0")
-        await asyncio.sleep(0.01)
+        await yield_to_loop()
         stage.finish()
-        await asyncio.sleep(0.01)
+        await yield_to_loop()
         stage.queue.open.set()
         await stage.settled(8)
         assert stage.queue.batches == [1, 7]
@@ -497,7 +497,7 @@ async def test_ends_gather_while_a_commit_is_under_way() -> None:
 # --- the drain
 
 
-async def test_a_drain_lets_running_handlers_finish_and_hands_back_who_waits() -> None:  # W5, F26
+async def test_a_drain_lets_running_handlers_finish_and_releases_the_others() -> None:  # W5, F26
     async with working(count=2) as stage:
         stage.queue.put(*claims("e", 4))
         await stage.until(lambda: len(stage.worker.held) == 4)
@@ -511,7 +511,7 @@ async def test_a_drain_lets_running_handlers_finish_and_hands_back_who_waits() -
         assert stage.ran == ["e0", "e1"]
 
 
-async def test_past_the_grace_running_handlers_are_handed_back() -> None:  # W5
+async def test_past_the_grace_period_running_handlers_are_released() -> None:  # W5
     async with working() as stage:
         stage.queue.put(claim("a"))
         await stage.until(lambda: stage.running)
@@ -520,55 +520,55 @@ async def test_past_the_grace_running_handlers_are_handed_back() -> None:  # W5
         assert stage.running == {}
 
 
-async def test_a_second_signal_cuts_the_grace_short() -> None:  # F26
+async def test_a_second_signal_ends_the_grace_period() -> None:  # F26
     async with working() as stage:
         stage.queue.put(claim("a"))
         await stage.until(lambda: stage.running)
         stopping = asyncio.create_task(stage.worker.stop(3600))
-        await asyncio.sleep(0.01)
+        await yield_to_loop()
         assert not stopping.done()
         stage.worker.cancel_grace()
         await asyncio.wait_for(stopping, 2)
         assert stage.queue.outcomes() == {"a": Release()}
 
 
-async def test_what_a_claim_under_way_takes_is_handed_back() -> None:  # F26
+async def test_the_events_of_a_claim_in_progress_are_released() -> None:  # F26
     async with working() as stage:
-        await stage.until(lambda: stage.queue.asked)
+        await stage.until(lambda: stage.queue.requests)
         stage.queue.open.clear()
         stage.queue.put(claim("a"))
-        await asyncio.sleep(0.01)
+        await yield_to_loop()
         stopping = asyncio.create_task(stage.worker.stop(0))
-        await asyncio.sleep(0.01)
+        await yield_to_loop()
         stage.queue.open.set()
         await asyncio.wait_for(stopping, 5)
         assert stage.queue.outcomes() == {"a": Release()}
         assert stage.ran == []
 
 
-async def test_a_handler_that_will_not_be_cancelled_is_handed_back_all_the_same() -> None:
-    let_go = asyncio.Event()
+async def test_a_run_that_ignores_its_cancellation_is_released() -> None:
+    let_end = asyncio.Event()
     started = asyncio.Event()
 
-    async def stubborn(event: Event) -> None:
+    async def uncancellable(event: Event) -> None:
         started.set()
-        while not let_go.is_set():
+        while not let_end.is_set():
             try:
-                await let_go.wait()
+                await let_end.wait()
             except asyncio.CancelledError:
                 continue
 
-    stage = Stage(registration(stubborn))
+    stage = Stage(registration(uncancellable))
     stage.worker.start(supervisor(stage.facts))
     stage.queue.put(claim("a"))
     await asyncio.wait_for(started.wait(), 5)
     await asyncio.wait_for(stage.worker.stop(0), 5)
     assert stage.queue.outcomes() == {"a": Release()}
-    let_go.set()
-    await asyncio.sleep(0.01)
+    let_end.set()
+    await yield_to_loop()
 
 
-async def test_a_store_that_is_gone_does_not_keep_us_from_stopping() -> None:
+async def test_a_store_that_is_gone_does_not_delay_the_stop() -> None:
     stage = Stage()
     stage.worker.start(supervisor(stage.facts))
     stage.queue.put(claim("a"))
@@ -578,7 +578,7 @@ async def test_a_store_that_is_gone_does_not_keep_us_from_stopping() -> None:
     assert stage.queue.settled == []
 
 
-async def test_failed_runs_are_settled_as_what_they_are() -> None:
+async def test_failed_runs_are_settled_by_their_kind() -> None:
     def fail(event: Event) -> None:
         raise ValueError("boom")
 

@@ -1,13 +1,16 @@
-"""From a claim to a settled outcome: claim -> handle -> settle.
+"""The worker: it claims due events, runs their handlers and settles the outcomes.
 
-scheduling   claims what is due, keeps the slots full, hands outcomes to the settler, drains
-execution    one run of one handler, and what its end means; `threads` has the plain ones
-deadlines    when runs must have ended
-slots        what is held: waiting for a slot, or running
-suspects     which event that may have ended the process runs next
-settling     ends of runs on their way to the store
+scheduler    claims due events, keeps the slots full, passes outcomes to the settler, drains
+slots        the held claims: those that wait for a slot, and those that run
+suspects     finds the next event whose last runs ended with the process
+execution    runs a handler once and returns the outcome
+threads      the threads of plain handlers
+deadlines    reports runs that exceed their time-out
+failures     turns an exception into the failure that is stored
+tracebacks   formats where a run failed or hangs, without local variables
+settlement   writes outcomes to the store in batches
 heartbeat    renews leases from a thread of its own
-loop_probe   names what blocks the event loop
+loop_probe   names the call that blocks the event loop
 """
 
 from ackbox.worker.execution import Backoff, Executor, RunPolicy

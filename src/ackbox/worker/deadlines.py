@@ -1,5 +1,7 @@
-"""When tasks must have ended: one timer for each length of time. One for each task was a fifth of
-a worker's CPU time."""
+"""Deadlines of tasks, with one timer for each length of time-out.
+
+One timer for each task cost a fifth of a worker's CPU time.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -8,35 +10,51 @@ from datetime import timedelta
 from time import monotonic
 from typing import Any
 
+from msgspec import Struct
+
 Task = asyncio.Task[Any]
 CallLater = Callable[[float, Callable[[], None]], asyncio.TimerHandle]
 
 
 Guard = Callable[[Callable[[], object]], None]
-"""Calls what it is given; a supervisor's records an error instead of raising it."""
+"""Calls its argument. The guard of a supervisor records an error instead of raising it."""
 
 
-def run_at_once(call: Callable[[], object]) -> None:
+def call_directly(call: Callable[[], object]) -> None:
     call()
 
 
+def call_later_detached(seconds: float, call: Callable[[], None]) -> asyncio.TimerHandle:
+    """Set a timer that does not run in the context of the run that happens to set it."""
+    return asyncio.get_running_loop().call_later(seconds, call, context=Context())
+
+
+class Timers(Struct, frozen=True):
+    """The time of the event loop: a monotonic clock and timers that follow it."""
+
+    monotonic: Callable[[], float] = monotonic
+    call_later: CallLater = call_later_detached
+
+
+_TIMERS = Timers()
+
+
 class Deadlines:
-    """Tells `overdue` of each task that did not end in time, once."""
+    """Calls `on_overdue` once with each task that did not end in time."""
 
     def __init__(
         self,
-        overdue: Callable[[Task], None],
+        on_overdue: Callable[[Task], None],
         *,
-        guard: Guard = run_at_once,
-        monotonic: Callable[[], float] = monotonic,
-        call_later: CallLater | None = None,
+        guard: Guard = call_directly,
+        timers: Timers = _TIMERS,
     ) -> None:
-        self._overdue = overdue
+        self._on_overdue = on_overdue
         self._guard = guard
-        self._monotonic = monotonic
-        self._call_later = call_later or run_later
-        # Those that may take equally long are due in the order they started in, which a dict keeps
-        # while any of them leaves.
+        self._monotonic = timers.monotonic
+        self._call_later = timers.call_later
+        # Tasks with the same time-out are due in the order in which they started. A dict keeps this
+        # order when tasks are removed.
         self._started: dict[timedelta, dict[Task, float]] = {}
         self._timers: dict[timedelta, asyncio.TimerHandle] = {}
 
@@ -49,8 +67,11 @@ class Deadlines:
             self._set_timer(allowed, allowed.total_seconds())
 
     def end(self, task: Task, allowed: timedelta) -> bool:
-        """Whether it ended in time. The timer stays as it is: nearly all end long before it rings,
-        and then it looks for the oldest that is left."""
+        """Remove the task and return whether it ended in time.
+
+        The timer is not changed: nearly all tasks end long before it fires. It then checks the
+        oldest task that is left.
+        """
         return self._started[allowed].pop(task, None) is not None
 
     def close(self) -> None:
@@ -59,10 +80,10 @@ class Deadlines:
         self._timers.clear()
 
     def _set_timer(self, allowed: timedelta, after: float) -> None:
-        self._timers[allowed] = self._call_later(after, lambda: self._wake(allowed))
+        self._timers[allowed] = self._call_later(after, lambda: self._on_timer(allowed))
 
-    def _wake(self, allowed: timedelta) -> None:
-        """A task that cannot be told of must not keep the others from their end."""
+    def _on_timer(self, allowed: timedelta) -> None:
+        """Report overdue tasks, and set the next timer even if reporting one of them fails."""
         del self._timers[allowed]
         try:
             self._guard(lambda: self._end_overdue(allowed))
@@ -78,9 +99,9 @@ class Deadlines:
                 return
             del started[task]
             try:
-                self._overdue(task)
+                self._on_overdue(task)
             except BaseException:
-                started[task] = now  # it is told again, after the others
+                started[task] = now  # it is reported again, after the others
                 raise
 
     def _set_next_timer(self, allowed: timedelta) -> None:
@@ -88,8 +109,3 @@ class Deadlines:
             since = next(iter(started.values()))
             after = since + allowed.total_seconds() - self._monotonic()
             self._set_timer(allowed, max(after, 0.0))
-
-
-def run_later(seconds: float, call: Callable[[], None]) -> asyncio.TimerHandle:
-    """Not in the context of the run that happens to set it."""
-    return asyncio.get_running_loop().call_later(seconds, call, context=Context())

@@ -1,11 +1,10 @@
-"""One run of one handler, and what its end means: a value; nothing is stored here."""
+"""Run a handler once and return the outcome as a value. Nothing is stored here."""
 
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
-from time import monotonic
 from typing import Any
 
 import msgspec
@@ -27,7 +26,7 @@ from ackbox.model import (
 )
 from ackbox.quantities import show_duration
 from ackbox.telemetry import RUNNING, AbandonedEnded, HandlerAbandoned, Observer, to_nobody
-from ackbox.worker.deadlines import Deadlines, Guard, run_at_once, run_later
+from ackbox.worker.deadlines import Deadlines, Guard, Timers, call_directly
 from ackbox.worker.failures import UNREADABLE, Abandoned, Overdue, Raised, describe_failure
 from ackbox.worker.threads import Ended, HandlerThread
 from ackbox.worker.tracebacks import (
@@ -39,16 +38,17 @@ from ackbox.worker.tracebacks import (
 )
 
 Backoff = Callable[[int], timedelta]
-"""The delay after so many attempts, by policy."""
+"""Return the delay before the next attempt, given the number of attempts so far."""
 
-_STUBBORN_SECONDS = 5.0
+_UNRESPONSIVE_SECONDS = 5.0
 _SHORTEST_SNOOZE = timedelta(seconds=1)
+_TIMERS = Timers()
 _HANDLED = Done("handled")
 _decode_headers = msgspec.json.Decoder(dict[str, str]).decode
 
 
 class RunPolicy(Struct, frozen=True):
-    """How runs may end, from the settings; a handler may have its own limits."""
+    """The limits of a run, from the settings; a handler may have limits of its own."""
 
     backoff: Backoff
     max_attempts: int
@@ -57,7 +57,7 @@ class RunPolicy(Struct, frozen=True):
 
 
 class Executor:
-    """Runs handlers; `abandoned` counts those that were given up on and still run."""
+    """Runs handlers. `abandoned` counts the abandoned runs whose handlers have not ended."""
 
     def __init__(
         self,
@@ -66,8 +66,9 @@ class Executor:
         clock: Clock,
         logger: Callable[[Claim], Logger],
         observe: Observer = to_nobody,
-        guard: Guard = run_at_once,
+        guard: Guard = call_directly,
         note_error: Callable[[BaseException], None] = lambda error: None,
+        timers: Timers = _TIMERS,
     ) -> None:
         self._policy = policy
         self._clock = clock
@@ -75,7 +76,8 @@ class Executor:
         self._observe = observe
         self._guard = guard
         self._note_error = note_error
-        self._deadlines = Deadlines(self._cancel, guard=guard)
+        self._timers = timers
+        self._deadlines = Deadlines(self._cancel, guard=guard, timers=timers)
         self._late: dict[asyncio.Task[Any], float] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._hung: dict[asyncio.Future[Any], str] = {}
@@ -85,7 +87,10 @@ class Executor:
         return len(self._hung)
 
     async def run(self, claim: Claim, registration: Registration) -> Outcome:
-        """Raises only when it is cancelled: then the claim was lost, or we are shutting down."""
+        """Run the handler and return the outcome.
+
+        This method raises only CancelledError: the claim was lost, or the worker is stopping.
+        """
         limit = self.attempts_of(registration)
         if is_spent(claim, limit):
             return DeadLetter(
@@ -99,48 +104,49 @@ class Executor:
         self._deadlines.start(task, allowed)
         try:
             await self._call(claim, registration, tx)
-        except BaseException as error:  # around a handler: whatever it raised is its end
-            in_time = self._end(task, allowed)
+        except BaseException as error:  # around a handler: any exception ends its run
+            in_time = self._end_deadline(task, allowed)
             if _is_cancelled(task, error, cancelled_before if not in_time else 0):
                 raise
-            return self._failed(claim, limit, _cause(error, None if in_time else allowed))
-        if not self._end(task, allowed):  # it caught its cancellation, and returned late
-            return self._failed(claim, limit, _overdue(allowed))
+            cause = _cause(error, None if in_time else allowed)
+            return self._outcome_of_failure(claim, limit, cause)
+        if not self._end_deadline(task, allowed):  # the handler caught its cancellation
+            return self._outcome_of_failure(claim, limit, _overdue(allowed))
         return _HANDLED if tx is None else self._done(claim, limit, tx)
 
     def fail(self, claim: Claim, registration: Registration, error: BaseException) -> Outcome:
-        """What a run comes to that ended so."""
-        return self._failed(claim, self.attempts_of(registration), error)
+        """Return the outcome of a run that ended with this error."""
+        return self._outcome_of_failure(claim, self.attempts_of(registration), error)
 
     def attempts_of(self, registration: Registration) -> int:
         """Return how many attempts an event of this handler has."""
         return registration.max_attempts or self._policy.max_attempts
 
-    def stubborn(self) -> list[asyncio.Task[Any]]:
-        """Runs that were cancelled a while ago because their time was over, and go on."""
-        since = monotonic() - _STUBBORN_SECONDS
+    def unresponsive(self) -> list[asyncio.Task[Any]]:
+        """Return the overdue runs that were cancelled a while ago and have not ended."""
+        since = self._timers.monotonic() - _UNRESPONSIVE_SECONDS
         return [task for task, cancelled in self._late.items() if cancelled < since]
 
     def abandon_task(
         self, task: asyncio.Task[Any], claim: Claim, registration: Registration
     ) -> Outcome:
-        """What its run comes to, whatever it still does."""
+        """Abandon a run that ignores its cancellation, and return its outcome."""
         stack = stack_of_coroutine(task.get_coro())
         self._late.pop(task, None)
         self._abandon(task, claim, registration, stack)
         task.add_done_callback(
-            lambda task: self._came_back(task, claim, registration, _failure_of(task))
+            lambda task: self._on_abandoned_end(task, claim, registration, _failure_of_task(task))
         )
         allowed = show_duration(registration.timeout or self._policy.timeout)
-        late = f"it took longer than {allowed}, and did not end when it was cancelled"
-        return self.fail(claim, registration, Overdue(late, stack))
+        message = f"it took longer than {allowed}, and did not end when it was cancelled"
+        return self.fail(claim, registration, Overdue(message, stack))
 
     def close(self) -> None:
-        """No run is cancelled for its time any more."""
+        """Cancel the timers: from now on no run times out."""
         self._deadlines.close()
 
     def _current_task(self) -> asyncio.Task[Any]:
-        """The loop is remembered: to look for it is a system call in 3.11."""
+        """Return the current task. The loop is cached: to look it up is a system call in 3.11."""
         task = asyncio.current_task(self._loop) if self._loop is not None else None
         if task is None:
             self._loop = asyncio.get_running_loop()
@@ -150,19 +156,19 @@ class Executor:
         return task
 
     def _call(self, claim: Claim, registration: Registration, tx: Tx | None) -> Awaitable[None]:
-        """Not a coroutine itself: one less for each run."""
-        event = as_event(claim, LaterBound(self._logger, claim))
+        """Call the handler. This is no coroutine function, which saves a coroutine for each run."""
+        event = as_event(claim, LazyLogger(self._logger, claim))
         handler = registration.handler if tx is None else partial(registration.handler, tx=tx)
         if registration.is_async:
             return handler(event=event)  # type: ignore[return-value]
-        return self._in_thread(partial(handler, event=event), claim, registration)
+        return self._run_in_thread(partial(handler, event=event), claim, registration)
 
     def _cancel(self, task: asyncio.Task[Any]) -> None:
-        self._late[task] = monotonic()
+        self._late[task] = self._timers.monotonic()
         task.cancel()
 
-    def _end(self, task: asyncio.Task[Any], allowed: timedelta) -> bool:
-        """Whether it was in time; else what was done to its task for that is taken back."""
+    def _end_deadline(self, task: asyncio.Task[Any], allowed: timedelta) -> bool:
+        """Return whether the run ended in time; if not, undo the cancellation of its task."""
         if self._deadlines.end(task, allowed):
             return True
         self._late.pop(task, None)
@@ -172,45 +178,51 @@ class Executor:
     def _done(self, claim: Claim, limit: int, tx: Tx) -> Done:
         if not tx.statements:
             return _HANDLED
-        on_effect_failure = self._again(claim, limit, Failure("", "tx"), None)
+        on_effect_failure = self._retry_or_dead_letter(claim, limit, Failure("", "tx"), None)
         return Done("handled", tuple(tx.statements), on_effect_failure)
 
-    def _failed(self, claim: Claim, limit: int, error: BaseException) -> Outcome:
-        """Return an outcome whatever the error does when it is looked at: a run that is not settled
-        would keep its claim for ever."""
+    def _outcome_of_failure(self, claim: Claim, limit: int, error: BaseException) -> Outcome:
+        """Return an outcome even if the error raises while it is examined: a run that is not
+        settled would keep its claim for ever."""
         self._note_error(error)
         try:
-            return self._judge(claim, limit, error)
+            return self._classify(claim, limit, error)
         except BaseException:  # noqa: BLE001 - around a handler: its error may raise errors of its own
-            return self._again(claim, limit, UNREADABLE, None)
+            return self._retry_or_dead_letter(claim, limit, UNREADABLE, None)
 
-    def _judge(self, claim: Claim, limit: int, error: BaseException) -> Outcome:
+    def _classify(self, claim: Claim, limit: int, error: BaseException) -> Outcome:
         match error:
             case handlers.Dead():
                 return DeadLetter(describe_failure(error))
             case handlers.Retry():
-                return self._again(claim, limit, describe_failure(error), error.after)
+                return self._retry_or_dead_letter(
+                    claim, limit, describe_failure(error), error.after
+                )
             case handlers.Snooze():
                 return self._snooze(claim, limit, error)
             case _:
-                return self._again(claim, limit, describe_failure(error), None)
+                return self._retry_or_dead_letter(claim, limit, describe_failure(error), None)
 
     def _snooze(self, claim: Claim, limit: int, error: handlers.Snooze) -> Outcome:
-        """Refund the attempt, unless the event is too old for that: so it ends at some time. A
-        longer delay is cut to the time until then: a snoozed event holds back its lane."""
+        """Refund the attempt, unless the event is older than `snooze_max_age`: then a snooze is a
+        retry, so that the event ends at some time. A delay is cut to end at that age, because a
+        snoozed event blocks its lane."""
         failure = describe_failure(error)
         age = self._clock() - (claim.replayed_at or claim.created_at)
         if age >= self._policy.snooze_max_age:
-            return self._again(claim, limit, failure, error.after)
+            return self._retry_or_dead_letter(claim, limit, failure, error.after)
         delay = min(error.after, self._policy.snooze_max_age - age)
         return Snoozed(max(delay, _SHORTEST_SNOOZE), failure.error)
 
-    async def _in_thread(
+    async def _run_in_thread(
         self, call: Callable[[], Any], claim: Claim, registration: Registration
     ) -> None:
-        """A thread cannot be cancelled. Past its time it is abandoned: its result goes nowhere.
-        One whose claim was lost does not hang, and counts as abandoned only past its own time."""
-        started = monotonic()
+        """Run a plain handler in a thread, which cannot be cancelled.
+
+        Past its time-out, the thread is abandoned and its result is ignored. If the claim was lost,
+        the thread does not hang yet: it counts as abandoned only when it exceeds its own time-out.
+        """
+        started = self._timers.monotonic()
         thread = HandlerThread(call, asyncio.get_running_loop())
         try:
             ended = await asyncio.shield(thread.ended)
@@ -230,14 +242,15 @@ class Executor:
     def _abandon_when_late(
         self, thread: HandlerThread, claim: Claim, registration: Registration, started: float
     ) -> None:
-        """Nobody waits for this thread any more; should it hang, that is known at its time-out."""
+        """Abandon the thread of a lost claim if it has not ended at its time-out."""
 
-        def look() -> None:
+        def abandon_if_running() -> None:
             if not thread.ended.done():
                 self._guard(lambda: self._abandon_thread(thread, claim, registration))
 
         allowed = (registration.timeout or self._policy.timeout).total_seconds()
-        timer = run_later(max(started + allowed - monotonic(), 0.0), look)
+        remaining = max(started + allowed - self._timers.monotonic(), 0.0)
+        timer = self._timers.call_later(remaining, abandon_if_running)
         thread.ended.add_done_callback(lambda _: timer.cancel())
 
     def _abandon_thread(
@@ -246,31 +259,33 @@ class Executor:
         stack = stack_of_thread(thread.ident)
         self._abandon(thread.ended, claim, registration, stack)
         thread.ended.add_done_callback(
-            lambda end: self._came_back(end, claim, registration, _late_failure(end.result()))
+            lambda end: self._on_abandoned_end(
+                end, claim, registration, _failure_of_thread(end.result())
+            )
         )
         return stack
 
     def _abandon(
         self, end: "asyncio.Future[Any]", claim: Claim, registration: Registration, stack: Stack
     ) -> None:
-        place = innermost_of(stack)
-        at = "" if place is None else f", in {place}"
-        self._hung[end] = f"{registration.name} (event {claim.id}{at})"
+        location = innermost_of(stack)
+        where = "" if location is None else f", in {location}"
+        self._hung[end] = f"{registration.name} (event {claim.id}{where})"
         hung = list(self._hung.values())
         self._observe(HandlerAbandoned(claim, registration.name, format_stack(stack), hung))
 
-    def _came_back(
+    def _on_abandoned_end(
         self,
         end: "asyncio.Future[Any]",
         claim: Claim,
         registration: Registration,
         failure: Failure | None,
     ) -> None:
-        """Its run was settled when it was abandoned: what it says now is only reported."""
+        """Report the end of an abandoned run. The run was settled when it was abandoned."""
         del self._hung[end]
         self._observe(AbandonedEnded(claim, registration.name, failure, self.abandoned))
 
-    def _again(
+    def _retry_or_dead_letter(
         self, claim: Claim, limit: int, failure: Failure, after: timedelta | None
     ) -> RetryLater | DeadLetter:
         if claim.attempts >= limit:
@@ -280,36 +295,40 @@ class Executor:
 
 
 def is_spent(claim: Claim | Suspect, limit: int) -> bool:
-    """Return whether the run before ended with the process, ran alone, and was the last attempt.
-    An event past a limit that was lowered is not spent: it has one last run."""
+    """Return whether the previous run ended with the process, ran alone, and was the last attempt.
+
+    If only a lowered limit puts an event past its attempts, the event is not spent: it gets one
+    last run.
+    """
     return claim.attempts > limit and claim.unsettled >= CRASHED
 
 
 def _is_cancelled(task: asyncio.Task[Any], error: BaseException, before: int) -> bool:
-    """Whether somebody cancels this run, or the handler only raised what looks like it."""
+    """Return whether this run was cancelled; the handler may also raise CancelledError itself."""
     return issubclass(type(error), asyncio.CancelledError) and task.cancelling() > before
 
 
 def _cause(error: BaseException, exceeded: timedelta | None) -> BaseException:
-    if type(error) is Raised:  # `isinstance` would ask the error itself
+    if type(error) is Raised:  # `isinstance` would call the error's own `__class__`
         return error.error
     if exceeded is not None and issubclass(type(error), asyncio.CancelledError | TimeoutError):
         return _overdue(exceeded, error)
-    return error  # one of the handler's own
+    return error  # raised by the handler itself
 
 
 def _overdue(allowed: timedelta, error: BaseException | None = None) -> Overdue:
-    """A cancelled handler was where its traceback ends."""
+    """Return a time-out with the traceback of the cancellation, which shows where the handler
+    was."""
     stack = error.stack if isinstance(error, Abandoned) else None
     late = Overdue(f"it took longer than {show_duration(allowed)}", stack)
     return late if error is None else late.with_traceback(error.__traceback__)
 
 
-def _late_failure(ended: Ended) -> Failure | None:
+def _failure_of_thread(ended: Ended) -> Failure | None:
     return None if ended.error is None else describe_failure(ended.error)
 
 
-def _failure_of(task: "asyncio.Task[Any]") -> Failure | None:
+def _failure_of_task(task: "asyncio.Task[Any]") -> Failure | None:
     if task.cancelled():
         return None
     if (error := task.exception()) is not None:
@@ -317,8 +336,8 @@ def _failure_of(task: "asyncio.Task[Any]") -> Failure | None:
     return getattr(task.result(), "failure", None)
 
 
-class LaterBound(Struct, frozen=True):
-    """The logger of one event, made when the handler first wants it: most never do."""
+class LazyLogger(Struct, frozen=True):
+    """The logger of one event, made at its first use: most handlers never use it."""
 
     _logger: Callable[[Claim], Logger]
     _claim: Claim

@@ -1,4 +1,4 @@
-"""How a run failed: exceptions that stand for it, and the value that is stored of it."""
+"""Failures of runs: the exceptions that stand for them, and the value that is stored."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ UNREADABLE = Failure("the handler raised an error that cannot be read", "unreada
 
 
 class Raised(Exception):
-    """Carries what a thread raised: a coroutine cannot raise StopIteration."""
+    """Carries the exception of a thread, because a coroutine cannot raise StopIteration."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Raised(Exception):
 
 
 class Abandoned(asyncio.CancelledError):
-    """The run was cancelled, and its thread goes on; `stack` is where it was."""
+    """The run was cancelled while its thread continues; `stack` is where the thread was."""
 
     def __init__(self, stack: Stack) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Abandoned(asyncio.CancelledError):
 
 
 class Overdue(Exception):
-    """The handler took longer than it may; `stack` is where it was, if it still runs."""
+    """The handler exceeded its time-out; `stack` is where it was, if it still runs."""
 
     def __init__(self, text: str, stack: Stack | None = None) -> None:
         super().__init__(text)
@@ -52,11 +52,12 @@ def describe_failure(error: BaseException) -> Failure:
         case Overdue():
             return make_failure(text, "timeout", where_of(error), format_error(error))
         case _:
-            said = f"{name}: {text}" if text else name
-            return make_failure(said, name, where_of(error), format_error(error))
+            message = f"{name}: {text}" if text else name
+            return make_failure(message, name, where_of(error), format_error(error))
 
 
 def _traceback_of_cause(error: Dead | Retry | Snooze) -> str | None:
-    """The handler decided this: a traceback explains it only if another exception led to it."""
+    """Return a traceback only if another exception led to this one: the handler raised this one on
+    purpose."""
     context = None if error.__suppress_context__ else error.__context__
     return format_error(error) if error.__cause__ or context else None

@@ -1,25 +1,29 @@
-"""Leases are renewed from a thread with an event loop of its own, so that a handler that blocks the
-main one keeps its claim (F19). If renewal fails, runs are stopped before their lease ends (F20)."""
+"""Renew the leases of held claims from a thread with an event loop of its own.
+
+A handler that blocks the main event loop therefore keeps its claim (F19). If renewal fails, runs
+are stopped before their lease expires (F20).
+"""
 
 import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from time import monotonic
 
 from ackbox.errors import AckboxError
 from ackbox.model import Claim, EventId
 from ackbox.ports import EventQueue
 from ackbox.services import Service
 from ackbox.telemetry import Observer, WorkerCallFailed
+from ackbox.worker.threads import ThreadClock
 
-TAKEN_OVER = "the lease ended, and another run took the event over"
-NOT_RENEWED = "the store could not be reached before the lease ended"
+TAKEN_OVER = "the lease expired, and another run took the event over"
+NOT_RENEWED = "the store could not be reached before the lease expired"
+_CLOCK = ThreadClock()
 
 
 class Heartbeat:
-    """`held` is read from this thread; `lose` is called on the main loop."""
+    """The heartbeat thread. It reads `held`, and calls `lose` on the main event loop."""
 
     def __init__(
         self,
@@ -30,6 +34,7 @@ class Heartbeat:
         lose: Callable[[Sequence[Claim], str], None],
         observe: Observer,
         service: Service,
+        clock: ThreadClock = _CLOCK,
     ) -> None:
         self._queue = queue
         self._held = held
@@ -38,9 +43,10 @@ class Heartbeat:
         self._lose = lose
         self._observe = observe
         self._service = service
-        self._main = asyncio.get_running_loop()
+        self._clock = clock
+        self._main_loop = asyncio.get_running_loop()
         self._stopped = threading.Event()
-        self._last_renewed = monotonic()
+        self._last_renewed = clock.monotonic()
         self._thread = threading.Thread(target=self._run, name="ackbox-heartbeat", daemon=True)
         self._thread.start()
 
@@ -48,24 +54,25 @@ class Heartbeat:
         self._stopped.set()
 
     def _run(self) -> None:
-        """Without file descriptors there is no event loop: then it is tried again at each beat."""
+        """Beat until stopped. If the event loop cannot be created, for want of file descriptors,
+        try again at each beat."""
         while not self._stopped.is_set():
             self._service.guard(self._beat_until_stopped)
-            self._stopped.wait(self._beat_seconds)
+            self._clock.wait(self._stopped, self._beat_seconds)
 
     def _beat_until_stopped(self) -> None:
         with asyncio.Runner() as runner:
-            due = monotonic() + self._beat_seconds
-            while not self._stopped.wait(max(due - monotonic(), 0.0)):
-                due = monotonic() + self._beat_seconds
+            due = self._clock.monotonic() + self._beat_seconds
+            while not self._clock.wait(self._stopped, max(due - self._clock.monotonic(), 0.0)):
+                due = self._clock.monotonic() + self._beat_seconds
                 self._service.guard(lambda: runner.run(self._beat()))
             runner.run(self._queue.end_renewals())
 
     async def _beat(self) -> None:
         claims = list(self._held.values())
-        asked = monotonic()
+        sent_at = self._clock.monotonic()
         if not claims:
-            self._last_renewed = asked
+            self._last_renewed = sent_at
             return
         try:
             async with asyncio.timeout(self._beat_seconds):
@@ -77,16 +84,16 @@ class Heartbeat:
             self._give_up_if_late(claims)
             raise
         else:
-            self._last_renewed = asked
-            self._tell([claim for claim in claims if claim.id not in kept], TAKEN_OVER)
+            self._last_renewed = sent_at
+            self._report_lost([claim for claim in claims if claim.id not in kept], TAKEN_OVER)
 
     def _give_up_if_late(self, claims: list[Claim]) -> None:
-        """Stop the runs if 60 % of the lease have passed without a renewal: the next beat may come
-        too late."""
-        if monotonic() - self._last_renewed > self._lease.total_seconds() * 0.6:
-            self._tell(claims, NOT_RENEWED)
+        """Stop the runs if 60 % of the lease has passed without a renewal: the next beat may be too
+        late."""
+        if self._clock.monotonic() - self._last_renewed > self._lease.total_seconds() * 0.6:
+            self._report_lost(claims, NOT_RENEWED)
 
-    def _tell(self, lost: Sequence[Claim], reason: str) -> None:
+    def _report_lost(self, lost: Sequence[Claim], reason: str) -> None:
         if lost:
             with suppress(RuntimeError):  # the main loop is closed
-                self._main.call_soon_threadsafe(self._lose, lost, reason)
+                self._main_loop.call_soon_threadsafe(self._lose, lost, reason)

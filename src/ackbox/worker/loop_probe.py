@@ -1,4 +1,4 @@
-"""A thread that notices when the event loop does not answer, and names what blocks it (N6)."""
+"""A thread that notices when the event loop is blocked, and names the blocking call (N6)."""
 
 import asyncio
 import sys
@@ -6,20 +6,23 @@ import threading
 
 from ackbox.services import Service
 from ackbox.telemetry import LoopBlocked, Observer
+from ackbox.worker.threads import ThreadClock
 
+_CLOCK = ThreadClock()
 _PAUSE_SECONDS = 0.25
 _BLOCKED_SECONDS = 1.0
-_FRAMES_TOLD = 4
+_FRAMES_NAMED = 4
 
 
 class LoopProbe:
-    """Asks the event loop for an answer four times a second. A block of a second or more is
-    reported while it lasts, once."""
+    """Schedules a callback on the event loop four times a second. If the callback does not run
+    within a second, the block is reported while it lasts, once."""
 
-    def __init__(self, *, observe: Observer, service: Service) -> None:
+    def __init__(self, *, observe: Observer, service: Service, clock: ThreadClock = _CLOCK) -> None:
         self._observe = observe
         self._service = service
-        self._main = asyncio.get_running_loop()
+        self._clock = clock
+        self._main_loop = asyncio.get_running_loop()
         self._main_thread = threading.get_ident()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ackbox-loop-probe", daemon=True)
@@ -29,30 +32,30 @@ class LoopProbe:
         self._stopped.set()
 
     def _run(self) -> None:
-        while not self._stopped.wait(_PAUSE_SECONDS):
+        while not self._clock.wait(self._stopped, _PAUSE_SECONDS):
             self._service.guard(self._probe)
 
     def _probe(self) -> None:
-        answered = threading.Event()
+        responded = threading.Event()
         try:
-            self._main.call_soon_threadsafe(answered.set)
+            self._main_loop.call_soon_threadsafe(responded.set)
         except RuntimeError:  # the main loop is closed
             self._stopped.set()
             return
-        if answered.wait(_BLOCKED_SECONDS) or self._stopped.is_set():
+        if self._clock.wait(responded, _BLOCKED_SECONDS) or self._stopped.is_set():
             return
-        self._observe(LoopBlocked(_where(self._main_thread)))
-        while not answered.wait(_BLOCKED_SECONDS) and not self._stopped.is_set():
-            pass  # the same block: it is reported once
+        self._observe(LoopBlocked(_innermost_calls(self._main_thread)))
+        while not self._clock.wait(responded, _BLOCKED_SECONDS) and not self._stopped.is_set():
+            pass  # the same block lasts: it was reported
 
 
-def _where(thread: int) -> str:
-    """The innermost calls of that thread, as `grant_access (app.py:12)`."""
+def _innermost_calls(thread: int) -> str:
+    """Name the innermost calls of a thread, as `grant_access (app.py:12)`."""
     frame = sys._current_frames().get(thread)
-    places = []
+    calls = []
     while frame is not None:
         code = frame.f_code
         name = getattr(code, "co_qualname", code.co_name)
-        places.append(f"{name} ({code.co_filename}:{frame.f_lineno})")
+        calls.append(f"{name} ({code.co_filename}:{frame.f_lineno})")
         frame = frame.f_back
-    return " <- ".join(places[:_FRAMES_TOLD])
+    return " <- ".join(calls[:_FRAMES_NAMED])

@@ -8,11 +8,11 @@ from ackbox.model import CRASHED, Suspect
 from ackbox.ports import EventQueue
 from ackbox.worker.execution import Executor, is_spent
 
-_LOOK_SECONDS = 1.0
+_CHECK_SECONDS = 1.0
 
 
 class Suspects:
-    """Looks for the suspect that a worker runs next."""
+    """Finds the suspect that a worker runs next."""
 
     def __init__(
         self,
@@ -25,19 +25,19 @@ class Suspects:
         self._registry = registry
         self._executor = executor
         self._monotonic = monotonic
-        self._look_at = 0.0
+        self._next_check = 0.0
 
     async def find(self) -> Suspect | None:
-        """Ask the store at most about once a second: there hardly ever is one."""
+        """Return the next suspect. Query the store at most once a second: suspects are rare."""
         now = self._monotonic()
-        if now < self._look_at:
+        if now < self._next_check:
             return None
-        self._look_at = now + _LOOK_SECONDS
+        self._next_check = now + _CHECK_SECONDS
         return await self._queue.suspect()
 
-    def look_at_once(self) -> None:
-        """A suspect was settled: there may be another."""
-        self._look_at = 0.0
+    def check_now(self) -> None:
+        """Query the store at the next `find`: a suspect was settled, and there may be another."""
+        self._next_check = 0.0
 
     def must_run_alone(self, suspect: Suspect) -> bool:
         """Return whether this attempt would dead-letter the event if the process ended."""

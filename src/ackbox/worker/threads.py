@@ -1,29 +1,44 @@
-"""A plain handler runs in a thread of its own: it cannot be cancelled, only abandoned."""
+"""A thread for each run of a plain handler, and the clock of background threads.
+
+A thread cannot be cancelled, only abandoned.
+"""
 
 import asyncio
 import threading
 from collections.abc import Callable
 from contextvars import copy_context
+from time import monotonic
 from typing import Any
 
 from msgspec import Struct
 
 
+class ThreadClock(Struct, frozen=True):
+    """The time of a background thread. `wait` waits for an event, at most for so many seconds, and
+    returns whether the event is set."""
+
+    monotonic: Callable[[], float] = monotonic
+    wait: Callable[[threading.Event, float], bool] = threading.Event.wait
+
+
 class Ended(Struct, frozen=True):
-    """What a handler returned, or what it raised. A value, even if it raised: nobody may be waiting
-    any more, and asyncio reports an exception that nobody takes."""
+    """The result of a handler: its return value or its exception.
+
+    An exception is kept as a value because nobody may be waiting any more, and asyncio reports
+    exceptions that nobody retrieves.
+    """
 
     returned: Any
     error: BaseException | None = None
 
 
 class HandlerThread:
-    """A daemon: an abandoned one must not keep the process from exiting."""
+    """A daemon thread, so that an abandoned handler does not keep the process from exiting."""
 
     def __init__(self, call: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
         self.ended: asyncio.Future[Ended] = loop.create_future()
         self._call = call
-        self._context = copy_context()  # log lines of the thread name its event
+        self._context = copy_context()  # so that log lines of the thread name its event
         self._loop = loop
         self._thread = threading.Thread(target=self._main, name="ackbox-handler", daemon=True)
         self._thread.start()
@@ -35,7 +50,7 @@ class HandlerThread:
     def _main(self) -> None:
         try:
             ended = Ended(self._context.run(self._call))
-        except BaseException as error:  # noqa: BLE001 - around a handler: goes to whoever waits
+        except BaseException as error:  # noqa: BLE001 - around a handler: the waiting run gets it
             ended = Ended(None, error)
         try:
             self._loop.call_soon_threadsafe(_finish, self.ended, ended)

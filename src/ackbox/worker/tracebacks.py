@@ -44,13 +44,13 @@ class CodeLocation(Struct, frozen=True):
 
     @property
     def is_users(self) -> bool:
-        """Neither in a library nor in code that was made at run time."""
+        """True for code that is neither in a library nor in ackbox nor generated at run time."""
         library = self.file.startswith(_STANDARD) or any(part in self.file for part in _INSTALLED)
         return not library and not self.file.startswith(("<", _OWN))
 
 
 Stack = list[CodeLocation]
-"""From the outermost call to the innermost."""
+"""The calls, from the outermost to the innermost."""
 
 
 def where_of(error: BaseException) -> str | None:
@@ -71,16 +71,16 @@ def innermost_of(stack: Stack) -> str | None:
 
 
 def format_error(error: BaseException) -> str | None:
-    """Return the traceback of an exception, after those of the exceptions that led to it. None if
-    it was raised by ackbox itself, and by nothing else."""
+    """Return the traceback of an exception, after those of the exceptions that led to it. Return
+    None if ackbox itself raised the exception and no other led to it."""
     *causes, _ = _chain(error)
     stack = _raised_through(error)
     if not causes and not stack:
         return None
     lines: list[str] = []
-    for cause, words in causes:
-        lines += [*_format_cause(cause), "", words, ""]
-    return _bounded([*lines, *_format_one(error, stack, _FRAMES)])
+    for cause, relation in causes:
+        lines += [*_format_cause(cause), "", relation, ""]
+    return _bounded([*lines, *_format_exception(error, stack, _FRAMES)])
 
 
 def stack_of_thread(thread: int | None) -> Stack:
@@ -107,12 +107,12 @@ def text_of(error: BaseException) -> str:
     """Return the text of an exception, even if its own `__str__` fails."""
     try:
         return str(error)
-    except BaseException as second:  # noqa: BLE001 - around a handler's: its `__str__` may fail too
+    except BaseException as second:  # noqa: BLE001 - around a handler: its `__str__` may fail
         return f"(its text cannot be had: {type(second).__name__})"
 
 
 def _suspended(awaited: Any) -> Iterator[FrameType]:
-    """From the outermost to the innermost; generators may be among the coroutines."""
+    """Yield the frames from the outermost to the innermost; some may be generators."""
     while awaited is not None:
         for frame_name, next_name in (
             ("cr_frame", "cr_await"),
@@ -129,57 +129,57 @@ def _suspended(awaited: Any) -> Iterator[FrameType]:
 
 
 def _chain(error: BaseException) -> list[tuple[BaseException, str]]:
-    """The exceptions that led to this one, oldest first and this one last, each with the words that
-    Python puts after it."""
-    found: deque[tuple[BaseException, str]] = deque([(error, "")])
+    """Return the exceptions that led to this one, oldest first, and this one last. Each comes with
+    the sentence that Python prints after it."""
+    chain: deque[tuple[BaseException, str]] = deque([(error, "")])
     seen = {id(error)}
-    while len(found) < _CHAINED:
-        before, words = _what_led_to(found[0][0])
+    while len(chain) < _CHAINED:
+        before, relation = _predecessor(chain[0][0])
         if before is None or id(before) in seen:
             break
         seen.add(id(before))
-        found.appendleft((before, words))
-    return list(found)
+        chain.appendleft((before, relation))
+    return list(chain)
 
 
-def _what_led_to(error: BaseException) -> tuple[BaseException | None, str]:
+def _predecessor(error: BaseException) -> tuple[BaseException | None, str]:
     if error.__cause__ is not None:
         return error.__cause__, _CAUSE
     return None if error.__suppress_context__ else error.__context__, _CONTEXT
 
 
 def _format_cause(error: BaseException) -> list[str]:
-    return _format_one(error, _raised_through(error), _FRAMES_OF_A_CAUSE)
+    return _format_exception(error, _raised_through(error), _FRAMES_OF_A_CAUSE)
 
 
-def _format_one(error: BaseException, stack: Stack, most: int) -> list[str]:
-    frames = _format_frames(stack, most)
+def _format_exception(error: BaseException, stack: Stack, limit: int) -> list[str]:
+    frames = _format_frames(stack, limit)
     return [*([_RAISED] if frames else []), *frames, *_format_text(error)]
 
 
 def _format_text(error: BaseException) -> list[str]:
-    """What Python prints below the calls: the text, notes, and what a group holds."""
+    """Return the lines that Python prints below the calls: text, notes, members of a group."""
     name, text = type(error).__name__, text_of(error)
-    said = "\n".join([f"{name}: {text}" if text else name, *_notes_of(error)])
-    first, *more = said[:_TEXT_LIMIT].split("\n")
-    lines = [first, *(f"    {line}" for line in more)]  # indented: none passes for a log line
+    message = "\n".join([f"{name}: {text}" if text else name, *_notes_of(error)])
+    first, *more = message[:_TEXT_LIMIT].split("\n")
+    lines = [first, *(f"    {line}" for line in more)]  # indented: no line looks like a log line
     if isinstance(error, BaseExceptionGroup):
         lines += [f"  | {line}" for line in _format_group(error)]
     return lines
 
 
 def _notes_of(error: BaseException) -> list[str]:
-    """Return the notes of an exception, none if its own `__getattr__` fails, as that of urllib's
-    HTTPError without a body does."""
+    """Return the notes of an exception. Return none if its own `__getattr__` fails, as in urllib's
+    HTTPError without a body."""
     try:
         notes = getattr(error, "__notes__", None)
-    except BaseException:  # noqa: BLE001 - around a handler's: its error is recorded without notes
+    except BaseException:  # noqa: BLE001 - around a handler: recorded without notes
         return []
     return [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
 
 
 def _format_group(group: BaseExceptionGroup[BaseException]) -> list[str]:
-    """The first exception that is no group itself, and how many there are besides."""
+    """Return the lines of the first exception that is no group, and the number of the others."""
     first: BaseException = group
     while isinstance(first, BaseExceptionGroup):
         first = first.exceptions[0]
@@ -188,10 +188,10 @@ def _format_group(group: BaseExceptionGroup[BaseException]) -> list[str]:
     return [*lines, f"... and {others} more"] if others else lines
 
 
-def _format_frames(stack: Stack, most: int) -> list[str]:
+def _format_frames(stack: Stack, limit: int) -> list[str]:
     lines: list[str] = []
     before = -1
-    for number in _chosen(stack, most):
+    for number in _select_frames(stack, limit):
         if number > before + 1:
             lines.append(f"  ... {number - before - 1} calls left out ...")
         lines += _format_frame(stack[number])
@@ -205,11 +205,12 @@ def _format_frame(at: CodeLocation) -> list[str]:
     return [line, f"    {source[:_LINE_LIMIT]}"] if source else [line]
 
 
-def _chosen(stack: Stack, most: int) -> list[int]:
-    """The innermost calls, and the innermost in the user's own code: half of them each."""
-    if len(stack) <= most:
+def _select_frames(stack: Stack, limit: int) -> list[int]:
+    """Return the indexes of the calls to show: one half are the innermost calls, the other half the
+    innermost calls in the user's own code."""
+    if len(stack) <= limit:
         return list(range(len(stack)))
-    half = most // 2
+    half = limit // 2
     last = range(len(stack) - half, len(stack))
     users: list[int] = []
     for number in range(last.start - 1, -1, -1):
@@ -230,7 +231,7 @@ def _raised_through(error: BaseException) -> Stack:
 
 
 def _without_outer(stack: Sequence[CodeLocation]) -> Stack:
-    """Leave out how ackbox, in a thread or not, called the handler."""
+    """Leave out the calls by which ackbox, in a thread or not, reached the handler."""
     first = 0
     while first < len(stack) and stack[first].file.startswith(_OUTER):
         first += 1
@@ -242,7 +243,7 @@ def _location(code: CodeType, line: int | None) -> CodeLocation:
 
 
 def _bounded(lines: Sequence[str]) -> str:
-    """Leave out lines at the top until the rest fits: the end says what happened."""
+    """Leave out lines at the top until the rest fits: the last lines say what happened."""
     kept: deque[str] = deque()
     room = TRACEBACK_LIMIT - len("...\n")
     for line in map(printable, reversed(lines)):
