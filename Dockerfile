@@ -34,6 +34,6 @@ EXPOSE 8000
 STOPSIGNAL SIGTERM
 # -Y off: a proxy set for the container must not be asked for its own loopback.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=10s \
-    CMD ["sh", "-c", "exec wget -q -Y off -O /dev/null http://127.0.0.1:$PORT/health"]
+    CMD ["sh", "-c", "exec wget -q -Y off -O /dev/null http://127.0.0.1:${ACKBOX_PORT:-$PORT}/health"]
 ENTRYPOINT ["ackbox"]
 CMD ["serve"]

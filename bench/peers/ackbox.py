@@ -30,28 +30,28 @@ class Ackbox:
 
     @asynccontextmanager
     async def enqueueing(self, url: str) -> AsyncIterator[Enqueue]:
-        async with _running(Inbox(_settings(url))) as runtime:
+        async with _running(Inbox(), _settings(url)) as runtime:
             accept = runtime.ingest.accept
             yield lambda key: accept(_envelope(key))
 
     async def preload(self, url: str, keys: list[str]) -> None:
-        async with _running(Inbox(_settings(url))) as runtime:
+        async with _running(Inbox(), _settings(url)) as runtime:
             await runtime.ingest.accept_many([_envelope(key) for key in keys])
 
     async def work(self, url: str, ran: Ran) -> None:
-        inbox = Inbox(_settings(url, workers=WORKERS))
+        inbox = Inbox()
 
         @inbox.on(traffic.EVENT_TYPE)
         async def do_nothing(event: Event) -> None:
             ran()
 
-        async with _running(inbox):
+        async with _running(inbox, _settings(url, workers=WORKERS)):
             await asyncio.Event().wait()
 
 
 @asynccontextmanager
-async def _running(inbox: Inbox) -> AsyncIterator[Runtime]:
-    async with inbox.running(App(inbox.settings)) as runtime:
+async def _running(inbox: Inbox, settings: Settings) -> AsyncIterator[Runtime]:
+    async with inbox.running(App(settings)) as runtime:
         yield runtime
 
 

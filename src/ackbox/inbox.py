@@ -1,12 +1,12 @@
 """What users import: an `Inbox` with handlers, run by `ackbox serve` or inside their own app."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
 from ackbox.app import App, is_shared
-from ackbox.config import Settings, load_from_process, warn_of_open_ingest
+from ackbox.config import Given, Resolved, read_overrides, resolve_process, warn_of_open_ingest
 from ackbox.errors import SettingError
 from ackbox.handlers import Handler, Registry, describe
 from ackbox.http.asgi import Mounted, build_asgi, build_probes
@@ -22,10 +22,11 @@ _NOT_SHARED = (
 
 
 class Inbox:
-    """A durable inbox. Settings come from the environment and `ackbox.toml` unless given."""
+    """A durable inbox. Its settings come from the environment and `ackbox.toml`, which are read at
+    the start. `settings` overrides some of them, as in `Inbox(settings={"max_attempts": 3})`."""
 
-    def __init__(self, settings: Settings | None = None) -> None:
-        self.settings = settings if settings is not None else load_from_process()
+    def __init__(self, settings: Mapping[str, object] | None = None) -> None:
+        self._overrides = read_overrides(settings or {}, "Inbox(settings=...)")
         self._registry = Registry()
         self._schemas: list[str] = []
         self._mounted = Mounted()
@@ -71,46 +72,63 @@ class Inbox:
     @asynccontextmanager
     async def lifespan(self, _app: object) -> AsyncIterator[None]:
         """For `FastAPI(lifespan=inbox.lifespan)`: runs the inbox as long as your app runs."""
-        async with self.running(App(self.settings, guest=True)):
+        resolved = self.resolve(embedded=True)
+        app = App(resolved.settings, ledger_origin=resolved.ledger_origin, guest=True)
+        async with self.running(app):
             yield
 
     def asgi(self) -> Mounted:
         """For `app.mount("/inbox", inbox.asgi())`; answers 503 until the lifespan has started."""
         return self._mounted
 
-    def serve(self) -> int:
-        """Serve until a signal; returns the exit code of the process."""
-        return run(self._serve())
+    def serve(self, overrides: Mapping[str, Given] | None = None) -> int:
+        """Serve until a signal, and return the exit code of the process."""
+        return run(self._serve(self.resolve(overrides)))
 
-    def work(self) -> int:
-        """Process events until a signal, and take none; returns the exit code of the process."""
-        if not is_shared(self.settings):
+    def work(self, overrides: Mapping[str, Given] | None = None) -> int:
+        """Process events until a signal without accepting new ones, and return the exit code of
+        the process."""
+        resolved = self.resolve(overrides)
+        if not is_shared(resolved.settings):
             raise SettingError(_NOT_SHARED)
-        if not self.settings.worker_count:
+        if not resolved.settings.worker_count:
             raise SettingError("WORKER_COUNT=0 leaves nothing to do: at least 1 is expected.")
-        return run(self._work())
+        return run(self._work(resolved))
+
+    def resolve(
+        self, overrides: Mapping[str, Given] | None = None, *, embedded: bool = False
+    ) -> Resolved:
+        """Read the settings now. `overrides` win over those given to the constructor."""
+        return resolve_process({**self._overrides, **(overrides or {})}, embedded=embedded)
 
     @asynccontextmanager
     async def running(self, app: App) -> AsyncIterator[Runtime]:
         """What `lifespan` and the test harness do; whatever happens, the ledger is let go of."""
-        runtime = self._made(app)
+        runtime = self._make_runtime(app)
         try:
             await runtime.start()
             yield runtime
         finally:
             await runtime.stop()
 
-    async def _serve(self) -> int:
-        runtime = self._made(App(self.settings))
-        for caution in warn_of_open_ingest(self.settings):
+    async def _serve(self, resolved: Resolved) -> int:
+        runtime = self._make_process(resolved)
+        for caution in warn_of_open_ingest(resolved.settings):
             runtime.logger.warning("caution", reason=caution)
         return await serve(build_asgi(runtime), runtime)
 
-    async def _work(self) -> int:
-        runtime = self._made(App(self.settings))
+    async def _work(self, resolved: Resolved) -> int:
+        runtime = self._make_process(resolved)
         return await serve(build_probes(runtime), runtime)
 
-    def _made(self, app: App) -> Runtime:
+    def _make_process(self, resolved: Resolved) -> Runtime:
+        app = App(resolved.settings, ledger_origin=resolved.ledger_origin)
+        runtime = self._make_runtime(app)
+        for caution in resolved.warn_of_unprefixed_ledger():
+            runtime.logger.warning("caution", reason=caution)
+        return runtime
+
+    def _make_runtime(self, app: App) -> Runtime:
         if self._mounted.is_running:
             raise SettingError(
                 "This Inbox runs already: give its lifespan to one app, and do not serve it too."

@@ -129,6 +129,8 @@ class Runtime:
                 stats.lag(self.clock()).total_seconds(),
                 self._app.home.engine,
                 self.settings.durability,
+                self._app.home.name,
+                self._app.ledger_origin,
                 self._why_refused(backlog),
             )
         )

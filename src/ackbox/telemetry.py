@@ -14,13 +14,16 @@ from ackbox.model import Claim, Envelope, EventId, Failure, Outcome, Receipt, St
 
 
 class Started(Struct, frozen=True):
-    """The inbox has started; this is what it found (L12). `refuses` says why new events are not
-    accepted; None: the inbox is ready."""
+    """The inbox has started, with these events in its ledger (L12). `ledger_origin` is the
+    variable, file or default that chose the ledger. `refuses` says why new events are not accepted;
+    None means that they are."""
 
     stats: Stats
     lag_seconds: float
     engine: str
     durability: str
+    ledger: str
+    ledger_origin: str
     refuses: str | None = None
 
 

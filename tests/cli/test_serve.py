@@ -5,10 +5,12 @@ import os
 import signal
 import socket
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from ackbox.config import Given, Settings
 from ackbox.inbox import Inbox
 from support.cli import COMMAND, Cli, Ledger, environment, run
 from support.events import envelopes
@@ -18,12 +20,12 @@ from support.server import Server, running
 APP = "from ackbox import Inbox\ninbox = Inbox()\nother = 5\n"
 
 
-def collect_served(monkeypatch: pytest.MonkeyPatch) -> list[Inbox]:
-    """Collects the inboxes that would be served."""
-    served: list[Inbox] = []
+def collect_served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
+    """Collect the settings with which an inbox would be served."""
+    served: list[Settings] = []
 
-    def serve(inbox: Inbox) -> int:
-        served.append(inbox)
+    def serve(inbox: Inbox, overrides: Mapping[str, Given]) -> int:
+        served.append(inbox.resolve(overrides).settings)
         return 0
 
     monkeypatch.setattr(Inbox, "serve", serve)
@@ -146,7 +148,7 @@ def test_no_workers_means_none(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Non
     served = collect_served(monkeypatch)
     assert cli("serve", "--no-workers").code == 0
     assert cli("serve").code == 0
-    assert [inbox.settings.worker_count for inbox in served] == [0, 10]
+    assert [settings.worker_count for settings in served] == [0, 10]
 
 
 # N24

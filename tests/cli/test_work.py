@@ -1,9 +1,11 @@
 """`ackbox work`: what it refuses before it starts anything."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from ackbox.config import Given, Settings
 from ackbox.inbox import Inbox
 from support.cli import Cli
 
@@ -46,12 +48,12 @@ def test_a_bad_target_is_one_line(cli: Cli) -> None:
 def test_the_probes_listen_where_the_command_line_says(
     cli: Cli, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    working: list[Inbox] = []
+    working: list[Settings] = []
 
-    def work(inbox: Inbox) -> int:
-        working.append(inbox)
+    def work(inbox: Inbox, overrides: Mapping[str, Given]) -> int:
+        working.append(inbox.resolve(overrides).settings)
         return 0
 
     monkeypatch.setattr(Inbox, "work", work)
     cli("work", target, "--host", "::1", "--port", "9000", DATABASE_URL=NOWHERE, PORT="9001")
-    assert [(inbox.settings.host, inbox.settings.port) for inbox in working] == [("::1", 9000)]
+    assert [(settings.host, settings.port) for settings in working] == [("::1", 9000)]

@@ -11,6 +11,7 @@ from prometheus_client.core import Metric
 
 import ackbox.errors
 from ackbox.config import Settings
+from ackbox.config.names import prefixed
 from ackbox.exporters import logs
 from ackbox.exporters.prometheus import PrometheusMetrics
 from ackbox.model import OutcomeName, Receipt, ReceiptKind, Stats, Status
@@ -30,7 +31,7 @@ from docs.pages import PAGES, REFERENCE, ROOT, codes, first_codes, rows, section
 
 METRIC = re.compile(r"\backbox_[a-z_]+[a-z]\b")
 SETTING = re.compile(r"`\$?([A-Z]+_[A-Z_]+)[`=]")
-NO_SETTINGS = {"ID_OR_KEY", "SQLITE_FILE"}
+NO_SETTINGS = {"ID_OR_KEY", "SQLITE_FILE", "ACKBOX_NAME", "ACKBOX_SERVICE_HOST"}
 LEVELS = frozenset({"debug", "info", "warning", "error", "critical"})
 
 
@@ -55,8 +56,8 @@ def test_no_page_names_a_metric_that_is_not_there() -> None:
 
 def test_no_page_names_a_setting_that_is_not_there() -> None:
     named = {name for page in PAGES for name in SETTING.findall(page.read_text())}
-    there = {*map(str.upper, Settings.model_fields), "ACKBOX_CONFIG"}
-    assert named - there == NO_SETTINGS
+    there = {*map(str.upper, Settings.model_fields), *map(prefixed, Settings.model_fields)}
+    assert named - there - {"ACKBOX_CONFIG"} == NO_SETTINGS
 
 
 # W9
@@ -110,7 +111,7 @@ def all_metrics() -> list[Metric]:
 def telling_facts() -> Iterator[Fact]:
     stats = Stats(dict.fromkeys(Status, 0), None)
     sent = envelope(1)
-    yield Started(stats, lag_seconds=0.0, engine="", durability="")
+    yield Started(stats, lag_seconds=0.0, engine="", durability="", ledger="", ledger_origin="")
     yield Measured(stats, buffered_events=0, buffered_bytes=0)
     yield Recorded([sent], [Receipt(ReceiptKind.NEW, sent.id, Status.PENDING, NOW)], [0.1])
     yield Refused("queue")

@@ -201,7 +201,7 @@ async def test_a_database_that_goes_away_during_the_start_is_waited_for(
     monkeypatch.setattr(PostgresReader, "stats", stats)
     monkeypatch.setattr(runtime, "_WAIT_SECONDS", 0.01)
     settings = Settings(database_url=SecretStr(server.create_database()))
-    async with Inbox(settings).running(App(settings, guest=True)) as started:
+    async with Inbox().running(App(settings, guest=True)) as started:
         assert started.why_not_ready() is None
     assert failures == []
 

@@ -24,7 +24,7 @@ async def test_what_is_held_during_a_rolling_update_is_put_back_without_a_restar
     server = postgres_of(find_installs()[-1])
     url = server.create_database()
     settings = Settings(database_url=SecretStr(url), unhandled="park")
-    inbox, runs = Inbox(settings), asyncio.Queue[int]()
+    inbox, runs = Inbox(), asyncio.Queue[int]()
 
     @inbox.on("order.paid")
     async def handle(event: Event) -> None:

@@ -20,7 +20,7 @@ from support.facts import Facts
 async def run_once(folder: Path, clock: Clock, until: type[Fact], *, send: bool) -> Facts:
     """Run an inbox until a fact of this kind is there."""
     facts, settings = Facts(), Settings(db_path=folder / "inbox.db")
-    inbox = Inbox(settings)
+    inbox = Inbox()
 
     @inbox.on("*")
     async def handle(event: object) -> None:

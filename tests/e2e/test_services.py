@@ -93,7 +93,7 @@ class Running:
 
 @asynccontextmanager
 async def running(folder: Path, *observers: Callable[[Fact], None]) -> AsyncIterator[Running]:
-    inbox = Inbox(settings(folder))
+    inbox = Inbox()
 
     @inbox.on("quick")
     async def quick(event: Event) -> None:
@@ -103,7 +103,7 @@ async def running(folder: Path, *observers: Callable[[Fact], None]) -> AsyncIter
     async def slow(event: Event) -> None:
         await asyncio.Event().wait()
 
-    app = App(inbox.settings, guest=True, observers=observers)
+    app = App(settings(folder), guest=True, observers=observers)
     async with inbox.running(app) as runtime:
         yield Running(inbox, runtime)
 

@@ -1,15 +1,14 @@
 """An inbox inside somebody else's app."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pydantic import SecretStr
-
-from ackbox.config import Settings
 
 TOKEN = "twelve-boxers-hunt-victor"
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(db_path=tmp_path / "inbox.db", api_token=SecretStr(TOKEN))
+def settings(tmp_path: Path) -> dict[str, Any]:
+    """The settings that the code of the app overrides."""
+    return {"db_path": tmp_path / "inbox.db", "api_token": TOKEN}

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import pytest
 import structlog
@@ -13,7 +14,6 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from ackbox import Event, Inbox
-from ackbox.config import Settings
 from support.polling import eventually
 
 TOKEN = "twelve-boxers-hunt-victor"
@@ -27,7 +27,7 @@ def posting(inbox: Inbox) -> TestClient:
     return TestClient(app, "http://localhost/inbox")
 
 
-def test_the_hosts_logging_stays_as_it_was(settings: Settings) -> None:
+def test_the_hosts_logging_stays_as_it_was(settings: dict[str, Any]) -> None:
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     configured = structlog.is_configured(), structlog.get_config()["processors"]
@@ -37,7 +37,7 @@ def test_the_hosts_logging_stays_as_it_was(settings: Settings) -> None:
     assert (structlog.is_configured(), structlog.get_config()["processors"]) == configured
 
 
-def test_interpreter_and_signals_stay_as_they_were(settings: Settings) -> None:
+def test_interpreter_and_signals_stay_as_they_were(settings: dict[str, Any]) -> None:
     before = look_at_the_process()
     with posting(Inbox(settings)) as client:
         client.post("/webhooks", json=EVENT)
@@ -59,7 +59,7 @@ def look_at_the_process() -> tuple[object, ...]:
 
 
 def test_log_lines_go_to_the_logger_ackbox_of_the_host(
-    settings: Settings, caplog: pytest.LogCaptureFixture
+    settings: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     inbox = Inbox(settings)
 
@@ -80,7 +80,7 @@ def test_log_lines_go_to_the_logger_ackbox_of_the_host(
 
 
 def test_the_host_sees_the_traceback_of_a_failed_run(
-    settings: Settings, caplog: pytest.LogCaptureFixture
+    settings: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:  # N2
     inbox = Inbox(settings)
 
@@ -99,7 +99,7 @@ def test_the_host_sees_the_traceback_of_a_failed_run(
 
 
 def test_the_host_decides_which_lines_are_written(
-    settings: Settings, caplog: pytest.LogCaptureFixture
+    settings: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, logger="ackbox")
     inbox = Inbox(settings)
@@ -110,7 +110,7 @@ def test_the_host_decides_which_lines_are_written(
 
 
 def test_an_exception_of_a_handler_is_logged_with_its_trace(
-    settings: Settings, caplog: pytest.LogCaptureFixture
+    settings: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     inbox = Inbox(settings)
 
@@ -126,7 +126,7 @@ def test_an_exception_of_a_handler_is_logged_with_its_trace(
         eventually(lambda: "no such carrier" in caplog.text)
 
 
-def test_a_refused_start_leaves_nothing_behind(settings: Settings) -> None:
+def test_a_refused_start_leaves_nothing_behind(settings: dict[str, Any]) -> None:
     inbox = Inbox(settings)
     inbox.schema("CREATE TABEL mine (n INTEGER)")
     for _ in range(2):
@@ -134,9 +134,9 @@ def test_a_refused_start_leaves_nothing_behind(settings: Settings) -> None:
             pass
 
 
-def test_what_ends_a_process_of_our_own_is_told_to_the_host(settings: Settings) -> None:
+def test_what_ends_a_process_of_our_own_is_told_to_the_host(settings: dict[str, Any]) -> None:
     """Nobody but the host may end its process."""
-    inbox = Inbox(settings.model_copy(update={"worker_count": 1}))
+    inbox = Inbox({**settings, "worker_count": 1})
     released = threading.Event()
 
     @inbox.on("order.*", timeout="20ms")

@@ -1,11 +1,11 @@
 """Users' own tables beside the ledger: made at the start, read at any time."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from ackbox import Inbox
-from ackbox.config import Settings
 from ackbox.errors import InvalidStatement, SettingError, Stopped, Unavailable
 
 ACCESS = "CREATE TABLE IF NOT EXISTS access (customer TEXT PRIMARY KEY)"
@@ -14,7 +14,7 @@ COUNT_FOR_EVER = (
 )
 
 
-async def started(settings: Settings, *ddl: str) -> None:
+async def started(settings: dict[str, Any], *ddl: str) -> None:
     inbox = Inbox(settings)
     for sql in ddl:
         inbox.schema(sql)
@@ -40,11 +40,11 @@ async def started(settings: Settings, *ddl: str) -> None:
         "CREATE TABLE copy AS SELECT * FROM access",
     ],
 )
-async def test_what_a_schema_may_do(settings: Settings, ddl: str) -> None:
+async def test_what_a_schema_may_do(settings: dict[str, Any], ddl: str) -> None:
     await started(settings, ACCESS, ddl)
 
 
-async def test_a_schema_runs_at_every_start(settings: Settings) -> None:
+async def test_a_schema_runs_at_every_start(settings: dict[str, Any]) -> None:
     for _ in range(2):
         await started(settings, ACCESS)
 
@@ -80,7 +80,7 @@ async def test_a_schema_runs_at_every_start(settings: Settings) -> None:
     ],
 )
 async def test_what_a_schema_may_not_do_stops_the_start_in_one_line(
-    settings: Settings, ddl: str
+    settings: dict[str, Any], ddl: str
 ) -> None:
     await started(settings)
     with pytest.raises(SettingError, match=r"inbox\.schema") as refused:
@@ -90,7 +90,7 @@ async def test_what_a_schema_may_not_do_stops_the_start_in_one_line(
     await started(settings)
 
 
-async def test_a_schema_that_is_refused_changes_nothing(settings: Settings) -> None:
+async def test_a_schema_that_is_refused_changes_nothing(settings: dict[str, Any]) -> None:
     with pytest.raises(SettingError):
         await started(settings, ACCESS, "CREATE TABEL mine (n INTEGER)")
     inbox = Inbox(settings)
@@ -99,13 +99,13 @@ async def test_a_schema_that_is_refused_changes_nothing(settings: Settings) -> N
             await inbox.read("SELECT * FROM access")
 
 
-async def test_a_long_statement_is_shown_short(settings: Settings) -> None:
+async def test_a_long_statement_is_shown_short(settings: dict[str, Any]) -> None:
     with pytest.raises(SettingError) as refused:
         await started(settings, "CREATE TABEL mine (\n" + "  n INTEGER,\n" * 100)
     assert len(str(refused.value)) < 300
 
 
-async def test_reading_gives_rows_by_name(settings: Settings) -> None:
+async def test_reading_gives_rows_by_name(settings: dict[str, Any]) -> None:
     inbox = Inbox(settings)
     inbox.schema(ACCESS)
     inbox.schema("INSERT OR IGNORE INTO access VALUES ('a'), ('b')")
@@ -135,7 +135,7 @@ async def test_reading_gives_rows_by_name(settings: Settings) -> None:
         "",
     ],
 )
-async def test_reading_can_only_read(settings: Settings, sql: str) -> None:
+async def test_reading_can_only_read(settings: dict[str, Any], sql: str) -> None:
     inbox = Inbox(settings)
     inbox.schema(ACCESS)
     inbox.schema("INSERT OR IGNORE INTO access VALUES ('a')")
@@ -147,7 +147,7 @@ async def test_reading_can_only_read(settings: Settings, sql: str) -> None:
 
 
 async def test_a_read_that_takes_too_long_is_stopped(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ackbox.stores.sqlite.reader._SECONDS", 0.1)
     inbox = Inbox(settings)
@@ -157,7 +157,7 @@ async def test_a_read_that_takes_too_long_is_stopped(
         assert await inbox.read("SELECT 1 AS one") == [{"one": 1}]
 
 
-async def test_reading_after_the_stop_is_refused(settings: Settings) -> None:
+async def test_reading_after_the_stop_is_refused(settings: dict[str, Any]) -> None:
     inbox = Inbox(settings)
     async with inbox.lifespan(None):
         pass

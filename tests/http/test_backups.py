@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 from fastapi import FastAPI
-from pydantic import SecretStr
 from starlette.testclient import TestClient
 
 from ackbox import Inbox
-from ackbox.config import Settings
 from support.posting import posted
 from support.problems import assert_problem
 from support.server import Server, read_ledger, running
@@ -129,9 +127,7 @@ def test_an_error_of_the_operating_system_is_a_line_of_the_answer(
 
     monkeypatch.setattr("ackbox.stores.sqlite.backup._assert_free", forbidden)
     token = "twelve-boxers-hunt-victor"
-    inbox = Inbox(
-        Settings(db_path=tmp_path / "inbox.db", backup_dir=tmp_path, api_token=SecretStr(token))
-    )
+    inbox = Inbox({"db_path": tmp_path / "inbox.db", "backup_dir": tmp_path, "api_token": token})
     app = FastAPI(lifespan=inbox.lifespan)
     app.mount("/", inbox.asgi())
     with TestClient(app, headers={"Authorization": f"Bearer {token}"}) as client:

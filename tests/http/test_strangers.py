@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 from fastapi import FastAPI
-from pydantic import SecretStr
 from starlette.testclient import TestClient
 
 from ackbox import Inbox
-from ackbox.config import Settings
 from ackbox.errors import LedgerCorrupt
 from ackbox.stores.sqlite.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore
@@ -22,7 +20,7 @@ GENERAL = "The ledger cannot be used now; the log of the server says why. Try ag
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[TestClient]:
-    inbox = Inbox(Settings(db_path=tmp_path / "inbox.db", api_token=SecretStr(TOKEN)))
+    inbox = Inbox({"db_path": tmp_path / "inbox.db", "api_token": TOKEN})
     app = FastAPI(lifespan=inbox.lifespan)
     app.mount("/", inbox.asgi())
     with TestClient(app) as client:
@@ -51,6 +49,6 @@ def test_a_sender_is_told_why_events_are_refused_unless_that_names_the_ledger(
         ("The disk is full.", "The disk is full."),
         (f"{tmp_path / 'inbox.db'} cannot be opened.", GENERAL),
     ):
-        monkeypatch.setattr(SqliteStore, "trouble", unavailable_reason)
+        monkeypatch.setattr(SqliteStore, "unavailable_reason", unavailable_reason)
         answer = client.post("/webhooks", content=posted())
         assert (answer.status_code, answer.json()["detail"]) == (503, told)

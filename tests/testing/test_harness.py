@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from ackbox import Dead, Event, Inbox, Retry, Snooze, Tx
-from ackbox.config import Settings
 from ackbox.errors import InvalidEvent, InvalidStatement, SettingError, Stopped
 from ackbox.testing import Delivery, InboxHarness, MovableClock
 
@@ -22,7 +21,7 @@ def paid(number: int, **more: object) -> Delivery:
 @pytest.fixture
 def inbox(tmp_path: Path) -> Inbox:
     """A file of its own that must stay untouched."""
-    return Inbox(Settings(db_path=tmp_path / "real.db"))
+    return Inbox({"db_path": tmp_path / "real.db"})
 
 
 @pytest.fixture
@@ -262,8 +261,8 @@ async def test_an_event_nobody_handles_is_ignored_or_held(tmp_path: Path) -> Non
         ("complete", ("completed", "ignored")),
         ("park", ("pending", "parked")),
     ):
-        settings = Settings.model_validate({"db_path": tmp_path / "x.db", "unhandled": choice})
-        async with InboxHarness(Inbox(settings)) as box:
+        inbox = Inbox({"db_path": tmp_path / "x.db", "unhandled": choice})
+        async with InboxHarness(inbox) as box:
             posted = await box.post("order.paid")
             await box.run_until_settled()
             event = await box.event(posted)

@@ -6,7 +6,6 @@ from typing import Any, cast
 
 import pytest
 
-from ackbox.config import Settings
 from ackbox.errors import SettingError
 from ackbox.handlers import Registration, Registry, Retry, Snooze, Tx, describe
 from ackbox.inbox import Inbox
@@ -252,14 +251,14 @@ def test_a_wrong_delay_fails_where_it_is_raised(
 def test_a_rule_of_the_wrong_type_is_refused_in_one_line(rules: dict[str, Any]) -> None:
     (name,) = rules
     with pytest.raises(SettingError, match=f"{name} must be"):
-        Inbox(Settings()).on("a", **rules)(handle)
+        Inbox().on("a", **rules)(handle)
 
 
 def test_a_decorator_without_parentheses_is_refused() -> None:
     with pytest.raises(SettingError, match="takes a pattern"):
-        Inbox(Settings()).on(cast("Any", handle))
+        Inbox().on(cast("Any", handle))
 
 
 def test_a_schema_that_is_no_text_is_refused() -> None:
     with pytest.raises(SettingError, match=r"inbox\.schema"):
-        Inbox(Settings()).schema(cast("Any", None))
+        Inbox().schema(cast("Any", None))

@@ -161,10 +161,15 @@ def test_the_end_of_each_run_is_said() -> None:
 def test_the_start_says_what_was_found() -> None:  # L12
     log = Log()
 
-    log.observe(Started(Stats({**COUNTS, Status.PENDING: 7}, NOON), 3.14, "3.99", "full"))
+    log.observe(
+        Started(
+            Stats({**COUNTS, Status.PENDING: 7}, NOON), 3.14, "3.99", "full", "ackbox.db", "DB_PATH"
+        )
+    )
 
     (line,) = log.lines()
     assert (line["event"], line["pending"], line["oldest_pending_seconds"]) == ("ready", 7, 3.1)
+    assert (line["ledger"], line["ledger_origin"]) == ("ackbox.db", "DB_PATH")  # N3
 
 
 def test_a_failure_that_lasts_is_said_once_a_minute() -> None:  # F9
@@ -523,7 +528,11 @@ def test_a_clock_that_was_set_is_warned_of() -> None:  # F25
 def test_a_start_that_refuses_new_events_does_not_say_ready() -> None:
     log = Log()
 
-    log.observe(Started(Stats(COUNTS, None), 0.0, "3.99", "full", "The disk is full."))
+    log.observe(
+        Started(
+            Stats(COUNTS, None), 0.0, "3.99", "full", "ackbox.db", "DB_PATH", "The disk is full."
+        )
+    )
 
     assert log.said() == [("error", "started, new events are refused")]
     assert log.lines()[0]["reason"] == "The disk is full."

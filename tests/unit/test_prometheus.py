@@ -231,7 +231,7 @@ def test_depth_and_age_are_of_the_last_look() -> None:  # L5
 
 
 def test_the_start_is_told() -> None:  # L12
-    found = samples(Started(STATS, 90.0, "3.99", "full"))
+    found = samples(Started(STATS, 90.0, "3.99", "full", "ackbox.db", "DB_PATH"))
 
     assert found["ackbox_start_pending_events"] == 3
     assert found["ackbox_start_dead_letters"] == 1
@@ -252,7 +252,7 @@ def test_the_skew_of_the_clocks_is_shown_until_they_agree() -> None:  # F25
 def test_every_combination_of_labels_exists_before_anything_happened() -> None:  # C3, F60
     started = (
         *(RoutesServed({"/webhooks", "other"}, {202, 500}), ServiceStarted("claims")),
-        *(Started(STATS, 0.0, "", ""), Measured(STATS, 0, 0)),
+        *(Started(STATS, 0.0, "", "", "", ""), Measured(STATS, 0, 0)),
     )
 
     found = samples(*started)

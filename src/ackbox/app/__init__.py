@@ -54,7 +54,7 @@ def utc_now() -> datetime:
 class App:
     """The parts of one process, chosen by its settings; nothing is opened yet. A `guest` lives in
     the process of another app, and leaves that app's logging alone. `observers` see every fact, as
-    the log and the metrics do."""
+    the log and the metrics do. `ledger_origin` names what chose the ledger, for the log."""
 
     metrics_content_type = CONTENT_TYPE
 
@@ -62,11 +62,13 @@ class App:
         self,
         settings: Settings,
         *,
+        ledger_origin: str = "unknown",
         clock: Clock | None = None,
         guest: bool = False,
         observers: Sequence[Observer] = (),
     ) -> None:
         self.settings = settings
+        self.ledger_origin = ledger_origin
         self.clock = clock or SteadyClock(utc_now, uptime)
         self.clock_steps = ClockSteps(utc_now, uptime)
         self.guest = guest

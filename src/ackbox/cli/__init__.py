@@ -3,6 +3,7 @@
 import errno
 import os
 import sys
+from contextlib import suppress
 from io import TextIOWrapper
 from typing import Annotated
 
@@ -22,7 +23,10 @@ from ackbox.cli import (
     work,
 )
 from ackbox.cli.output import warn
-from ackbox.errors import AckboxError
+from ackbox.errors import AckboxError, SettingError
+
+_HELP = {"--help", "-h"}
+_WARN_THEMSELVES = {"serve", "work", "doctor"}  # in the log, or as a finding
 
 app = typer.Typer(
     name="ackbox",
@@ -51,6 +55,7 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _about(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
@@ -59,6 +64,17 @@ def _about(
     ] = False,
 ) -> None:
     """A durable inbox for webhooks and events."""
+    if context.invoked_subcommand not in _WARN_THEMSELVES and not _HELP & set(sys.argv):
+        _warn_of_unprefixed_ledger()
+
+
+def _warn_of_unprefixed_ledger() -> None:
+    """Say so before a command works on the ledger of another application (N3)."""
+    from ackbox.config import resolve_process
+
+    with suppress(SettingError):  # the command itself reports it
+        for line in resolve_process().warn_of_unprefixed_ledger():
+            warn(f"ackbox: {line}")
 
 
 def main() -> None:

@@ -47,19 +47,21 @@ def doctor(
 
 def _examine(deep: bool, tick: Callable[[float], None]) -> "Iterator[Finding]":
     from ackbox.app import examine_ledger, examine_ledger_deep, is_shared
-    from ackbox.config import cautions, load_from_process, warn_of_open_ingest
+    from ackbox.config import cautions, resolve_process, warn_of_open_ingest
     from ackbox.model import Finding, Verdict
 
     yield Finding("python", Verdict.OK, f"Python {platform.python_version()}")
     yield _open_files()
     try:
-        settings = load_from_process()
+        resolved = resolve_process()
+        settings = resolved.settings
         ledger = list(examine_ledger(settings, mounts=_read_mounts()))
     except SettingError as error:
         remedy = 'Correct it; see "Settings" in the documentation.'
         yield Finding("settings", Verdict.FAIL, str(error), remedy)
         return
-    for caution in (*cautions(settings), *warn_of_open_ingest(settings)):
+    unprefixed = resolved.warn_of_unprefixed_ledger()
+    for caution in (*cautions(settings), *warn_of_open_ingest(settings), *unprefixed):
         yield Finding("settings", Verdict.WARN, *caution.split(": ", 1))
     yield from ledger
     if not is_shared(settings):

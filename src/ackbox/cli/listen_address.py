@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from ackbox.inbox import Inbox
+    from ackbox.config import Given
 
 
 def _check_host(given: str | None) -> str | None:
@@ -30,8 +30,9 @@ Port = Annotated[
 ]
 
 
-def override_address(inbox: "Inbox", host: str | None, port: int | None) -> None:
-    """Replace the settings by the options that were given."""
-    options = {"host": host, "port": port}
+def read_options(**options: object) -> "dict[str, Given]":
+    """Return the options that were given, as settings that win over all others."""
+    from ackbox.config import read_overrides
+
     given = {name: value for name, value in options.items() if value is not None}
-    inbox.settings = inbox.settings.model_copy(update=given)
+    return read_overrides(given, "the command line")

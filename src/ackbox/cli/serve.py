@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ackbox.cli.listen_address import Host, Port, override_address
+from ackbox.cli.listen_address import Host, Port, read_options
 from ackbox.cli.user_modules import load_inbox
 
 
@@ -27,8 +27,6 @@ def serve(
     The server runs until SIGTERM or Ctrl-C. Settings come from the environment and ackbox.toml;
     `ackbox config` shows them. The options here win over the settings.
     """
-    inbox = load_inbox(target)
-    override_address(inbox, host, port)
-    if no_workers:
-        inbox.settings = inbox.settings.model_copy(update={"worker_count": 0})
-    raise typer.Exit(inbox.serve())
+    workers = {"worker_count": 0} if no_workers else {}
+    overrides = read_options(host=host, port=port, **workers)
+    raise typer.Exit(load_inbox(target).serve(overrides))

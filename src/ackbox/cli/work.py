@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ackbox.cli.listen_address import Host, Port, override_address
+from ackbox.cli.listen_address import Host, Port, read_options
 from ackbox.cli.user_modules import load_inbox
 
 
@@ -20,6 +20,4 @@ def work(
     The process runs until SIGTERM or Ctrl-C, and serves only /health, /ready and /metrics. `ackbox
     serve` accepts events; it processes them too, unless it has --no-workers.
     """
-    inbox = load_inbox(target)
-    override_address(inbox, host, port)
-    raise typer.Exit(inbox.work())
+    raise typer.Exit(load_inbox(target).work(read_options(host=host, port=port)))

@@ -1,19 +1,27 @@
-"""Settings: the environment, over a TOML file, over defaults (W16, P8).
+"""Settings: code, over the environment, over a TOML file, over defaults (W16, P8).
 
-The only part of ackbox that reads the environment or a settings file. Whatever is wrong there is
-an `errors.SettingError` of one line that names the variable, the value and what is allowed.
+Only this package reads the environment or a settings file. A mistake there raises an
+`errors.SettingError`: one line that names the variable, its value and the allowed values.
 
-    allowed      what a value may be
+    value_types  the allowed values of a setting, and how they are read
     settings     every setting, its default and its range
+    names        variables with and without our prefix, and misspelt names
     files        the TOML file
-    loading      both places, or one line about what is wrong there
+    loader       all of these resolved to `Settings`, with the origin of each value
     addresses    URLs, which may carry a password
-    showing      values as text, without secrets
-    origins      each setting as `ackbox config` shows it, and where it came from
+    display      values as text, without secrets
+    origins      each setting as `ackbox config` shows it, with its origin
 """
 
 from ackbox.config.addresses import show_address
-from ackbox.config.loader import load, load_from_process
+from ackbox.config.loader import (
+    Given,
+    Resolved,
+    load,
+    load_from_process,
+    read_overrides,
+    resolve_process,
+)
 from ackbox.config.origins import SettingOrigin, explain, explain_process
 from ackbox.config.settings import (
     Settings,
@@ -24,6 +32,8 @@ from ackbox.config.settings import (
 from ackbox.quantities import parse_duration, parse_size, show_duration, show_size
 
 __all__ = [
+    "Given",
+    "Resolved",
     "SettingOrigin",
     "Settings",
     "cautions",
@@ -34,6 +44,8 @@ __all__ = [
     "load_from_process",
     "parse_duration",
     "parse_size",
+    "read_overrides",
+    "resolve_process",
     "show_address",
     "show_duration",
     "show_size",

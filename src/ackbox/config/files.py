@@ -3,14 +3,12 @@
 import os
 import tomllib
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 
 from ackbox.config.display import show_text
-from ackbox.config.settings import Settings
+from ackbox.config.names import FILE_VARIABLE, find_field
 from ackbox.errors import SettingError
 
-FILE_VARIABLE = "ACKBOX_CONFIG"
 DEFAULT_FILE = "ackbox.toml"
 
 
@@ -28,7 +26,7 @@ def read_file(name: str, directory: Path) -> dict[str, object]:
     document = _parse(_decode(_read(name, directory), name), name)
     settings: dict[str, object] = {}
     for key, value in document.items():
-        field = _field_of(key, name)
+        field = find_field(key, name)
         if field in settings:
             raise SettingError(f"{field.upper()} is given twice in {show_text(name)}: keep one.")
         settings[field] = value
@@ -65,12 +63,3 @@ def _parse(text: str, name: str) -> dict[str, object]:
         last = f"at line {text.count(chr(10)) + 1}, the end of the file"
         reason = str(problem).replace("at end of document", last)
     raise SettingError(f"{show_text(name)} is not valid TOML: {reason}.")
-
-
-def _field_of(key: str, name: str) -> str:
-    field = key.lower()
-    if field in Settings.model_fields and key in {field, field.upper()}:
-        return field
-    nearest = get_close_matches(field, Settings.model_fields, n=1)
-    remedy = f"did you mean {nearest[0]}?" if nearest else "`ackbox config` lists them all."
-    raise SettingError(f"{show_text(key)} in {show_text(name)} is not a setting: {remedy}")

@@ -1,4 +1,8 @@
-"""From the environment and the settings file to `Settings`, or to one line of what is wrong."""
+"""Resolve the settings from code, environment, file and defaults, or say in one line what is wrong.
+
+Code wins over the environment, the environment over the file, the file over the defaults. In the
+environment `ACKBOX_NAME` wins over `NAME`.
+"""
 
 import os
 from collections.abc import Mapping
@@ -10,31 +14,61 @@ from pydantic_core import ErrorDetails
 
 from ackbox.config.display import show, show_given, show_text
 from ackbox.config.files import find_file, read_file
+from ackbox.config.names import find_field, prefixed, prefixed_variables, without_service_links
 from ackbox.config.settings import Settings
 from ackbox.errors import SettingError
 
 ENVIRONMENT = "environment"
+DEFAULT = "default"
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A value as it was written, and the place: the environment, or the name of a file."""
+    """A value as it was written, and its origin: the environment, a file, or a place in the code.
+    `variable` is the name of the environment variable."""
 
     value: object = field(repr=False)  # it may be a secret
     origin: str
+    variable: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The settings, what of them was given, and the file that was read."""
+    """The settings, the values that were given, the file that was read, and the variables with our
+    prefix."""
 
     settings: Settings
     given: Mapping[str, Given]
     file: str | None
+    prefixed: list[str]
+
+    @property
+    def ledger_origin(self) -> str:
+        """The variable that chose the ledger, or the setting and the file or code it stands in."""
+        name = self._ledger_setting
+        given = self.given.get(name)
+        if given is None:
+            return DEFAULT
+        return given.variable or f"{name} in {given.origin}"
+
+    @property
+    def _ledger_setting(self) -> str:
+        return "db_path" if self.settings.database_url is None else "database_url"
+
+    def warn_of_unprefixed_ledger(self) -> list[str]:
+        """Return a line if a name that another application may own chooses the ledger, although
+        this environment uses our prefix (N3)."""
+        name = self._ledger_setting
+        if not self.prefixed or self.ledger_origin != name.upper():
+            return []
+        return [
+            f"{name.upper()}, which an embedded inbox does not read, chooses the ledger, while "
+            f"{self.prefixed[0]} is set: set {prefixed(name)} instead, or unset {name.upper()}."
+        ]
 
 
 def load_from_process() -> Settings:
-    return load(os.environ, directory=Path())
+    return resolve_process().settings
 
 
 def load(environ: Mapping[str, str], *, directory: Path) -> Settings:
@@ -42,15 +76,50 @@ def load(environ: Mapping[str, str], *, directory: Path) -> Settings:
     return resolve(environ, directory=directory).settings
 
 
-def resolve(environ: Mapping[str, str], *, directory: Path) -> Resolved:
-    """As `load`, and remember where each value came from."""
-    file = find_file(environ, directory)
+def resolve_process(
+    overrides: Mapping[str, Given] | None = None, *, embedded: bool = False
+) -> Resolved:
+    return resolve(os.environ, directory=Path(), overrides=overrides, embedded=embedded)
+
+
+def resolve(
+    environ: Mapping[str, str],
+    *,
+    directory: Path,
+    overrides: Mapping[str, Given] | None = None,
+    embedded: bool = False,
+) -> Resolved:
+    """Read the settings, and remember where each value came from. An `embedded` inbox reads only
+    the prefixed variables: the others belong to the application around it."""
+    ours = without_service_links(environ)
+    variables = prefixed_variables(ours)
+    file = find_file(ours, directory)
     written = {} if file is None else read_file(file, directory)
     given = {name: Given(value, str(file)) for name, value in written.items()}
+    given |= _read_environment(ours, embedded)
+    given |= overrides or {}
+    return Resolved(_validate(given), given, file, variables)
+
+
+def read_overrides(settings: Mapping[str, object], origin: str) -> dict[str, Given]:
+    """Return the settings that code overrides; raise `SettingError` if a name is no setting."""
+    if not isinstance(settings, Mapping):
+        raise SettingError(
+            "Inbox takes a dict of the settings to override, as in "
+            f"Inbox(settings={{'max_attempts': 3}}), not {type(settings).__name__}."
+        )
+    return {find_field(name, origin): Given(value, origin) for name, value in settings.items()}
+
+
+def _read_environment(environ: Mapping[str, str], embedded: bool) -> dict[str, Given]:
+    given = {}
     for name in Settings.model_fields:
-        if name.upper() in environ:
-            given[name] = Given(environ[name.upper()], ENVIRONMENT)
-    return Resolved(_validate(given), given, file)
+        variables = [prefixed(name)] if embedded else [prefixed(name), name.upper()]
+        for variable in variables:
+            if variable in environ:
+                given[name] = Given(environ[variable], ENVIRONMENT, variable)
+                break
+    return given
 
 
 def _validate(given: Mapping[str, Given]) -> Settings:
@@ -68,12 +137,13 @@ def _refuse(error: ErrorDetails, given: Mapping[str, Given]) -> str:
     else:
         name, reason = str(error["loc"][0]), str(context.get("error", error["msg"]))
     item = given[name]
+    variable = item.variable or name.upper()
     origin = f"the {ENVIRONMENT}" if item.origin == ENVIRONMENT else show_text(item.origin)
-    return f"{name.upper()}={show_given(name, item.value)} in {origin} is not valid: {reason}."
+    return f"{variable}={show_given(name, item.value)} in {origin} is not valid: {reason}."
 
 
 def _blame(high: str, low: str, given: Mapping[str, Given]) -> tuple[str, str]:
-    """Of two settings that disagree, the one that somebody wrote, and what it should have been."""
+    """Choose, of two settings that disagree, one that was given, and say what it should be."""
     name, other, limit = (high, low, "at least") if high in given else (low, high, "at most")
     value = (
         show_given(other, given[other].value)

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ackbox.config.display import is_secret, show, show_text
-from ackbox.config.files import FILE_VARIABLE
-from ackbox.config.loader import ENVIRONMENT, Resolved, resolve
+from ackbox.config.loader import DEFAULT, ENVIRONMENT, Given, Resolved, resolve
+from ackbox.config.names import FILE_VARIABLE
 from ackbox.config.settings import Settings
-
-DEFAULT = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +17,7 @@ class SettingOrigin:
 
     name: str
     value: str  # secrets, and passwords inside addresses, are masked
-    origin: str  # "default", "environment", or the name of the settings file
+    origin: str  # "default", "environment", "environment (ACKBOX_PORT)", or the settings file
     secret: bool
 
 
@@ -41,6 +39,12 @@ def _origin_of(name: str, resolved: Resolved) -> SettingOrigin:
     return SettingOrigin(
         name=name.upper(),
         value=show(name, getattr(resolved.settings, name)),
-        origin=DEFAULT if given is None else given.origin,
+        origin=DEFAULT if given is None else _show_origin(name, given),
         secret=is_secret(name),
     )
+
+
+def _show_origin(name: str, given: Given) -> str:
+    """Name the variable where it differs from the setting."""
+    is_named = given.variable is not None and given.variable != name.upper()
+    return f"{given.origin} ({given.variable})" if is_named else given.origin

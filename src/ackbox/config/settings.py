@@ -47,9 +47,10 @@ _APART = (
 
 
 class Settings(BaseSettings):
-    """What one process was told. A field is named as its variable, in lower case.
+    """The settings of one process. A field has the name of its variable, in lower case.
 
-    Built directly, it holds the defaults and what is given, and reads nothing.
+    The constructor reads neither the environment nor a file: fields that are not given have their
+    defaults. Users override settings with `Inbox(settings={...})`, which keeps the environment.
     """
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -114,8 +115,8 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        # `load` hands in what it read and remembers whence; a constructor that read the process
-        # environment by itself could neither be tested nor explained.
+        # `resolve` passes in the values and remembers their origins. A constructor that read the
+        # environment of the process could be neither tested nor explained.
         return (init_settings,)
 
     @model_validator(mode="after")

@@ -328,6 +328,8 @@ class LogObserver:
             "oldest_pending_seconds": round(fact.lag_seconds, 1),
             "engine": fact.engine,
             "durability": fact.durability,
+            "ledger": fact.ledger,
+            "ledger_origin": fact.ledger_origin,
         }
         if fact.refuses is None:
             self._logger.info("ready", **found)

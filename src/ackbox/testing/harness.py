@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ackbox.app import App
-from ackbox.config import Settings
+from ackbox.config import Given, read_overrides
 from ackbox.errors import Stopped
 from ackbox.inbox import Inbox
 from ackbox.model import (
@@ -48,12 +48,12 @@ class InboxHarness:
         self._keys = 0
         self._folder = AsyncExitStack()
         self._process = AsyncExitStack()
-        self._settings = inbox.settings
+        self._overrides: dict[str, Given] = {}
         self._runtime: Runtime | None = None
 
     async def __aenter__(self) -> Self:
         folder = self._folder.enter_context(tempfile.TemporaryDirectory(prefix="ackbox-"))
-        self._settings = _for_a_test(self._inbox.settings, Path(folder))
+        self._overrides = _overrides_for_a_test(Path(folder))
         try:
             await self._start()
         except BaseException:
@@ -199,7 +199,9 @@ class InboxHarness:
         return self._runtime
 
     async def _start(self) -> None:
-        app = App(self._settings, clock=self.clock, guest=True)
+        resolved = self._inbox.resolve(self._overrides, embedded=True)
+        origin = resolved.ledger_origin
+        app = App(resolved.settings, ledger_origin=origin, clock=self.clock, guest=True)
         self._runtime = await self._process.enter_async_context(self._inbox.running(app))
         self._stepper = Stepper(self._runtime)
 
@@ -239,17 +241,16 @@ def _check_runs(runs: int) -> None:
         raise RuntimeError(f"After {_MOST_RUNS} runs there is still something due.")
 
 
-def _for_a_test(settings: Settings, folder: Path) -> Settings:
-    """Yours, but on a file that goes away, and with nothing that happens by itself or by chance."""
-    return settings.model_copy(
-        update={
-            "db_path": folder / "inbox.db",
-            "database_url": None,
-            "queue_url": None,
-            "durability": "normal",
-            "queue_maxsize": _UNBOUNDED,
-            "retention_days": _FOR_EVER,
-            "retry_jitter": "none",
-            "worker_count": 0,
-        }
-    )
+def _overrides_for_a_test(folder: Path) -> dict[str, Given]:
+    """Keep the ledger in a temporary file, and switch off background work and randomness."""
+    settings = {
+        "db_path": folder / "inbox.db",
+        "database_url": None,
+        "queue_url": None,
+        "durability": "normal",
+        "queue_maxsize": _UNBOUNDED,
+        "retention_days": _FOR_EVER,
+        "retry_jitter": "none",
+        "worker_count": 0,
+    }
+    return read_overrides(settings, "InboxHarness")

@@ -1,0 +1,66 @@
+"""The names of settings: fields in code and in the file, variables in the environment."""
+
+import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+
+from ackbox.config.display import show_text
+from ackbox.config.settings import Settings
+from ackbox.errors import SettingError
+
+PREFIX = "ACKBOX_"
+FILE_VARIABLE = "ACKBOX_CONFIG"
+
+# Kubernetes describes a Service named `ackbox` or `ackbox-...` to every pod by such variables.
+_SERVICE_LINK = re.compile(
+    r"ACKBOX(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)"
+)
+_SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://.*")
+
+
+def prefixed(field: str) -> str:
+    return PREFIX + field.upper()
+
+
+def find_field(key: str, origin: str) -> str:
+    """Return the field that a key of the settings file, or of the code, names."""
+    field = key.lower()
+    if field in Settings.model_fields and key in {field, field.upper()}:
+        return field
+    remedy = _suggest(field, Settings.model_fields) or "`ackbox config` lists them all."
+    raise SettingError(f"{show_text(key)} in {show_text(origin)} is not a setting: {remedy}")
+
+
+def without_service_links(environ: Mapping[str, str]) -> dict[str, str]:
+    """Leave out what Kubernetes sets by itself: `ACKBOX_PORT=tcp://10.0.0.1:8000` is no port."""
+    return {name: value for name, value in environ.items() if not _is_service_link(name, value)}
+
+
+def prefixed_variables(environ: Mapping[str, str]) -> list[str]:
+    """Return the variables with our prefix; raise `SettingError` if one of them is no setting."""
+    variables = sorted(name for name in environ if name.upper().startswith(PREFIX))
+    known = {FILE_VARIABLE, *map(prefixed, Settings.model_fields)}
+    for name in variables:
+        if name not in known:
+            raise SettingError(_refuse_variable(name))
+    return variables
+
+
+def _refuse_variable(name: str) -> str:
+    names = {*map(str.upper, Settings.model_fields), FILE_VARIABLE.removeprefix(PREFIX)}
+    shown = show_text(name)
+    remedy = _suggest(name[len(PREFIX) :].upper(), names, PREFIX)
+    fallback = f"unset it. `env -u {shown} ackbox config` lists all settings."
+    return f"{shown} in the environment is not a setting: {remedy or fallback}"
+
+
+def _suggest(name: str, known: Iterable[str], prefix: str = "") -> str | None:
+    nearest = get_close_matches(name, known, n=1)
+    return f"did you mean {prefix}{nearest[0]}?" if nearest else None
+
+
+def _is_service_link(name: str, value: str) -> bool:
+    if _SERVICE_LINK.fullmatch(name):
+        return True
+    is_port = name.startswith(PREFIX) and name.endswith("_PORT")
+    return is_port and _SERVICE_ADDRESS.fullmatch(value) is not None
