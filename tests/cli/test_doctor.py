@@ -273,7 +273,7 @@ def test_damage_is_a_failure_that_names_the_way_out(cli: Cli, ledger: Ledger) ->
         file.write(b"\xff" * 4096 * 4)
     verdict, words = examine(cli, "ledger")
     assert verdict == "fail"
-    assert "Recover a ledger" in words
+    assert "page how-to/recover" in words
 
 
 # F16
@@ -288,7 +288,7 @@ def test_deep_finds_what_a_quick_look_does_not(cli: Cli, ledger: Ledger) -> None
     assert examine(cli, "ledger")[0] == "ok"
     verdict, words = examine(cli, "pages", "--deep")
     assert verdict == "fail"
-    assert "Recover a ledger" in words
+    assert "page how-to/recover" in words
 
 
 def test_deep_counts_the_events_one_by_one(cli: Cli, ledger: Ledger) -> None:

@@ -65,7 +65,7 @@ async def test_a_kilobyte_flipped_in_the_middle_refuses_to_start(path: Path) -> 
     before = snapshot(path.parent)
     with pytest.raises(LedgerCorrupt) as caught:
         await open_sqlite(path)
-    assert "Recover a ledger" in str(caught.value)
+    assert "page how-to/recover" in str(caught.value)
     assert "backup" in str(caught.value)
     assert snapshot(path.parent) == before
     assert open_files(path.parent) == []

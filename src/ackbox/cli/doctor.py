@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ackbox.cli.output import print_json
+from ackbox.cli.output import print_json, resolve_pages
+from ackbox.documentation import name_page
 from ackbox.errors import SettingError
 from ackbox.text import printable
 
@@ -36,7 +37,7 @@ def doctor(
     process of the server that writes to the ledger with another SQLite library can damage it.
     """
     with _elapsed() as tick:
-        findings = list(_examine(deep, tick))
+        findings = [_with_addresses(finding) for finding in _examine(deep, tick)]
     if as_json:
         print_json(_as_builtins(findings))
     else:
@@ -57,7 +58,7 @@ def _examine(deep: bool, tick: Callable[[float], None]) -> "Iterator[Finding]":
         settings = resolved.settings
         ledger = list(examine_ledger(settings, mounts=_read_mounts()))
     except SettingError as error:
-        remedy = 'Correct it; see "Settings" in the documentation.'
+        remedy = f"Correct it. For what each setting does, see {name_page('reference/settings')}."
         yield Finding("settings", Verdict.FAIL, str(error), remedy)
         return
     unprefixed = resolved.warn_of_unprefixed_ledger()
@@ -68,6 +69,12 @@ def _examine(deep: bool, tick: Callable[[float], None]) -> "Iterator[Finding]":
         yield _server(settings)
     if deep and not _failed(ledger):
         yield from examine_ledger_deep(settings, tick)
+
+
+def _with_addresses(finding: "Finding") -> "Finding":
+    from msgspec.structs import replace
+
+    return replace(finding, remedy=finding.remedy and resolve_pages(finding.remedy))
 
 
 def _open_files() -> "Finding":

@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Sequence
 
 import typer
 
+from ackbox.documentation import add_addresses, names_page
+from ackbox.errors import SettingError
 from ackbox.text import printable
 
 
@@ -49,4 +51,19 @@ def _print_whole(rows: Sequence[Sequence[str]]) -> None:
 
 
 def warn(line: str) -> None:
-    typer.echo(printable(line), err=True)
+    """Print a line for people, on standard error."""
+    typer.echo(printable(resolve_pages(line)), err=True)
+
+
+def resolve_pages(text: str) -> str:
+    """Replace the documentation pages that a message names with their addresses, if the settings
+    can be read and have a `DOCS_URL`."""
+    if not names_page(text):
+        return text
+    from ackbox.config import load_from_process
+
+    try:
+        docs_url = load_from_process().docs_url
+    except SettingError:  # the message itself may be about a bad setting
+        return text
+    return add_addresses(text, None if docs_url is None else docs_url.get_secret_value())

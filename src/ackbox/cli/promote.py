@@ -7,6 +7,7 @@ import typer
 
 from ackbox.cli.output import warn
 from ackbox.cli.progress import progress_bar
+from ackbox.documentation import name_page
 from ackbox.errors import SettingError
 from ackbox.text import printable
 
@@ -64,8 +65,8 @@ def _tell(done: "Promoted", file: Path, *, has_token: bool) -> None:
     if done.user_tables:
         tables = ", ".join(done.user_tables)
         warn(
-            f"Your own tables were not transferred: {tables}. "
-            'See "Move from SQLite to PostgreSQL" in the documentation.'
+            f"Your own tables were not transferred: {tables}. See "
+            f"{name_page('how-to/move-to-postgres')}."
         )
     if not has_token:
         warn(

@@ -105,6 +105,9 @@ class Settings(BaseSettings):
 
     log_level: Annotated[LogLevel, one_of(LogLevel)] = "INFO"
     log_format: Annotated[LogFormat, one_of(LogFormat)] = "auto"
+    docs_url: Annotated[
+        SecretStr | None, address("http", "https", unset="unset means pages without an address")
+    ] = None
 
     @classmethod
     def settings_customise_sources(

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import apsw
 
+from ackbox.documentation import name_page
 from ackbox.errors import (
     AckboxError,
     InvalidEvent,
@@ -119,7 +120,7 @@ def damaged(path: str, what: str) -> str:
     first = next((line for line in what.splitlines() if not line.startswith("***")), what)
     return (
         f"The ledger {path} is damaged: {first}. Nothing was changed. Restore a backup, or move "
-        'the file aside and salvage what can be read: see "Recover a ledger" in the documentation.'
+        f"the file aside and salvage what can be read. See {name_page('how-to/recover')}."
     )
 
 

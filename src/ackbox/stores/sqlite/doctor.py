@@ -13,6 +13,7 @@ from typing import Any
 
 import apsw
 
+from ackbox.documentation import name_page
 from ackbox.errors import AckboxError, LedgerCorrupt, StoreError
 from ackbox.model import Finding, Verdict, from_text
 from ackbox.stores.backlog import MOST_PARKED, Backlog, check_backlog
@@ -47,7 +48,9 @@ _MIB = 1024 * 1024
 _LOG_ALARM = 64 * _MIB
 _SKEW = timedelta(seconds=30)
 _PROGRESS_STEPS = 100_000
-_RECOVER = 'Stop the server and restore a backup. See "Recover a ledger" in the documentation.'
+_RECOVER = (
+    f"Stop the server and restore a backup. For the steps, see {name_page('how-to/recover')}."
+)
 
 API_TOKEN_USED = Finding("token", Verdict.OK, "API_TOKEN is used, and no token file")
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
+from ackbox.documentation import name_page
 from ackbox.model import Finding, Verdict
 from ackbox.stores.sqlite.connections import has_wal_reset_bug
 from ackbox.stores.sqlite.lock import Holder, has_lost_its_name
@@ -84,7 +85,7 @@ def check_moved(path: Path, holder: Holder) -> Iterator[Finding]:
             f"Process {holder.pid} serves a ledger that {path} no longer names: it was moved, "
             "deleted or replaced.",
             "Do not stop it. Put the file back with `mv`, or run `ackbox backup FILE` with FILE in "
-            'the BACKUP_DIR of the server. See "Recover a ledger" in the documentation.',
+            f"the BACKUP_DIR of the server. For the steps, see {name_page('how-to/recover')}.",
         )
 
 

@@ -13,6 +13,7 @@ from time import sleep
 import msgspec
 from msgspec import Struct
 
+from ackbox.documentation import name_page
 from ackbox.errors import LedgerInUse, StoreError
 from ackbox.stores.sqlite.names import resolve, resolve_ledger
 
@@ -120,8 +121,8 @@ def assert_same_file(ledger: Path) -> None:
             f"Process {holder.pid} serves a ledger that {ledger} no longer names: it was moved, "
             "deleted or replaced. Its events are not at this path, so nothing was read. Do not "
             "stop the process. Put the file back with `mv`, or run `ackbox backup FILE` with FILE "
-            'in the BACKUP_DIR of the server: then the server copies. See "Recover a ledger" in '
-            "the documentation."
+            "in the BACKUP_DIR of the server: then the server copies. For the steps, see "
+            f"{name_page('how-to/recover')}."
         )
 
 
