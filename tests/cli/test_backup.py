@@ -24,9 +24,9 @@ from support.server import Server, read_ledger, running
 TOKEN = "a-token-of-twenty-characters"
 COMPLETE = "is complete in itself: it needs no -wal file\n"
 # A page a step, so that a copy of some hundred pages takes long enough to be met halfway.
-SLOW = {"set": {"ackbox.stores.sqlite.backup:_PAGES_A_STEP": 1}}
+SLOW = {"set": {"ackbox.stores.sqlite.backup:_PAGES_PER_STEP": 1}}
 SLOW_COMMAND = (
-    "import ackbox.stores.sqlite.backup as copying; copying._PAGES_A_STEP = 1;"
+    "import ackbox.stores.sqlite.backup as copying; copying._PAGES_PER_STEP = 1;"
     "from ackbox.cli import main; main()"
 )
 
@@ -124,7 +124,7 @@ def test_a_link_to_the_live_ledger_in_the_way_of_a_copy_is_refused(
         (cli.folder / "copy.db.part").symlink_to(server.ledger)
         size = server.ledger.stat().st_size
         refusal = cli("backup", "copy.db", DB_PATH=str(server.ledger)).line
-        assert "copy.db.part is there and is not" in refusal
+        assert "copy.db.part exists and is not" in refusal
         assert server.ledger.stat().st_size == size
         assert server.post(posted("after")).status == 202
         server.kill()
@@ -138,7 +138,7 @@ def test_a_link_to_a_stopped_ledger_in_the_way_of_a_copy_is_refused(
     path = ledger(envelopes(3))
     (cli.folder / "copy.db.part").symlink_to(path)
     content = path.read_bytes()
-    assert "copy.db.part is there and is not" in cli("backup", "copy.db").line
+    assert "copy.db.part exists and is not" in cli("backup", "copy.db").line
     assert path.read_bytes() == content
 
 

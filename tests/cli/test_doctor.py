@@ -146,7 +146,7 @@ def test_without_a_token_file_doctor_says_which_token_counts(
     ledger([])
     verdict, words = examine(cli, "token")
     assert verdict == "ok"
-    assert "ackbox.db.token is not there yet: the next start makes it" in words
+    assert "ackbox.db.token does not exist yet: the next start creates it" in words
     verdict, words = examine(cli, "token", API_TOKEN="a-token-of-twenty-characters")
     assert verdict == "ok"
     assert words.startswith("API_TOKEN is used")
@@ -154,7 +154,7 @@ def test_without_a_token_file_doctor_says_which_token_counts(
     with running(tmp_path / "server", settings) as server:
         verdict, words = examine(cli, "token", DB_PATH=str(server.ledger))
     assert verdict == "ok"
-    assert f"is not there: process {server.pid} may use API_TOKEN" in words
+    assert f"does not exist: process {server.pid} may use API_TOKEN" in words
     assert "next start" not in words
 
 
@@ -170,7 +170,7 @@ def test_a_public_bind_without_an_ingest_token_is_a_warning(cli: Cli, host: str)
 def test_a_ledger_that_is_not_there_yet_is_well(cli: Cli, tmp_path: Path) -> None:
     verdict, words = examine(cli, "ledger")
     assert verdict == "ok"
-    assert "the first start makes it" in words
+    assert "the first start creates it" in words
     assert list(tmp_path.iterdir()) == []
 
 
@@ -413,7 +413,7 @@ def test_a_ledger_from_the_future_is_a_warning(cli: Cli, ledger: Ledger, where: 
         os.utime(path, (later.timestamp(), later.timestamp()))
     verdict, words = examine(cli, "order")
     assert verdict == "warn"
-    assert "s in the future" in words
+    assert "s ahead of this clock" in words
 
 
 @pytest.mark.parametrize(("year", "verdict"), [(1970, "fail"), (2026, "ok"), (2106, "fail")])

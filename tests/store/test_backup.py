@@ -37,7 +37,7 @@ def target(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backup_module, "_PAGES_A_STEP", 8)
+    monkeypatch.setattr(backup_module, "_PAGES_PER_STEP", 8)
 
 
 async def copy(store: SqliteStore, target: Path) -> int:
@@ -160,16 +160,16 @@ async def test_a_copy_that_fails_leaves_no_file_and_no_trace_in_the_store(
 async def test_a_copy_that_turns_out_damaged_is_removed(
     store: SqliteStore, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    let_go = backup_module._Copy.let_go
+    finish = backup_module._Copy.finish
 
     def damage(self: Any, *more: Any) -> None:
-        let_go(self, *more)
+        finish(self, *more)
         content = bytearray(self._draft.read_bytes())
         middle = len(content) // 4096 // 2 * 4096
         content[middle : middle + 1024] = b"\xff" * 1024
         self._draft.write_bytes(content)
 
-    monkeypatch.setattr(backup_module._Copy, "let_go", damage)
+    monkeypatch.setattr(backup_module._Copy, "finish", damage)
     with pytest.raises(StoreError, match="copy"):
         await copy(store, target)
     assert list(target.parent.iterdir()) == []

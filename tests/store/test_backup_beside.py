@@ -24,7 +24,7 @@ async def test_a_copy_gives_up_before_the_log_of_the_server_grows_too_large(
     target = tmp_path / "copy.db"
     with running(tmp_path / "server") as server:
         fill(server, 6)
-        steps = copy_beside_server(server.ledger, target, most_growth=2_000_000)
+        steps = copy_beside_server(server.ledger, target, max_log_growth=2_000_000)
         await anext(steps)
         fill(server, 8)
         with pytest.raises(StoreError, match="BACKUP_DIR"):

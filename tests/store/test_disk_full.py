@@ -79,7 +79,7 @@ async def test_the_refusal_says_what_is_free_and_both_limits(
     store.check_free_space()
     with pytest.raises(StorageFull) as caught:
         await store.record([envelope("refused")])
-    limits = "new events are refused below 16 MiB, and taken again from 24 MiB on."
+    limits = "new events are refused below 16 MiB, and accepted again from 24 MiB on."
     assert str(caught.value) == f"The disk is nearly full, with 23 MiB free: {limits}"
     assert store.unavailable_reason == str(caught.value)
     (told,) = facts.of(StoreFailed)

@@ -84,7 +84,7 @@ async def test_the_log_stays_small_while_readers_page_through_everything(
 async def test_a_stuck_reader_of_another_process_is_told_of_and_the_log_shrinks_after_it(
     store: SqliteStore, path: Path, facts: Facts, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # F35
-    monkeypatch.setattr(checkpoints, "_PATIENCE_MILLISECONDS", 1)
+    monkeypatch.setattr(checkpoints, "_READER_WAIT_MILLISECONDS", 1)
     with process(HOLDS_A_READ, path):
         largest = await write(store, path, "stuck", calls=60)
         assert largest > 2 * KEPT

@@ -1,7 +1,7 @@
 """`ackbox backup`: an online copy in small steps (W12).
 
-The steps run on the writer's own connection, between transactions: SQLite then carries every later
-change into the copy, so the copy never starts over and no read stays open while the log grows.
+The steps run on the writer's own connection, between transactions. SQLite then applies every later
+change to the copy too, so the copy never starts over, and no read stays open while the log grows.
 """
 
 import asyncio
@@ -17,27 +17,28 @@ import apsw
 
 from ackbox.errors import StoreError, Unavailable
 from ackbox.model import BackupProgress
-from ackbox.stores.sqlite.connections import open_still
+from ackbox.stores.sqlite.connections import open_immutable
 from ackbox.stores.sqlite.files import sync_folder
 from ackbox.stores.sqlite.jobs import Operation
 from ackbox.stores.sqlite.names import belongs_to_ledger, resolve
 
 T = TypeVar("T")
 
-_PAGES_A_STEP = 256
+_PAGES_PER_STEP = 256
 _PROGRESS_STEPS = 10_000
 _NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_DRAFT = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
 
 
 class Source(Protocol):
-    """Runs operations on a connection to the ledger: the writer, or a reader beside it."""
+    """An executor of operations on a connection to the ledger: the writer, or a separate reader."""
 
     def submit(self, operation: Operation[T], *, alone: bool = False) -> Awaitable[T]: ...
 
 
 class Backup:
-    """Iterate to copy; each item says how far it is. The target must not exist yet."""
+    """A copy that runs while it is iterated; each item is its progress. The target must not
+    exist."""
 
     def __init__(self, writer: "Source", ledger: Path, target: Path) -> None:
         self._writer = writer
@@ -55,7 +56,7 @@ class Backup:
             backup = await self._writer.submit(copy.start, alone=True)
             while not backup.done:
                 yield await self._writer.submit(lambda _: _step(backup), alone=True)
-            await self._writer.submit(copy.let_go, alone=True)
+            await self._writer.submit(copy.finish, alone=True)
             await asyncio.to_thread(copy.verify)
             copy.move(self._target)
             await asyncio.to_thread(_sync_folder_of, self._target)
@@ -63,8 +64,9 @@ class Backup:
             await self._discard(copy)
 
     async def _discard(self, copy: "_Copy") -> None:
-        """Queued before anything is awaited, so that a second cancellation comes too late. A
-        writer that has stopped let go of the copy when it closed the ledger."""
+        """Remove the draft. The clean-up is queued before anything is awaited, so that a second
+        cancellation comes too late. A stopped writer has ended the copy when it closed the
+        ledger."""
         copy.unwanted = True
         try:
             await self._writer.submit(copy.discard, alone=True)
@@ -73,12 +75,12 @@ class Backup:
 
 
 class _Copy:
-    """A draft beside the target. What touches the ledger runs on the writer thread."""
+    """A draft beside the target. Methods that take a connection run on the writer thread."""
 
     def __init__(self, draft: Path) -> None:
         self.unwanted = False
         self._draft = draft
-        self._fd: int | None = None  # while the draft is ours
+        self._fd: int | None = None  # set while the draft is ours
         self._backup: apsw.Backup | None = None
         self._connection: apsw.Connection | None = None
 
@@ -96,34 +98,34 @@ class _Copy:
 
     def _begin(self, source: apsw.Connection, fd: int) -> apsw.Backup:
         self._connection = apsw.Connection(str(self._draft), flags=_OPEN_DRAFT)
-        if not _is_at(fd, self._draft):  # swapped before SQLite opened it by name
+        if not _is_at(fd, self._draft):  # replaced before SQLite opened it by name
             raise StoreError(f"{self._draft} was replaced while the copy began.")
-        self._connection.pragma("journal_mode", "off")  # a draft that breaks off is of no use
+        self._connection.pragma("journal_mode", "off")  # an incomplete draft is of no use
         self._connection.pragma("synchronous", "off")  # one sync at the end is enough
         self._backup = self._connection.backup("main", source, "main")
         return self._backup
 
-    def let_go(self, _: apsw.Connection | None = None) -> None:
+    def finish(self, _: apsw.Connection | None = None) -> None:
         if self._backup is not None:
             self._backup.close(True)
         if self._connection is not None:
             self._connection.close(True)
 
     def verify(self) -> None:
-        """Off the writer thread: reading a large copy, and syncing it, takes a while, and events
-        keep coming."""
-        connection = open_still(self._draft)
+        """Check and sync the copy. This runs off the writer thread: it takes a while for a large
+        copy, and events keep coming."""
+        connection = open_immutable(self._draft)
         connection.set_progress_handler(lambda: self.unwanted, _PROGRESS_STEPS)
         try:
-            found = connection.pragma("quick_check", 1)
+            report = connection.pragma("quick_check", 1)
         except apsw.Error as error:
             raise StoreError(f"The copy cannot be read: {error}; it was removed.") from error
         finally:
             connection.close()
-        if found != "ok":
+        if report != "ok":
             raise StoreError(
-                f"The copy is damaged, as the ledger is: {str(found).splitlines()[-1]}. It was "
-                "removed; `ackbox doctor --deep` says more."
+                f"The copy is damaged, because the ledger is: {str(report).splitlines()[-1]}. "
+                "It was removed; `ackbox doctor --deep` says more."
             )
         self._sync()
 
@@ -135,7 +137,7 @@ class _Copy:
             raise StoreError(f"Cannot write {self._draft}: {error.strerror}.") from error
 
     def move(self, target: Path) -> None:
-        """Give the copy its name, which a file that appeared meanwhile keeps."""
+        """Give the copy its final name. Raise if a file took that name meanwhile."""
         try:
             _rename_to_free_name(self._draft, target)
         except OSError as error:
@@ -143,7 +145,7 @@ class _Copy:
         self._give_up_claim()
 
     def discard(self, _: apsw.Connection) -> None:
-        self.let_go()
+        self.finish()
         self.remove()
 
     def remove(self) -> None:
@@ -163,7 +165,7 @@ def _rename_to_free_name(draft: Path, target: Path) -> None:
         target.hardlink_to(draft)
     except FileExistsError:
         raise
-    except OSError:  # a file system without hard links: as safe as it can be there
+    except OSError:  # without hard links, a short race remains
         if os.path.lexists(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
         draft.replace(target)
@@ -180,7 +182,7 @@ def _assert_free(ledger: Path, target: Path, draft: Path) -> None:
 
 
 def _sync_folder_of(target: Path) -> None:
-    """Only then is the new name there after a power cut."""
+    """Sync the folder, so that the new name survives a power cut."""
     try:
         sync_folder(target.parent)
     except OSError as error:
@@ -188,8 +190,8 @@ def _sync_folder_of(target: Path) -> None:
 
 
 def _claim(draft: Path) -> int:
-    """Create the draft, locked. A name that is taken is never followed, opened for writing or
-    truncated: it may be a link to any file of this user, the ledger included."""
+    """Create and lock the draft. Never follow, truncate or write to an existing file of this name:
+    it may be a link to any file of this user, even to the ledger."""
     try:
         return _create(draft)
     except FileExistsError:
@@ -209,8 +211,9 @@ def _create(draft: Path) -> int:
 
 
 def _remove_leftover(draft: Path) -> None:
-    """Remove what a killed copy left; raise if it is anything else, or still being written."""
-    _assert_own_file(draft.lstat(), draft)  # before it is opened: it may be a pipe or a device
+    """Remove the draft of a killed copy. Raise if the file is anything else, or still written
+    to."""
+    _assert_own_file(draft.lstat(), draft)  # check before opening: it may be a pipe or a device
     fd = os.open(draft, os.O_RDONLY | _NO_LINK)
     try:
         _assert_own_file(os.fstat(fd), draft)
@@ -221,17 +224,17 @@ def _remove_leftover(draft: Path) -> None:
         os.close(fd)
 
 
-def _assert_own_file(found: os.stat_result, draft: Path) -> None:
-    is_ours = found.st_uid == os.geteuid() and found.st_nlink == 1
-    if not (stat.S_ISREG(found.st_mode) and is_ours):
+def _assert_own_file(status: os.stat_result, draft: Path) -> None:
+    is_ours = status.st_uid == os.geteuid() and status.st_nlink == 1
+    if not (stat.S_ISREG(status.st_mode) and is_ours):
         raise StoreError(
-            f"{draft} is there and is not a copy that was broken off: it is a link, no regular "
-            "file, or another user's. Nothing was written. Remove it, or name another file."
+            f"{draft} exists and is not the draft of an interrupted copy: it is a link, not a "
+            "regular file, or another user's. Nothing was written. Remove it, or name another file."
         )
 
 
 def _is_at(fd: int, path: Path) -> bool:
-    """Whether this name still stands for the open file."""
+    """Return whether the path still names the open file."""
     try:
         return os.path.samestat(os.fstat(fd), path.lstat())
     except FileNotFoundError:
@@ -240,8 +243,8 @@ def _is_at(fd: int, path: Path) -> bool:
 
 def _step(backup: apsw.Backup) -> BackupProgress:
     try:
-        backup.step(_PAGES_A_STEP)
-    except apsw.Error as error:  # of the copy: pages of the ledger are read without a look
+        backup.step(_PAGES_PER_STEP)
+    except apsw.Error as error:  # an error of the copy: ledger pages are not checked
         raise StoreError(f"The copy could not be written: {error}.") from error
     total = backup.page_count
     return BackupProgress(total - backup.remaining, total)

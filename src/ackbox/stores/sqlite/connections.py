@@ -1,6 +1,7 @@
-"""Opening the file: one writing connection, read-only readers, and what must hold before either is
-used. No other SQLite library may open the file inside this process: its close would drop the POSIX
-locks of ours, and a second process could then write over committed rows (measured).
+"""Connections to the ledger file: one that writes, read-only ones, and the checks before their use.
+
+No other SQLite library may open the file inside this process: its close would drop the POSIX locks
+of ours, and a second process could then overwrite committed rows (measured).
 """
 
 import stat
@@ -34,7 +35,7 @@ _HEADER_BYTES, _APPLICATION_ID_AT = 100, 68
 
 
 def open_writer(path: Path, *, durability: str, vfs: str | None = None) -> apsw.Connection:
-    """The only writing connection; its pragmas are fetched back and asserted (L12)."""
+    """Open the only writing connection. Set its pragmas, read them back and check them (L12)."""
     connection = _open(path, apsw.SQLITE_OPEN_READWRITE, vfs)
     try:
         _set_pragmas(connection, durability)
@@ -51,39 +52,40 @@ def open_reader(path: Path, *, vfs: str | None = None) -> apsw.Connection:
     return connection
 
 
-def open_still(path: Path) -> apsw.Connection:
-    """For a file that nobody changes meanwhile: SQLite then leaves no `-wal` and `-shm` beside it,
-    and needs no permission to make them."""
+def open_immutable(path: Path) -> apsw.Connection:
+    """Open a file that does not change meanwhile. SQLite then creates no `-wal` and `-shm` beside
+    it, and needs no permission to do so."""
     uri = f"file:{quote(str(path.absolute()))}?immutable=1"
     return _open(uri, apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI, None)
 
 
-def assert_whole(connection: apsw.Connection) -> None:
-    """`quick_check` under a budget of time: a large file is checked as far as the budget goes, and
-    whole by `ackbox doctor --deep`."""
+def assert_undamaged(connection: apsw.Connection) -> None:
+    """Raise `LedgerCorrupt` if `quick_check` finds damage within two seconds. Of a large file it
+    checks only a part; `ackbox doctor --deep` checks all of it."""
     with_deadline(connection, _CHECK_SECONDS)
     try:
-        found = connection.pragma("quick_check", 1)
+        report = connection.pragma("quick_check", 1)
     except apsw.InterruptError:
         return
     finally:
         connection.set_progress_handler(None)
-    if found != "ok":
-        raise LedgerCorrupt(damaged(connection.filename, str(found)))
+    if report != "ok":
+        raise LedgerCorrupt(damaged(connection.filename, str(report)))
 
 
 def open_without_trace(path: Path, *, vfs: str | None = None) -> apsw.Connection:
-    """For one look at a ledger that nobody holds: with an empty log, the file alone is all of it.
-    Nothing is changed, and nothing is left beside it."""
+    """Open a ledger read-only that no other process has open. If its log is empty, the file alone
+    is the whole ledger: then nothing is changed, and no file is left beside it."""
     log = path.with_name(path.name + "-wal")
     if log.exists() and log.stat().st_size:
         return open_reader(path, vfs=vfs)
-    return open_still(path)
+    return open_immutable(path)
 
 
 def assert_ledger_file(path: Path) -> None:
-    """A file that is there must be a ledger of ours: an empty one in its place means loss, and one
-    of somebody else must not even be put into WAL mode. Opening a FIFO would wait for a writer."""
+    """Raise unless the file is a ledger. An empty file in its place means that events were lost,
+    and the database of another program must not even be put into WAL mode. Check the kind of file
+    before opening it: opening a FIFO would wait for a writer."""
     if (kind := _irregular_kind(path.stat().st_mode)) is not None:
         raise StoreError(
             f"{path} is {kind}, not a regular file. Set DB_PATH to a ledger, or to a new name."
@@ -93,9 +95,10 @@ def assert_ledger_file(path: Path) -> None:
     if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC):
         what = "is empty" if not header else "is not a SQLite database"
         raise LedgerCorrupt(damaged(str(path), what))
-    found = int.from_bytes(header[_APPLICATION_ID_AT : _APPLICATION_ID_AT + 4])
-    if found != APPLICATION_ID and not (found == 0 and is_restored(path)):
-        raise StoreError(_refusal(str(path), "application_id", APPLICATION_ID, found))
+    application_id = int.from_bytes(header[_APPLICATION_ID_AT : _APPLICATION_ID_AT + 4])
+    is_ours = application_id == APPLICATION_ID or (application_id == 0 and is_restored(path))
+    if not is_ours:
+        raise StoreError(_refusal(str(path), "application_id", APPLICATION_ID, application_id))
 
 
 def _irregular_kind(mode: int) -> str | None:
@@ -106,17 +109,18 @@ def _irregular_kind(mode: int) -> str | None:
 
 
 def is_restored(path: Path) -> bool:
-    """Whether this is a ledger that was restored from SQL text: `.dump` does not carry the
-    application_id. Its tables must be exactly ours."""
+    """Return whether this is a ledger that was restored from SQL text, which `.dump` writes without
+    the application_id. Its tables must be exactly ours."""
     log = path.with_name(path.name + "-wal")
     if log.exists() and log.stat().st_size:
-        return False  # a database that somebody uses
-    with closing(open_still(path)) as connection:
+        return False  # another program uses this database
+    with closing(open_immutable(path)) as connection:
         return connection.pragma("application_id") == 0 and migrations.is_exact(connection)
 
 
 def damaged(path: str, what: str) -> str:
-    """`what` may be a report of several lines; those with stars are its headings."""
+    """Return the message about a damaged ledger. `what` may be a report of several lines, in which
+    lines with stars are headings."""
     first = next((line for line in what.splitlines() if not line.startswith("***")), what)
     return (
         f"The ledger {path} is damaged: {first}. Nothing was changed. Restore a backup, or move "
@@ -125,13 +129,13 @@ def damaged(path: str, what: str) -> str:
 
 
 def with_deadline(connection: apsw.Connection, seconds: float) -> None:
-    """Interrupts whatever statement of this connection still runs after so many seconds."""
+    """Interrupt any statement of this connection that still runs after so many seconds."""
     end = monotonic() + seconds
     connection.set_progress_handler(lambda: monotonic() > end, _PROGRESS_STEPS)
 
 
 def translate(error: apsw.Error, path: str) -> AckboxError:
-    """The one place where a driver's error becomes one of ours."""
+    """Return the error of ours that stands for an error of the driver."""
     reason = str(error) or type(error).__name__
     match error:
         case apsw.CorruptError() | apsw.NotADBError():
@@ -141,7 +145,7 @@ def translate(error: apsw.Error, path: str) -> AckboxError:
         case apsw.ConstraintError() | apsw.TooBigError() | apsw.MismatchError():
             return InvalidEvent(f"The event cannot be stored: {reason}")
         case apsw.InterruptError():
-            return Unavailable("The read took too long and was stopped; ask for less.")
+            return Unavailable("The read took too long and was stopped; request less.")
         case (
             apsw.BusyError()
             | apsw.CantOpenError()
@@ -157,8 +161,8 @@ def translate(error: apsw.Error, path: str) -> AckboxError:
 
 
 def has_wal_reset_bug(version: str) -> bool:
-    """Whether this SQLite may corrupt a database when a writer resets the write-ahead log; fixed in
-    3.51.3 and in the patch releases 3.50.7 and 3.44.6. 3.52.0 was withdrawn."""
+    """Return whether this SQLite may corrupt a database when a writer resets the write-ahead log.
+    The bug is fixed in 3.51.3 and in the patch releases 3.50.7 and 3.44.6. 3.52.0 was withdrawn."""
     parts = [int(part) for part in version.split(".")]
     fixed = {(3, 52): [3, 52, 1], (3, 50): [3, 50, 7], (3, 44): [3, 44, 6]}
     return parts < fixed.get((parts[0], parts[1]), [3, 51, 3])
@@ -185,9 +189,9 @@ def _set_pragmas(connection: apsw.Connection, durability: str) -> None:
     connection.pragma("fullfsync", True)
     connection.pragma("foreign_keys", True)
     connection.pragma("cache_size", -_CACHE_KIBIBYTES)
-    connection.pragma("temp_store", "memory")  # a savepoint's undo log would be a file otherwise
+    connection.pragma("temp_store", "memory")  # or the undo log of a savepoint would be a file
     connection.pragma("journal_size_limit", _WAL_BYTES_KEPT)
-    connection.wal_autocheckpoint(0)  # the writer decides when
+    connection.wal_autocheckpoint(0)  # the writer runs the checkpoints
 
 
 def _assert_pragmas(connection: apsw.Connection, durability: str) -> None:
@@ -199,14 +203,14 @@ def _assert_pragmas(connection: apsw.Connection, durability: str) -> None:
         "application_id": APPLICATION_ID,
     }
     for name, value in expected.items():
-        if (found := connection.pragma(name)) != value:
-            raise StoreError(_refusal(connection.filename, name, value, found))
+        if (actual := connection.pragma(name)) != value:
+            raise StoreError(_refusal(connection.filename, name, value, actual))
 
 
-def _refusal(path: str, name: str, expected: object, found: object) -> str:
+def _refusal(path: str, name: str, expected: object, actual: object) -> str:
     if name == "application_id":
-        return f"{path} is a SQLite database, but not a ledger of ackbox; name another DB_PATH."
-    return f"{path} cannot be used: {name} must be {expected}, SQLite says {found}."
+        return f"{path} is a SQLite database, but not a ledger of ackbox; set another DB_PATH."
+    return f"{path} cannot be used: {name} must be {expected}, but SQLite reports {actual}."
 
 
 Connect = Callable[[], apsw.Connection]

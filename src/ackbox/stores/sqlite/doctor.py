@@ -1,6 +1,6 @@
-"""What `ackbox doctor` finds out about the ledger and the place it lives in. It changes nothing.
+"""The checks of `ackbox doctor` on the ledger and its surroundings. They change nothing.
 
-It runs in a process of its own. Inside the process of a server nothing but our own connections may
+They run in a process of their own. Inside the process of a server, only our own connections may
 open the file, neither another SQLite library nor a plain `open`: the close would drop the locks.
 """
 
@@ -21,7 +21,7 @@ from ackbox.stores.sql import load_blocks
 from ackbox.stores.sqlite import migrations
 from ackbox.stores.sqlite.connections import (
     APPLICATION_ID,
-    assert_whole,
+    assert_undamaged,
     open_reader,
     translate,
 )
@@ -38,7 +38,7 @@ from ackbox.stores.sqlite.doctor_checks import (
 )
 from ackbox.stores.sqlite.lock import find_holder
 from ackbox.stores.sqlite.names import beside
-from ackbox.stores.sqlite.offline import looking_at
+from ackbox.stores.sqlite.offline import open_for_inspection
 from ackbox.stores.sqlite.reserve import free_bytes
 from ackbox.stores.sqlite.token import read_token, token_path
 
@@ -56,11 +56,11 @@ API_TOKEN_USED = Finding("token", Verdict.OK, "API_TOKEN is used, and no token f
 
 
 def examine(path: Path, *, now: datetime, mounts: str) -> Iterator[Finding]:
-    """`mounts` is the text of /proc/mounts, or nothing where there is none."""
+    """Yield the findings. `mounts` is the text of /proc/mounts, or empty where there is none."""
     yield check_engine(apsw.sqlite_lib_version())
     folder = path.absolute().parent
-    yield (home := check_folder(folder))
-    if home.verdict is Verdict.FAIL:
+    yield (in_folder := check_folder(folder))
+    if in_folder.verdict is Verdict.FAIL:
         return
     yield check_free_space(free_bytes(folder))
     yield check_filesystem(filesystem_of(folder.resolve(), mounts))
@@ -69,17 +69,17 @@ def examine(path: Path, *, now: datetime, mounts: str) -> Iterator[Finding]:
         moved = list(check_moved(path, holder))
         yield from moved
         yield from check_deleted(path, holder.pid)
-        if moved:  # another file has the name, or none: it says nothing about the ledger
+        if moved:  # another file, or none, has the name: nothing there is the ledger
             return
     yield from _ledger(path, now)
     yield _log(path)
 
 
 def examine_deep(path: Path, tick: Tick) -> Iterator[Finding]:
-    """Reads all of the ledger; calls `tick` with the seconds since the start, again and again."""
+    """Read all of the ledger. Call `tick` again and again with the seconds since the start."""
     try:
         with closing(open_reader(path)) as connection:
-            _keep_watch(connection, path, tick)
+            _stop_when_log_grows(connection, path, tick)
             yield (pages := _pages(connection))
             if pages.verdict is Verdict.OK:
                 yield _status_counts(connection)
@@ -95,7 +95,7 @@ def examine_deep(path: Path, tick: Tick) -> Iterator[Finding]:
 
 
 def examine_token(path: Path) -> Finding:
-    """The file that stands for `API_TOKEN` while that is unset."""
+    """Check the token file, which is used while `API_TOKEN` is unset."""
     try:
         token = read_token(path)
     except StoreError as error:
@@ -103,11 +103,11 @@ def examine_token(path: Path) -> Finding:
     where = token_path(path)
     if token is None:
         holder = find_holder(path)
-        is_absent = f"{where} is not there"
+        absence = f"{where} does not exist"
         if holder is None:
-            detail = f"{is_absent} yet: the next start makes it, unless API_TOKEN is set"
+            detail = f"{absence} yet: the next start creates it, unless API_TOKEN is set"
         else:
-            detail = f"{is_absent}: process {holder.pid} may use API_TOKEN"
+            detail = f"{absence}: process {holder.pid} may use API_TOKEN"
         return Finding("token", Verdict.OK, detail)
     return Finding("token", Verdict.OK, f"{where} holds the operator token")
 
@@ -119,9 +119,9 @@ def _ledger(path: Path, now: datetime) -> Iterator[Finding]:
         return
     changed = datetime.fromtimestamp(path.stat().st_mtime, UTC)
     try:
-        with looking_at(path) as connection:
+        with open_for_inspection(path) as connection:
             yield _schema(connection, path)
-            assert_whole(connection)
+            assert_undamaged(connection)
             newest = [from_text(str(row[0])) for row in connection.execute(_sql("newest_created"))]
             backlog = _backlog(connection)
     except AckboxError as error:
@@ -142,47 +142,47 @@ def _backlog(connection: apsw.Connection) -> Backlog:
 
 def _absent(path: Path) -> Finding:
     if (log := beside(path, "-wal")).exists():
-        detail = f"{log} is there but {path} is not: the newest events are in it."
-        return Finding("ledger", Verdict.FAIL, detail, "Put both back side by side.")
-    return Finding("ledger", Verdict.OK, f"{path} is not there yet: the first start makes it")
+        detail = f"{log} exists but {path} does not: the newest events are in the log."
+        return Finding("ledger", Verdict.FAIL, detail, "Put both files side by side again.")
+    return Finding("ledger", Verdict.OK, f"{path} does not exist yet: the first start creates it")
 
 
 def _schema(connection: apsw.Connection, path: Path) -> Finding:
     known = migrations.all_migrations()
     if missing := migrations.pending(connection, known):
         detail = f"{path} lacks {len(missing)} of {len(known)} migrations."
-        remedy = "The next start applies them, as does `ackbox migrate`; make a backup before."
+        remedy = "Make a backup, then run `ackbox migrate`; the next start does the same."
         return Finding("ledger", Verdict.WARN, detail, remedy)
     if connection.pragma("application_id") != APPLICATION_ID:
-        detail = f"{path} was restored from SQL text: it has the schema of a ledger, not its mark."
-        return Finding("ledger", Verdict.WARN, detail, "The next start sets the mark.")
+        detail = f"{path} was restored from SQL text: it lacks the application_id of a ledger."
+        return Finding("ledger", Verdict.WARN, detail, "The next start sets it.")
     return Finding("ledger", Verdict.OK, f"{path}, schema {known[-1].version:04}")
 
 
 def _order(newest: datetime, now: datetime) -> Finding:
     if newest <= now + _SKEW:
-        return Finding("order", Verdict.OK, "nothing in the ledger is from the future")
+        return Finding("order", Verdict.OK, "no time in the ledger is in the future")
     ahead = round((newest - now).total_seconds())
-    detail = f"The ledger was written {ahead} s in the future of this clock."
-    remedy = "Keep the clock right (NTP): retries and retention go by it."
+    detail = f"The ledger has times {ahead} s ahead of this clock."
+    remedy = "Keep the clock right (NTP): retries and retention depend on it."
     return Finding("order", Verdict.WARN, detail, remedy)
 
 
 def _log(path: Path) -> Finding:
     size = _log_bytes(path)
     if size > _LOG_ALARM:
-        detail = f"The log {path}-wal has {size // _MIB} MiB: something reads for very long."
-        remedy = "End long reads of the file by other programs; a restart of the server cuts it."
+        detail = f"The log {path}-wal has {size // _MIB} MiB: some program reads for very long."
+        remedy = "End long reads of the file by other programs. A restart truncates the log."
         return Finding("log", Verdict.WARN, detail, remedy)
-    advice = "a copy must have it too, and `ackbox backup FILE` sees to that"
+    advice = "a copy needs it too, and `ackbox backup FILE` includes it"
     return Finding("log", Verdict.OK, f"{path}-wal holds {size} bytes: {advice}")
 
 
 def _pages(connection: apsw.Connection) -> Finding:
-    found = connection.execute("PRAGMA integrity_check(5)").fetchall()
-    if found == [("ok",)]:
-        return Finding("pages", Verdict.OK, "every page and index is sound")
-    lines = "; ".join(str(line) for (line,) in found)
+    report = connection.execute("PRAGMA integrity_check(5)").fetchall()
+    if report == [("ok",)]:
+        return Finding("pages", Verdict.OK, "every page and index is intact")
+    lines = "; ".join(str(line) for (line,) in report)
     return Finding("pages", Verdict.FAIL, f"The ledger is damaged: {lines}.", _RECOVER)
 
 
@@ -192,27 +192,27 @@ def _status_counts(connection: apsw.Connection) -> Finding:
     if not wrong:
         total = sum(kept for _, kept, _ in rows)
         return Finding("status_counts", Verdict.OK, f"{total} events, counted one by one")
-    remedy = "No event is lost, but back-pressure and metrics go by these: please report it."
+    remedy = "No event is lost, but back-pressure and metrics use these counts: please report it."
     return Finding(
-        "status_counts", Verdict.FAIL, f"Kept counts are wrong: {'; '.join(wrong)}.", remedy
+        "status_counts", Verdict.FAIL, f"Stored counts are wrong: {'; '.join(wrong)}.", remedy
     )
 
 
-def _keep_watch(connection: apsw.Connection, path: Path, tick: Tick) -> None:
-    """A long read keeps the log of a running server from starting over: it ends before that
-    matters (L13)."""
+def _stop_when_log_grows(connection: apsw.Connection, path: Path, tick: Tick) -> None:
+    """Interrupt the read when the log has grown too much. A long read keeps the log of a running
+    server from restarting (L13)."""
     started = monotonic()
-    most = _log_bytes(path) + _LOG_ALARM
+    limit = _log_bytes(path) + _LOG_ALARM
 
-    def look() -> bool:
+    def has_grown() -> bool:
         tick(monotonic() - started)
-        return _log_bytes(path) > most
+        return _log_bytes(path) > limit
 
-    connection.set_progress_handler(look, _PROGRESS_STEPS)
+    connection.set_progress_handler(has_grown, _PROGRESS_STEPS)
 
 
 def as_failure(about: str, error: AckboxError) -> Finding:
-    """Our errors say what is wrong, and then what to do."""
+    """Split the message of an error: the first sentence says what is wrong, the rest what to do."""
     detail, _, remedy = str(error).partition(". ")
     if isinstance(error, LedgerCorrupt):
         remedy = _RECOVER

@@ -12,7 +12,7 @@ from ackbox.stores.sqlite.connections import (
     APPLICATION_ID,
     assert_ledger_file,
     assert_sqlite_version,
-    assert_whole,
+    assert_undamaged,
     is_restored,
     open_without_trace,
     open_writer,
@@ -106,7 +106,7 @@ def create_ledger(path: Path) -> None:
 def _assert_usable(path: Path, vfs: str | None) -> None:
     """Raise before anything is changed if the ledger is damaged or has an unknown schema."""
     with closing(open_without_trace(path, vfs=vfs)) as connection:
-        assert_whole(connection)
+        assert_undamaged(connection)
         migrations.pending(connection, migrations.all_migrations())
 
 

@@ -1,7 +1,7 @@
 """A copy of a ledger that a server holds, made by another process (S1).
 
-It reads as of one moment, so no commit of the server makes it begin anew. While it reads, the
-server's log cannot start over: the copy gives up before the log has grown by much.
+The copy reads one snapshot, so no commit of the server makes it start over. While it reads, the
+server's log cannot restart: the copy gives up before the log has grown by much.
 """
 
 from collections.abc import AsyncGenerator
@@ -18,7 +18,7 @@ from ackbox.stores.sqlite.connections import open_reader, translate
 from ackbox.stores.sqlite.jobs import Operation
 from ackbox.stores.sqlite.lock import assert_same_file
 from ackbox.stores.sqlite.names import beside
-from ackbox.stores.sqlite.offline import looking_at
+from ackbox.stores.sqlite.offline import open_for_inspection
 
 T = TypeVar("T")
 
@@ -26,16 +26,16 @@ LOG_GROWTH_BYTES = 256 * 1024 * 1024
 
 
 async def copy_beside_server(
-    path: Path, target: Path, *, most_growth: int = LOG_GROWTH_BYTES
+    path: Path, target: Path, *, max_log_growth: int = LOG_GROWTH_BYTES
 ) -> AsyncGenerator[BackupProgress, None]:
-    """Copy the ledger as it is now. Raise `StoreError` if its log grows by more than this, or if
-    the server holds another file than the one at this path."""
+    """Copy the ledger as it is now. Raise `StoreError` if its log grows by more than the limit, or
+    if the server has another file open than the one at this path."""
     assert_same_file(path)
-    with looking_at(path):
-        pass  # it is a ledger of ours
+    with open_for_inspection(path):
+        pass  # only check that it is a ledger
     try:
         with closing(open_reader(path)) as connection:
-            steps = aiter(Backup(_Snapshot(connection, path, most_growth), path, target))
+            steps = aiter(Backup(_Snapshot(connection, path, max_log_growth), path, target))
             try:
                 async for progress in steps:
                     yield progress
@@ -48,20 +48,20 @@ async def copy_beside_server(
 class _Snapshot:
     """A read transaction that stays open: every step sees the same ledger."""
 
-    def __init__(self, connection: apsw.Connection, path: Path, most_growth: int) -> None:
+    def __init__(self, connection: apsw.Connection, path: Path, max_log_growth: int) -> None:
         self._connection = connection
         self._log = beside(path, "-wal")
-        self._limit = self._log_bytes() + most_growth
+        self._limit = self._log_bytes() + max_log_growth
         connection.execute("BEGIN")
-        connection.execute("SELECT 1 FROM sqlite_schema").fetchall()  # reads as of now
+        connection.execute("SELECT 1 FROM sqlite_schema").fetchall()  # fixes the snapshot
 
     async def submit(self, operation: Operation[T], *, alone: bool = False) -> T:
         if self._log_bytes() > self._limit and alone:
-            self._limit = 1 << 62  # what cleans up may still run
+            self._limit = 1 << 62  # the clean-up may still run
             raise StoreError(
-                "The copy was stopped: so much was written meanwhile that the log of the server "
-                "grew too large. Copy at a quieter time, or set BACKUP_DIR for the server and "
-                "name a file there: then the server copies, and has no such limit."
+                "The copy was stopped: the server wrote so much meanwhile that its log grew too "
+                "large. Copy at a quieter time, or set BACKUP_DIR for the server and name a file "
+                "there: then the server makes the copy, and has no such limit."
             )
         return operation(self._connection)
 

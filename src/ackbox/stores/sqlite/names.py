@@ -1,4 +1,4 @@
-"""The names that belong to a ledger: the file itself, and what SQLite and ackbox keep beside it."""
+"""The file names of a ledger: the file itself, and the files of SQLite and ackbox beside it."""
 
 import errno
 import os
@@ -14,8 +14,8 @@ def beside(ledger: Path, suffix: str) -> Path:
 
 
 def resolve(path: Path) -> Path:
-    """Return the path without symbolic links. Raise `OSError` if they form a loop, which
-    `Path.resolve` reports in a way of its own in each Python."""
+    """Return the path without symbolic links. Raise `OSError` if they form a loop: each version of
+    Python reports that differently from `Path.resolve`."""
     try:
         path.stat()
     except OSError as error:
@@ -25,8 +25,8 @@ def resolve(path: Path) -> Path:
 
 
 def resolve_ledger(path: Path) -> Path:
-    """Return the ledger file itself: what lies beside it does not lie beside a link to it. Raise
-    `StoreError` if the links form a loop."""
+    """Return the ledger file itself, because its log and lock are beside the file, not beside a
+    link to it. Raise `StoreError` if the links form a loop."""
     try:
         return resolve(path)
     except OSError as error:
@@ -39,7 +39,7 @@ def resolve_ledger(path: Path) -> Path:
 def ledger_names(ledger: Path) -> frozenset[Path]:
     """Return every path that belongs to this ledger, whether a file is there or not.
 
-    A ledger that is opened through a symbolic link has the names beside the link too.
+    If the ledger is a symbolic link, the names beside the link belong to it too.
     """
     files = (ledger.absolute(), resolve(ledger))
     return frozenset(beside(file, suffix) for file in files for suffix in ("", *SIDE_SUFFIXES))

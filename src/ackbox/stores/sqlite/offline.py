@@ -1,4 +1,4 @@
-"""A ledger in the hands of a command, not of a server: looked at, migrated, copied."""
+"""Commands on a ledger without its server: inspect, migrate, copy."""
 
 import os
 from collections.abc import AsyncGenerator, Iterator
@@ -14,8 +14,8 @@ from ackbox.stores.sqlite.backup import Backup
 from ackbox.stores.sqlite.connections import (
     APPLICATION_ID,
     assert_ledger_file,
+    open_immutable,
     open_reader,
-    open_still,
     open_writer,
     translate,
 )
@@ -28,7 +28,7 @@ from ackbox.telemetry import to_nobody
 
 
 def schema_sql() -> str:
-    """All of an empty ledger, as SQL for a new file."""
+    """Return the SQL that creates an empty ledger in a new file."""
     pragmas = (
         "PRAGMA auto_vacuum = incremental;",
         f"PRAGMA application_id = {APPLICATION_ID};",
@@ -38,13 +38,13 @@ def schema_sql() -> str:
 
 
 def pending_migrations(path: Path) -> list[Migration]:
-    with looking_at(path) as connection:
+    with open_for_inspection(path) as connection:
         return migrations.pending(connection, migrations.all_migrations())
 
 
 def assert_readable(path: Path) -> None:
-    """That it is a ledger which this release can read, and this user, and no other file than the
-    one that a server holds."""
+    """Raise unless this release and this user can read the ledger, and a server that runs has this
+    file open, not another one."""
     assert_same_file(path)
     if missing := pending_migrations(path):
         raise SchemaMismatch(
@@ -60,7 +60,7 @@ def assert_readable(path: Path) -> None:
 
 
 def migrate(path: Path, *, durability: str) -> list[Migration]:
-    """Make the ledger, or bring it up to date; returns what was applied. No server may hold it."""
+    """Create or migrate the ledger. Return the applied migrations. No server may have it open."""
     lock = lock_ledger(path)
     try:
         missing = pending_migrations(path) if path.exists() else migrations.all_migrations()
@@ -73,7 +73,7 @@ def migrate(path: Path, *, durability: str) -> list[Migration]:
 async def copy_ledger(
     path: Path, target: Path, *, durability: str
 ) -> AsyncGenerator[BackupProgress, None]:
-    """Copy a ledger that no server holds. It is not migrated: a copy is what one wants before."""
+    """Copy a ledger that no server has open. Do not migrate it: users copy before they migrate."""
     lock = lock_ledger(path)
     try:
         writer = _start_writer(path, lock, durability)
@@ -89,10 +89,10 @@ async def copy_ledger(
 
 
 @contextmanager
-def looking_at(path: Path) -> Iterator[apsw.Connection]:
-    """A connection that only reads; raises `StoreError` unless a ledger of ours is there."""
+def open_for_inspection(path: Path) -> Iterator[apsw.Connection]:
+    """Yield a read-only connection. Raise `StoreError` unless the file is a ledger."""
     try:
-        _assert_there(path)
+        _assert_exists(path)
         connection = _open_without_trace(path)
         try:
             yield connection
@@ -103,7 +103,7 @@ def looking_at(path: Path) -> Iterator[apsw.Connection]:
 
 
 def _start_writer(path: Path, lock: LedgerLock, durability: str) -> Writer:
-    with looking_at(path):
+    with open_for_inspection(path):
         pass
     mark_restored(path)
 
@@ -111,19 +111,19 @@ def _start_writer(path: Path, lock: LedgerLock, durability: str) -> Writer:
         return open_writer(path, durability=durability)
 
     def ignore(error: AckboxError) -> None:
-        """It reaches whoever waits for the step that met it."""
+        """Do nothing: the error reaches the caller that waits for the failed step."""
 
     files = LedgerFiles(lock)
     connection = open_files(connect, files)
     return Writer(connection, connect, files, observe=to_nobody, on_fatal=ignore)
 
 
-def _assert_there(path: Path) -> None:
+def _assert_exists(path: Path) -> None:
     try:
         if not path.exists():
             raise StoreError(
-                f"There is no ledger at {path}: `ackbox serve` makes one when it first starts. If "
-                "yours is elsewhere, set DB_PATH."
+                f"There is no ledger at {path}: `ackbox serve` creates one when it first starts. "
+                "If yours is elsewhere, set DB_PATH."
             )
         assert_ledger_file(path)
     except OSError as error:
@@ -131,8 +131,9 @@ def _assert_there(path: Path) -> None:
 
 
 def _open_without_trace(path: Path) -> apsw.Connection:
-    """With no holder and an empty log, the file alone is the ledger."""
+    """Open the file read-only. If no process holds the lock and the log is empty, the file alone is
+    the ledger: leave no files beside it."""
     log = path.with_name(path.name + "-wal")
     if find_holder(path) is not None or (log.exists() and log.stat().st_size):
         return open_reader(path)
-    return open_still(path)
+    return open_immutable(path)

@@ -27,7 +27,7 @@ class Reserve:
     def reason(self) -> str:
         """Why new events are refused, and until when, with the numbers of the last look."""
         limits = (
-            f"new events are refused below {LOW_BYTES // _MIB} MiB, and taken again from "
+            f"new events are refused below {LOW_BYTES // _MIB} MiB, and accepted again from "
             f"{resume_bytes() // _MIB} MiB on."
         )
         if self._free is None:

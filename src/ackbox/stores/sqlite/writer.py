@@ -26,11 +26,11 @@ from ackbox.errors import (
     StoreError,
     Unavailable,
 )
-from ackbox.stores.sqlite.checkpoints import Checkpoints, fold_log
+from ackbox.stores.sqlite.checkpoints import Checkpoints, copy_log
 from ackbox.stores.sqlite.connections import (
     Connect,
     assert_ledger_file,
-    assert_whole,
+    assert_undamaged,
     damaged,
     translate,
 )
@@ -292,7 +292,7 @@ class Writer:
         self._observe(StoreFailed(difference.value))
         try:
             with self._readers_closed():
-                fold_log(connection, is_deleted=difference is Difference.LOG)
+                copy_log(connection, is_deleted=difference is Difference.LOG)
                 self._disconnect(keep_log=True)
                 self._files.lock.take_again()
                 self._try_reopen()
@@ -336,7 +336,7 @@ class Writer:
             assert_ledger_file(self._files.path)
         self._connection = connection = open_files(self._reconnect, self._files)
         if self._is_distrusted:
-            assert_whole(connection)
+            assert_undamaged(connection)
         self._checkpoints = Checkpoints(connection, self._observe)
         self._checkpoints.prove_writable(connection)
         self._files.note_checkpoint()
