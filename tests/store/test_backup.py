@@ -243,7 +243,7 @@ async def test_what_is_no_leftover_of_ours_is_neither_followed_nor_removed(
     draft = target.with_name(target.name + ".part")
     attack(draft, path)
     before = path.stat().st_size, sorted(path.parent.iterdir())
-    with pytest.raises(StoreError, match=r"copy\.db\.part is there"):
+    with pytest.raises(StoreError, match=r"copy\.db\.part exists and is not"):
         await copy(store, target)
     assert (path.stat().st_size, sorted(path.parent.iterdir())) == before
     assert list(target.parent.iterdir()) == [draft]
