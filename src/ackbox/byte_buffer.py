@@ -1,7 +1,7 @@
 """The memory that requests hold between their first byte and their commit.
 
-It is bounded, and no request can keep others out by never ending: when the buffer is full, the
-slowest request that is still arriving loses its bytes. A request that is complete never does.
+The buffer is bounded, and a request that never ends cannot keep other requests out: when the buffer
+is full, the slowest request that is still arriving loses its bytes. A complete request never does.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from ackbox.errors import Overloaded
 
 
 class Revoked(Exception):
-    """The reservation was taken back: others needed the room, and this request was the slowest."""
+    """The reservation was revoked: other requests needed the room, and this one was the slowest."""
 
 
 class Reservation:
@@ -32,14 +32,14 @@ class Reservation:
         self._last = now
 
     def rate(self, now: float) -> float:
-        """Bytes a second of late: what has arrived counts half as much each second, so that a
-        request that arrived quickly and then stopped is soon a slow one."""
+        """Return the recent rate in bytes per second. The weight of a byte halves every second, so
+        a request that arrived quickly and then stopped soon counts as slow."""
         age = now - self._began
         return self._recent * 0.5 ** (now - self._last) / (1 - 0.5**age) if age > 0 else inf
 
 
 class ByteBuffer:
-    """One per process. Everything here runs on the event loop."""
+    """The byte budget of the process. Every method runs on the event loop."""
 
     def __init__(
         self, limit: int, *, note_refusal: Callable[[str], None], monotonic: Callable[[], float]
@@ -51,7 +51,7 @@ class ByteBuffer:
         self.held = 0
 
     def hold(self, size: int) -> None:
-        """Account for the bytes of a complete request; the caller gives them back when it is done.
+        """Account for the bytes of a complete request; the caller releases them when it is done.
         Raises `Overloaded` if other complete requests leave no room."""
         if self.held + size > self._limit and self.held:
             self._make_room(size)
@@ -62,8 +62,8 @@ class ByteBuffer:
 
     @contextmanager
     def reserve(self, on_revoked: Callable[[], object]) -> Iterator[Reservation]:
-        """A reservation for a request that is still arriving. If it is not complete at the end of
-        the block, its bytes are given back."""
+        """Yield a reservation for a request that is still arriving. If the request is not complete
+        at the end of the block, its bytes are released."""
         reservation = Reservation(self._monotonic(), on_revoked)
         try:
             yield reservation
@@ -72,8 +72,8 @@ class ByteBuffer:
                 self._end(reservation)
 
     def extend(self, reservation: Reservation, size: int) -> None:
-        """So many more bytes have arrived. Raises `Revoked`; raises `Overloaded` if complete
-        requests leave no room."""
+        """Account for `size` more bytes of the request. Raises `Revoked` if the reservation was
+        revoked, and `Overloaded` if complete requests leave no room."""
         reservation.note_arrival(size, self._monotonic())
         if self.held + size > self._limit and self.held:
             self._make_room(size)
@@ -83,29 +83,30 @@ class ByteBuffer:
         self.held += size
 
     def complete(self, reservation: Reservation) -> None:
-        """The request has arrived. Its bytes stay held until the caller gives them back. Raises
-        `Revoked`."""
+        """Mark the request as complete. Its bytes stay held until the caller releases them. Raises
+        `Revoked` if the reservation was revoked."""
         _check(reservation)
         self._arriving.discard(reservation)
 
     def _make_room(self, size: int) -> None:
-        """Revoke the slowest reservations, one by one, unless even all of them are too little."""
-        if self.held + size - sum(one.size for one in self._arriving) > self._limit:
+        """Revoke the slowest reservations one by one. Revoke none, and raise `Overloaded`, if even
+        all of them together would not free enough bytes."""
+        if self.held + size - sum(r.size for r in self._arriving) > self._limit:
             self._note_refusal("buffer_bytes")
-            raise Overloaded("The ingest buffer is full of bytes; try again soon.")
+            raise Overloaded("The ingest buffer has no room for more bytes; try again soon.")
         now = self._monotonic()
         while self.held + size > self._limit and self._arriving:
-            slowest = min(self._large(), key=lambda one: one.rate(now))
+            slowest = min(self._large_reservations(), key=lambda r: r.rate(now))
             self._end(slowest)
             slowest.is_revoked = True
             slowest.on_revoked()
             self._note_refusal("slow_body")
 
-    def _large(self) -> list[Reservation]:
-        """Those that hold at least half the average. The others hold less than half of all bytes
-        together: a small body that is slow is not what fills the buffer."""
-        total = sum(one.size for one in self._arriving)
-        return [one for one in self._arriving if 2 * one.size * len(self._arriving) >= total]
+    def _large_reservations(self) -> list[Reservation]:
+        """Return the reservations that hold at least half the average. All others together hold
+        less than half of the bytes: a small slow body is not what fills the buffer."""
+        total = sum(r.size for r in self._arriving)
+        return [r for r in self._arriving if 2 * r.size * len(self._arriving) >= total]
 
     def _end(self, reservation: Reservation) -> None:
         self._arriving.discard(reservation)

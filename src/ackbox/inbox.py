@@ -134,5 +134,5 @@ class Inbox:
                 "This Inbox runs already: give its lifespan to one app, and do not serve it too."
             )
         runtime = Runtime(app, self._registry, self._schemas)
-        self._mounted.put(runtime)
+        self._mounted.attach(runtime)
         return runtime

@@ -131,7 +131,7 @@ def test_peers_that_dawdle_do_not_delay_the_end(tmp_path: Path) -> None:  # F26,
 
 
 def test_a_peer_that_takes_no_answers_does_not_prevent_the_end(tmp_path: Path) -> None:
-    changes = {"set": {**WATCHFUL, "ackbox.http.server:_CUT_OFF_SECONDS": 1}}
+    changes = {"set": {**WATCHFUL, "ackbox.http.server:_ABORT_SECONDS": 1}}
     lines = (posted("not taken", "x" * 100) + b"\n") * 20_000
     with running(tmp_path, None, changes) as server, Wire(server.port) as peer:
         peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

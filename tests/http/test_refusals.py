@@ -51,7 +51,7 @@ REFUSED = {
     "a bad order": (
         request("POST", "/api/events/replay", b'{"%s":1}' % SECRET.encode(),
                 {"Authorization": f"Bearer {API}", **JSON}), 400, "The body is not valid"),
-    "a wrong method": (request("PUT", "/webhooks", b"", SENDER), 405, "takes GET, POST only"),
+    "a wrong method": (request("PUT", "/webhooks", b"", SENDER), 405, "accepts GET, POST only"),
     "not HTTP": (f"GET /{SECRET} HTTP/9.9\r\n\r\n".encode(), 400, "HTTP/1.1"),
 }  # fmt: skip
 

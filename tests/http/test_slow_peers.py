@@ -22,7 +22,7 @@ from support.wire import Cut, Response, Wire, exchange, request
 IMPATIENT = {
     **WATCHFUL,
     "ackbox.http.connection:REQUEST_SECONDS": 1.0,
-    "ackbox.http.connection:TAKE_SECONDS": 1.0,
+    "ackbox.http.connection:READ_RESPONSE_SECONDS": 1.0,
     "ackbox.http.connection:KEEP_ALIVE_SECONDS": 1.0,
     "ackbox.http.connection:LINGER_SECONDS": 0.5,
 }

@@ -15,7 +15,7 @@ from support.posting import NOBODYS_ID, posted
 
 TOKEN = "twelve-boxers-hunt-victor"
 OPERATOR = {"Authorization": f"Bearer {TOKEN}"}
-GENERAL = "The ledger cannot be used now; the log of the server says why. Try again later."
+GENERAL = "The ledger is unavailable; the server's log has the reason. Try again later."
 
 
 @pytest.fixture

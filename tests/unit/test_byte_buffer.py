@@ -117,7 +117,7 @@ def test_a_complete_request_never_gives_way(buffer: Buffer, arriving: Arriving) 
     buffer.now = 60.0
     arriving.add("arriving", 300)
 
-    with pytest.raises(Overloaded, match="full of bytes"):
+    with pytest.raises(Overloaded, match="no room for more bytes"):
         buffer.hold(500)
 
     assert arriving.revoked == []

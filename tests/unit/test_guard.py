@@ -9,7 +9,7 @@ import pytest
 
 from ackbox.config import Settings
 from ackbox.errors import AckboxError, LedgerCorrupt, Stopped
-from ackbox.http.guard import told_to_strangers
+from ackbox.http.guard import redact_error
 from ackbox.runtime import Runtime
 from ackbox.stores.postgres.failures import translate
 
@@ -35,14 +35,14 @@ def raised(error: BaseException) -> AckboxError:
     ids=["address", "user", "ledger", "path"],
 )
 def test_strangers_are_told_neither_a_path_nor_a_host(error: AckboxError) -> None:  # S24
-    told = told_to_strangers(error, runtime())
+    told = redact_error(error, runtime())
     assert told.status == 503
-    assert str(told).startswith("The ledger cannot be used now")
+    assert str(told).startswith("The ledger is unavailable")
     assert dict(told.headers)[b"retry-after"]
 
 
 def test_strangers_are_told_that_the_inbox_starts() -> None:
-    assert str(told_to_strangers(Stopped("The inbox is starting."), runtime())) == (
+    assert str(redact_error(Stopped("The inbox is starting."), runtime())) == (
         "The inbox is starting."
     )
 

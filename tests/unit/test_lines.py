@@ -33,11 +33,11 @@ def test_a_long_line_is_cut_and_still_too_long(cut: list[bytes], limit: int) -> 
     assert all(len(line) <= limit + 14 for line in lines)
 
 
-def test_pieces_are_let_go_of_as_they_are_used() -> None:
+def test_pieces_are_released_as_they_are_used() -> None:
     lines = Lines(deque([b"a\nb\n", b"c\n", b"d"]), 100)
     taken = iter(lines)
 
-    assert [next(taken), lines.let_go(), lines.held] == [b"a", 0, 7]
-    assert [next(taken), next(taken), lines.let_go(), lines.held] == [b"b", b"c", 4, 3]
+    assert [next(taken), lines.release_used(), lines.held] == [b"a", 0, 7]
+    assert [next(taken), next(taken), lines.release_used(), lines.held] == [b"b", b"c", 4, 3]
     assert [*taken] == [b"d"]
-    assert [lines.let_go(), lines.held] == [3, 0]
+    assert [lines.release_used(), lines.held] == [3, 0]

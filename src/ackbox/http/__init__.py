@@ -1,1 +1,1 @@
-"""The HTTP door: a fast path for events, FastAPI for the rest, served by uvicorn."""
+"""The HTTP server: a fast path for events, FastAPI for the rest, served by uvicorn."""

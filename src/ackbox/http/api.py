@@ -1,4 +1,4 @@
-"""Everything but the fast path, on FastAPI: looking at events, health, metrics."""
+"""All routes except the fast path, on FastAPI: event status, health, metrics, operations."""
 
 from typing import Annotated
 from uuid import UUID
@@ -14,7 +14,7 @@ from ackbox.errors import AckboxError
 from ackbox.http.backups import add_backup_route
 from ackbox.http.envelopes import SOURCE
 from ackbox.http.events import add_event_routes
-from ackbox.http.guard import check_operator, is_operator, told_to_strangers
+from ackbox.http.guard import check_operator, is_operator, redact_error
 from ackbox.http.openapi import NO_CONTROL_CHARACTERS, add_ingest_routes, problem_responses
 from ackbox.http.problems import HttpError, from_error, problem_body
 from ackbox.http.refusals import REASON
@@ -28,21 +28,21 @@ _ALLOWED = {
     "/api/events/replay": b"POST",
     "/api/events/discard": b"POST",
 }
-"""Where FastAPI does not know of the fast path, or takes a name for an id."""
-_NOTHING_HERE = "There is nothing at this path."
-_ONLY_WORKS = (
-    "This instance processes events and takes none: it answers /health, /ready and /metrics. Send "
-    "events, and ask about them, where `ackbox serve` runs."
+"""The methods of paths where FastAPI does not know the fast path, or mistakes a name for an id."""
+_NO_ROUTE = "There is no route at this path."
+_WORKER_ONLY = (
+    "This instance processes events and accepts none: it serves /health, /ready and /metrics. Send "
+    "and look up events where `ackbox serve` runs."
 )
 _SHORT = Query(
     min_length=1,
     max_length=NAME_LIMIT,
-    json_schema_extra={"pattern": NO_CONTROL_CHARACTERS},  # told here, checked by `check_name`
+    json_schema_extra={"pattern": NO_CONTROL_CHARACTERS},  # documented; `check_name` enforces it
 )
 
 
 class EventStatus(BaseModel):
-    """Where an event stands (W13)."""
+    """The status and times of an event (W13)."""
 
     id: UUID
     idempotency_key: str
@@ -91,24 +91,24 @@ def build_api(runtime: Runtime) -> FastAPI:
 
 
 def build_probe_api(runtime: Runtime) -> FastAPI:
-    """What a process answers that takes no events."""
+    """Return the routes of a process that accepts no events."""
     api = FastAPI(openapi_url=None, redirect_slashes=False)
     _add_operations(api, runtime)
-    _add_error_responses(api, runtime, nothing_here=_ONLY_WORKS)
+    _add_error_responses(api, runtime, not_found=_WORKER_ONLY)
     return api
 
 
 def _add_webhooks(api: FastAPI, runtime: Runtime) -> None:
     @api.get("/webhooks/batch", include_in_schema=False)
-    async def no_batch_to_get() -> None:
-        """Or `batch` would be taken for the id of an event."""
+    async def refuse_get_batch() -> None:
+        """Without this route, `batch` would be taken for the id of an event."""
         raise HTTPException(405)
 
     @api.get("/webhooks/{event_id}", responses=problem_responses(400, 404, 503), tags=["webhooks"])
     async def event_by_id(event_id: UUID) -> EventStatus:
-        """Where an event stands, by the id that its acknowledgement gave."""
+        """Return the status of an event, by the id from its acknowledgement."""
         event = await runtime.reader.event(EventId(str(event_id)))
-        return _found(event if event and event.source == SOURCE else None)
+        return _to_status(event if event and event.source == SOURCE else None)
 
     @api.get("/webhooks", responses=problem_responses(400, 404, 503), tags=["webhooks"])
     async def event_by_key(
@@ -116,42 +116,44 @@ def _add_webhooks(api: FastAPI, runtime: Runtime) -> None:
         idempotency_key: Annotated[str, _SHORT],
         source: Annotated[str | None, _SHORT] = None,
     ) -> EventStatus:
-        """Where an event stands, by its idempotency key. Only operators may name its source."""
+        """Return the status of an event, by its idempotency key. Only operators may give a
+        source."""
         if source is not None:
             check_operator(request.scope, runtime)
             check_name("source", source)
         key = check_name("idempotency_key", idempotency_key)
-        return _found(await runtime.reader.event_by_key(source or SOURCE, key))
+        return _to_status(await runtime.reader.event_by_key(source or SOURCE, key))
 
 
 def _add_operations(api: FastAPI, runtime: Runtime) -> None:
     @api.get("/health", response_model_exclude_none=True, tags=["operations"])
     async def health(request: Request) -> HealthResponse:
-        """The process is alive. `critical`: events have not been storable for a minute, or a
-        background loop has kept failing for one. An operator also gets the services."""
-        now = runtime.health()
+        """Report that the process is alive. `critical`: for a minute, events could not be stored or
+        a background loop has kept failing. An operator also gets the services."""
+        current = runtime.health()
         services = _services(runtime) if is_operator(request.scope, runtime) else None
-        return HealthResponse(status=now.status, durability=now.durability, services=services)
+        return HealthResponse(
+            status=current.status, durability=current.durability, services=services
+        )
 
     @api.get("/ready", responses=problem_responses(503), tags=["operations"])
     async def ready(request: Request) -> ReadyResponse:
-        """Events are welcome. If not, everybody gets a general reason, an operator the details."""
+        """Report whether the server accepts events. If not, an operator gets the details, and any
+        other caller a general reason."""
         if (unready := runtime.why_not_ready()) is not None:
-            is_known = is_operator(request.scope, runtime)
-            told = unready.detail if is_known else unready.reason
-            raise HttpError(503, told, ((b"retry-after", b"1"),))
+            by_operator = is_operator(request.scope, runtime)
+            detail = unready.detail if by_operator else unready.reason
+            raise HttpError(503, detail, ((b"retry-after", b"1"),))
         return ReadyResponse(ready=True)
 
     @api.get("/metrics", response_class=Response, tags=["operations"])
     async def metrics() -> Response:
-        """Prometheus metrics."""
+        """Return the metrics in the Prometheus text format."""
         body, content_type = runtime.metrics()
         return Response(body, media_type=content_type)
 
 
-def _add_error_responses(
-    api: FastAPI, runtime: Runtime, *, nothing_here: str = _NOTHING_HERE
-) -> None:
+def _add_error_responses(api: FastAPI, runtime: Runtime, *, not_found: str = _NO_ROUTE) -> None:
     @api.exception_handler(HttpError)
     async def on_http_error(request: Request, error: HttpError) -> Response:
         request.scope[REASON] = str(error)
@@ -159,9 +161,9 @@ def _add_error_responses(
 
     @api.exception_handler(AckboxError)
     async def on_our_error(request: Request, error: AckboxError) -> Response:
-        is_known = is_operator(request.scope, runtime)
-        meaning = from_error(error) if is_known else told_to_strangers(error, runtime)
-        return await on_http_error(request, meaning)
+        by_operator = is_operator(request.scope, runtime)
+        http_error = from_error(error) if by_operator else redact_error(error, runtime)
+        return await on_http_error(request, http_error)
 
     @api.exception_handler(HTTPException)
     async def on_framework_error(request: Request, error: HTTPException) -> Response:
@@ -169,10 +171,10 @@ def _add_error_responses(
         path = local_path(request.scope)
         detail = str(error.detail)
         if error.status_code == 404:
-            detail = nothing_here
+            detail = not_found
         elif error.status_code == 405:
             headers[b"allow"] = _ALLOWED.get(path, headers.get(b"allow", b""))
-            detail = f"This path takes {headers[b'allow'].decode()} only."
+            detail = f"This path accepts {headers[b'allow'].decode()} only."
         request.scope[REASON] = detail
         return _problem(error.status_code, detail, headers)
 
@@ -180,12 +182,12 @@ def _add_error_responses(
     async def on_bad_request(request: Request, error: RequestValidationError) -> Response:
         flaw = error.errors()[0]
         request.scope[REASON] = f"The {flaw['loc'][0]} is not valid: {flaw['type']}."
-        return _problem(400, _first_flaw(error))
+        return _problem(400, _describe_first_flaw(error))
 
     @api.exception_handler(Exception)
     async def on_bug(_: Request, error: Exception) -> Response:
         runtime.logger.error("request failed", error=type(error).__name__)
-        return _problem(500, "The server failed on this request; its log says more.")
+        return _problem(500, "The server failed on this request; its log has the error.")
 
 
 def _services(runtime: Runtime) -> list[ServiceHealth]:
@@ -201,7 +203,7 @@ def _services(runtime: Runtime) -> list[ServiceHealth]:
     ]
 
 
-def _found(event: EventRecord | None) -> EventStatus:
+def _to_status(event: EventRecord | None) -> EventStatus:
     if event is None:
         raise HttpError(404, "No such event.")
     return EventStatus(
@@ -214,13 +216,13 @@ def _found(event: EventRecord | None) -> EventStatus:
 
 
 _FLAWS = {
-    "string_pattern_mismatch": "that is not of its form; a cursor is the `next` of the last answer",
+    "string_pattern_mismatch": "the format is wrong; a cursor is the `next` of the last page",
     "model_attributes_type": "a JSON object is expected, sent with Content-Type: application/json",
 }
 
 
-def _first_flaw(error: RequestValidationError) -> str:
-    """In words, without what was sent."""
+def _describe_first_flaw(error: RequestValidationError) -> str:
+    """Describe the first invalid value without repeating it."""
     flaw = error.errors()[0]
     where = ".".join(part for part in flaw["loc"][1:] if isinstance(part, str)) or "the body"
     return f"{where}: {_FLAWS.get(flaw['type']) or flaw['msg'].removeprefix('Value error, ')}"

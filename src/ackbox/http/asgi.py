@@ -1,4 +1,4 @@
-"""The whole ASGI app: the fast path in front, the guard and the request id around all the rest."""
+"""The whole ASGI app: the fast path in front; the guard and the request id around the rest."""
 
 import random
 from http import HTTPStatus
@@ -18,9 +18,9 @@ from ackbox.http.requests import (
     Send,
     check_length,
     check_url,
-    limited,
+    choose_request_id,
+    limit_body,
     local_path,
-    request_id,
 )
 from ackbox.http.responses import problem, send_response
 from ackbox.runtime import Phase, Runtime
@@ -46,8 +46,8 @@ def build_asgi(runtime: Runtime) -> Asgi:
 
 
 def build_probes(runtime: Runtime) -> Asgi:
-    """For a process that takes no events. A sender that comes here anyway is told so, and not asked
-    for a token."""
+    """Return the app of a process that accepts no events. A sender that posts an event here gets a
+    404 that says so, not a 401."""
     runtime.observe(RoutesServed(OPEN_PATHS | {"/metrics", "other"}, STATUSES))
     return Guarded(runtime, build_probe_api(runtime), open_paths=OPEN_PATHS | INGEST_PATHS)
 
@@ -58,11 +58,11 @@ class Mounted:
     def __init__(self) -> None:
         self._runtime: Runtime | None = None
         self._app: Asgi | None = None
-        self._announced = False
+        self._is_advertised = False
 
-    def put(self, runtime: Runtime) -> None:
+    def attach(self, runtime: Runtime) -> None:
         self._runtime, self._app = runtime, build_asgi(runtime)
-        self._announced = False
+        self._is_advertised = False
 
     @property
     def runtime(self) -> Runtime:
@@ -78,22 +78,23 @@ class Mounted:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": _TRY_AGAIN_LATER})
         elif scope["type"] == "http" and self._app is not None:
-            self._announce(scope)
-            await self._app(_below_its_prefix(scope), receive, send)
+            self._advertise(scope)
+            await self._app(_with_full_path(scope), receive, send)
         elif scope["type"] == "http":
-            given = dict(scope["headers"]).get(b"x-request-id")
-            made_id = request_id(given, random.getrandbits)
-            answer = problem(from_error(Stopped(_NOT_STARTED, retry_after=5)), made_id)
-            await send_response(scope, send, answer, made_id)
+            header = dict(scope["headers"]).get(b"x-request-id")
+            request_id = choose_request_id(header, random.getrandbits)
+            response = problem(from_error(Stopped(_NOT_STARTED, retry_after=5)), request_id)
+            await send_response(scope, send, response, request_id)
 
-    def _announce(self, scope: Scope) -> None:
-        """Only a request tells where the app around us answers; commands on this machine ask. They
-        send the operator token there: a name, as test clients give, may lead anywhere."""
+    def _advertise(self, scope: Scope) -> None:
+        """Record the URL of the surrounding app for commands on this machine; only a request shows
+        it. Commands send the operator token to this URL, so it must be an address: a host name, as
+        test clients give, may lead anywhere."""
         host, port = scope.get("server") or ("", None)
-        if self._announced or port is None or not _is_address(host):
+        if self._is_advertised or port is None or not _is_address(host):
             return
         if self.runtime.phase is Phase.RUNNING:
-            self._announced = True
+            self._is_advertised = True
             shown = f"[{host}]" if ":" in host else host
             self.runtime.advertise(f"http://{shown}:{port}{_own_prefix(scope)}")
 
@@ -107,14 +108,15 @@ def _is_address(host: str) -> bool:
 
 
 def _own_prefix(scope: Scope) -> str:
-    """Where we are mounted, without what a proxy before the whole app has taken away."""
+    """Return the prefix under which the inbox is mounted, without the prefix that a proxy in front
+    of the whole app has removed."""
     root: str = scope.get("root_path", "")
     return root.removeprefix(scope.get("app_root_path", ""))
 
 
-def _below_its_prefix(scope: Scope) -> Scope:
-    """ASGI has the path begin with the root path; behind a proxy that takes its prefix away, and
-    an app that is told of it, it does not."""
+def _with_full_path(scope: Scope) -> Scope:
+    """Make the path begin with the root path, as ASGI requires. The path lacks it when a proxy
+    removes its prefix and the app is configured with that prefix."""
     root: str = scope.get("root_path", "")
     path: str = scope["path"]
     if path.startswith(root):
@@ -123,7 +125,7 @@ def _below_its_prefix(scope: Scope) -> Scope:
 
 
 class Guarded:
-    """Lets in who may come in, and puts the request id on every answer."""
+    """Checks access, and adds the request id to every response."""
 
     def __init__(
         self,
@@ -144,34 +146,34 @@ class Guarded:
             return
         path = local_path(scope)
         headers = dict(scope["headers"])
-        made_id = request_id(headers.get(b"x-request-id"), random.getrandbits)
+        request_id = choose_request_id(headers.get(b"x-request-id"), random.getrandbits)
         try:
             if path not in self._open_paths:
                 check_access(scope, path, self._runtime)
             check_url(scope)
             check_length(headers, self._max_body)
         except HttpError as error:
-            note_refusal(self._observe, error.status, str(error), made_id, scope.get("client"))
-            answer = problem(error, made_id)
-            self._count(path, await send_response(scope, send, answer, made_id))
+            note_refusal(self._observe, error.status, str(error), request_id, scope.get("client"))
+            response = problem(error, request_id)
+            self._count(path, await send_response(scope, send, response, request_id))
             return
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [
                     *message["headers"],
-                    (b"x-request-id", made_id.encode()),
+                    (b"x-request-id", request_id.encode()),
                     (b"x-content-type-options", b"nosniff"),
                 ]
-                self._note(scope, path, message["status"], made_id)
+                self._note(scope, path, message["status"], request_id)
             await send(message)
 
-        await self._api(scope, limited(receive, self._max_body), send_with_id)
+        await self._api(scope, limit_body(receive, self._max_body), send_with_id)
 
-    def _note(self, scope: Scope, path: str, status: int, made_id: str) -> None:
+    def _note(self, scope: Scope, path: str, status: int, request_id: str) -> None:
         self._count(path, status)
         reason = scope.get(REASON) or HTTPStatus(status).phrase
-        note_refusal(self._observe, status, reason, made_id, scope.get("client"))
+        note_refusal(self._observe, status, reason, request_id, scope.get("client"))
 
     def _count(self, path: str, status: int) -> None:
         self._observe(ResponseSent(path if path in _ROUTES else "other", status))

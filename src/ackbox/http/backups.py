@@ -1,4 +1,4 @@
-"""`POST /api/backup`: a copy of the ledger into `BACKUP_DIR`, and nowhere else (S1)."""
+"""`POST /api/backup`: copy the ledger into `BACKUP_DIR`, and nowhere else (S1)."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,12 +14,12 @@ from ackbox.http.openapi import problem_responses
 from ackbox.http.problems import HttpError
 from ackbox.runtime import Runtime
 
-_LONGEST = 255
-_OFF = (
-    "Backups over HTTP are off: set BACKUP_DIR to a folder for them, or run `ackbox backup FILE` "
-    "on the machine of the server."
+_NAME_LENGTH = 255
+_DISABLED = (
+    "Backups over HTTP are disabled: set BACKUP_DIR to a folder for them, or run `ackbox backup "
+    "FILE` on the machine of the server."
 )
-_NO_NAME = "name must be the name of a new file in BACKUP_DIR, without a folder, as in events.db."
+_BAD_NAME = "name must be the name of a new file in BACKUP_DIR, without a folder, as in events.db."
 
 
 class BackupRequest(BaseModel, extra="forbid"):
@@ -27,7 +27,7 @@ class BackupRequest(BaseModel, extra="forbid"):
         str,
         Field(
             min_length=1,
-            max_length=_LONGEST,
+            max_length=_NAME_LENGTH,
             description="The name of a new file in BACKUP_DIR.",
             json_schema_extra={"pattern": r"^[^/\u0000-\u001f]+$"},
         ),
@@ -41,30 +41,31 @@ def add_backup_route(api: FastAPI, runtime: Runtime) -> None:
         responses=problem_responses(400, 403, 503),
         tags=["operations"],
     )
-    async def backup(order: BackupRequest) -> NdjsonResponse:
-        """Copy the ledger into a new file in `BACKUP_DIR`; the answer is NDJSON that says how far
-        it is, and its last line is `{"done": true}` or `{"error": "..."}`."""
-        target = _target(runtime.settings.backup_dir, order.name)
-        return NdjsonResponse(_lines(runtime, target))
+    async def backup(backup_request: BackupRequest) -> NdjsonResponse:
+        """Copy the ledger into a new file in `BACKUP_DIR`. The response is NDJSON that reports the
+        progress; its last line is `{"done": true}` or `{"error": "..."}`."""
+        target = _target(runtime.settings.backup_dir, backup_request.name)
+        return NdjsonResponse(_progress_lines(runtime, target))
 
 
 def _target(folder: Path | None, name: str) -> Path:
-    """A plain name cannot lead out of the folder; links under it are refused by the copy."""
+    """Return the path of the backup. A plain name cannot lead out of the folder; the copy refuses
+    links."""
     if folder is None:
-        raise HttpError(403, _OFF)
+        raise HttpError(403, _DISABLED)
     if "/" in name or name in {".", ".."} or not name.isprintable():
-        raise HttpError(400, _NO_NAME)
+        raise HttpError(400, _BAD_NAME)
     return folder.absolute() / name
 
 
-async def _lines(runtime: Runtime, target: Path) -> AsyncIterator[bytes]:
+async def _progress_lines(runtime: Runtime, target: Path) -> AsyncIterator[bytes]:
     try:
         async for progress in runtime.operations.backup(target):
             yield msgspec.json.encode(progress) + b"\n"
     except AckboxError as error:
         yield msgspec.json.encode({"error": str(error)}) + b"\n"
-    except OSError as error:  # of the folder or the name, before the copy began (S13)
-        said = f"Cannot write {target}: {error.strerror}."
-        yield msgspec.json.encode({"error": said}) + b"\n"
+    except OSError as error:  # the folder or the name is unusable, before the copy began (S13)
+        message = f"Cannot write {target}: {error.strerror}."
+        yield msgspec.json.encode({"error": message}) + b"\n"
     else:
         yield msgspec.json.encode({"done": True}) + b"\n"

@@ -1,9 +1,10 @@
 """`POST /webhooks/batch`: NDJSON in, NDJSON out, line for line.
 
-The body is read to its end, within bounds, before anything is recorded: a client that reads the
-answer only after sending everything never waits for us while we wait for it. It is then recorded in
-groups. Each group is answered when it is durable, and its bytes are given back. The work stops when
-the client has left, or has sent too many lines, or too many that are not valid.
+The whole body is read, within limits, before anything is recorded. Otherwise a client that reads
+the response only after sending everything would deadlock with the server. The lines are then
+recorded in groups. When a group is durable, its part of the response is sent and its bytes are
+released. The work stops when the client disconnects, or when the batch has too many lines or too
+many invalid ones.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from itertools import islice
 
 from ackbox.errors import AckboxError, InvalidEvent
 from ackbox.http.envelopes import EnvelopeReader
-from ackbox.http.guard import told_to_strangers
+from ackbox.http.guard import redact_error
 from ackbox.http.lines import Lines
 from ackbox.http.problems import problem_body
 from ackbox.http.requests import (
@@ -21,30 +22,30 @@ from ackbox.http.requests import (
     Send,
     check_headers,
     check_length,
+    detect_disconnect,
     read_pieces,
-    watched,
 )
 from ackbox.http.responses import accepted_line
 from ackbox.ingest import Ingest
 from ackbox.model import Envelope
 from ackbox.runtime import Runtime
 
-MAX_BAD_LINES = 1000
+MAX_INVALID_LINES = 1000
 _GROUP_LINES = 500
 _GROUP_BYTES = 1024 * 1024
 _PAUSE_SECONDS = 0.002
 _NDJSON = (b"content-type", b"application/x-ndjson")
 
 Parsed = Envelope | bytes
-"""What a line became: an envelope, or the problem document that answers it."""
+"""The result of parsing a line: an envelope, or the problem document to respond with."""
 
 _TOO_MANY_LINES = (
     "A batch may have {} lines (MAX_BATCH_LINES). The lines after them were not read: send them in "
     "another batch."
 )
-_TOO_MANY_BAD_LINES = (
-    f"{MAX_BAD_LINES} lines or more are not valid. The lines after these were not read: correct "
-    "the batch and send it again."
+_TOO_MANY_INVALID_LINES = (
+    f"{MAX_INVALID_LINES} lines or more are not valid. The lines after these were not read: "
+    "correct the batch and send it again."
 )
 
 
@@ -55,7 +56,7 @@ class BatchRoute:
         self._envelopes = envelopes
         self._max_line = settings.max_body_bytes
         self._max_lines = settings.max_batch_lines
-        # What does not fit into the buffer could never be taken, however often it is sent.
+        # A batch larger than the buffer could never be accepted, however often it is sent.
         self._max_batch = min(settings.max_batch_bytes, settings.ingest_buffer_bytes)
 
     async def post(
@@ -67,12 +68,12 @@ class BatchRoute:
         lines = Lines(await read_pieces(receive, self._max_batch, ingest.bytes), self._max_line)
         try:
             await send(_start(request_id))
-            answers = self._record(ingest, lines, request_id)
-            async with watched(receive) as has_left, aclosing(answers):
-                async for answer in answers:
-                    await send({"type": "http.response.body", "body": answer, "more_body": True})
-                    ingest.bytes.release(lines.let_go())
-                    if has_left():
+            chunks = self._record(ingest, lines, request_id)
+            async with detect_disconnect(receive) as is_disconnected, aclosing(chunks):
+                async for chunk in chunks:
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                    ingest.bytes.release(lines.release_used())
+                    if is_disconnected():
                         return
             await send({"type": "http.response.body", "body": b""})
         finally:
@@ -81,46 +82,46 @@ class BatchRoute:
     async def _record(
         self, ingest: Ingest, lines: Lines, request_id: str
     ) -> AsyncGenerator[bytes, None]:
-        """The answers to one group after the other."""
-        left, bad = self._max_lines, 0
+        """Record the lines group by group, and yield the response lines of each group."""
+        remaining, invalid = self._max_lines, 0
         for group in _groups(lines):
-            parsed = [self._parse(line, request_id) for line in islice(group, left)]
+            parsed = [self._parse(line, request_id) for line in islice(group, remaining)]
             envelopes = [p for p in parsed if isinstance(p, Envelope)]
-            answers = iter(await self._accept(ingest, envelopes))
-            said = [next(answers) if isinstance(p, Envelope) else p for p in parsed]
-            left -= len(group)
-            bad += len(parsed) - len(envelopes)
-            stop = self._reason_to_stop(left, bad)
-            yield b"".join([line + b"\n" for line in (*said, *stop)])
-            if stop:
+            results = iter(await self._accept(ingest, envelopes))
+            responses = [next(results) if isinstance(p, Envelope) else p for p in parsed]
+            remaining -= len(group)
+            invalid += len(parsed) - len(envelopes)
+            final_problem = self._final_problem(remaining, invalid)
+            yield b"".join([line + b"\n" for line in (*responses, *final_problem)])
+            if final_problem:
                 return
             if not envelopes:
-                # Nothing was waited for: bad lines would leave no time for the others, least of
-                # all for the writer thread, which needs the interpreter too.
+                # This group awaited nothing. A batch of invalid lines would starve other requests,
+                # and above all the writer thread, which needs the interpreter too.
                 await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _accept(self, ingest: Ingest, envelopes: Sequence[Envelope]) -> list[bytes]:
-        """As many as there is room for; the rest are told to come again."""
-        room = ingest.capacity
-        taken, refused = envelopes[:room], envelopes[room:]
-        answers = await self._accept_all(ingest, taken) if taken else []
+        """Accept as many envelopes as there is room for, and respond 429 to the rest."""
+        capacity = ingest.capacity
+        accepted, refused = envelopes[:capacity], envelopes[capacity:]
+        results = await self._accept_all(ingest, accepted) if accepted else []
         full = problem_body(429, "Too many events wait already; send this line again soon.")
-        return [*answers, *[full] * len(refused)]
+        return [*results, *[full] * len(refused)]
 
     async def _accept_all(self, ingest: Ingest, envelopes: Sequence[Envelope]) -> list[bytes]:
         try:
             receipts = await ingest.accept_many(envelopes)
         except AckboxError as error:
-            problem = told_to_strangers(error, self._runtime)
+            problem = redact_error(error, self._runtime)
             return [problem_body(problem.status, str(problem))] * len(envelopes)
         return [accepted_line(e, r) for e, r in zip(envelopes, receipts, strict=True)]
 
-    def _reason_to_stop(self, left: int, bad: int) -> tuple[bytes, ...]:
-        """The problem that ends the answer, if any."""
-        if left < 0:
+    def _final_problem(self, remaining: int, invalid: int) -> tuple[bytes, ...]:
+        """Return the problem that ends the response early, if any."""
+        if remaining < 0:
             return (problem_body(413, _TOO_MANY_LINES.format(self._max_lines)),)
-        if bad >= MAX_BAD_LINES:
-            return (problem_body(400, _TOO_MANY_BAD_LINES),)
+        if invalid >= MAX_INVALID_LINES:
+            return (problem_body(400, _TOO_MANY_INVALID_LINES),)
         return ()
 
     def _parse(self, line: bytes, request_id: str) -> Parsed:
@@ -133,7 +134,7 @@ class BatchRoute:
 
 
 def _groups(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Lines in groups small enough to be parsed in one go."""
+    """Yield the lines in groups that are small enough to be parsed without a pause."""
     group: list[bytes] = []
     size = 0
     for line in lines:

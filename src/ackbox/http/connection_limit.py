@@ -1,4 +1,4 @@
-"""Room for new connections, when there are as many as there may be (F39)."""
+"""Make room for new connections when the limit is reached (F39)."""
 
 from heapq import nsmallest
 from math import inf
@@ -8,10 +8,11 @@ from uvicorn.server import ServerState
 
 
 def make_room(state: ServerState) -> None:
-    """Close connections that have kept us waiting longest, a hundredth of them, so that a flood of
-    new ones does not pay for a look at all each time; those at work are left alone."""
+    """Close the hundredth of the connections that have kept the server waiting longest. Closing
+    several at once means that a flood of new connections does not cause a scan for each. A
+    connection whose request is being processed is never closed."""
     waiting: list[Any] = [c for c in state.connections if _is_waiting(c)]
-    for connection in nsmallest(len(waiting) // 100 + 1, waiting, key=lambda c: c.since):
+    for connection in nsmallest(len(waiting) // 100 + 1, waiting, key=lambda c: c.waiting_since):
         connection.transport.abort()
 
 

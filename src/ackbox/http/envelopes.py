@@ -1,4 +1,4 @@
-"""From a sender's JSON to an envelope: all that can be wrong with it is found here (F28, F41)."""
+"""Turn a sender's JSON into an envelope, and find everything that is invalid in it (F28, F41)."""
 
 from datetime import datetime
 
@@ -35,7 +35,7 @@ class Posted(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
 
 
 class EnvelopeReader:
-    """Turns bytes into envelopes; raises `InvalidEvent` with the reason."""
+    """Turns bytes into envelopes, and raises `InvalidEvent` with the reason if they are invalid."""
 
     def __init__(self, clock: Clock, random_bits: RandomBits) -> None:
         self._clock = clock
@@ -64,22 +64,22 @@ class EnvelopeReader:
 
     def _parse(self, body: bytes) -> Posted:
         try:
-            body.decode()  # msgspec looks at the structure of a raw value, not at its UTF-8
+            body.decode()  # msgspec checks the structure of a raw value, but not its UTF-8
             posted = self._decode(body)
-            if is_deeper_than(body, NESTING_LIMIT + 1):  # the body itself is one level more
+            if is_deeper_than(body, NESTING_LIMIT + 1):  # the body adds one level
                 raise InvalidEvent(_TOO_DEEP)
         except UnicodeDecodeError as error:
             raise InvalidEvent(f"the body must be UTF-8; byte {error.start} is not") from None
         except msgspec.ValidationError as error:
             raise InvalidEvent(str(error)) from None
         except msgspec.DecodeError as error:
-            raise InvalidEvent(f"the body must be a JSON object: {_flaw(body, error)}") from None
+            raise InvalidEvent(f"the body must be a JSON object: {_reason(body, error)}") from None
         except RecursionError:
             raise InvalidEvent(_TOO_DEEP) from None
         return posted
 
 
-def _flaw(body: bytes, error: msgspec.DecodeError) -> str:
+def _reason(body: bytes, error: msgspec.DecodeError) -> str:
     if not body:
         return "it is empty"
     if str(error) == "Input data was truncated":

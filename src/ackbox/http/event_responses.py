@@ -1,4 +1,4 @@
-"""What the operator's routes answer with."""
+"""The response models of the operator routes."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -62,12 +62,12 @@ class EventList(BaseModel):
 
     @classmethod
     def of(cls, page: Page) -> Self:
-        items = [EventItem(**_shown(event)) for event in page.items]
+        items = [EventItem(**_to_json(event)) for event in page.items]
         return cls(items=items, next=None if page.next is None else str(page.next))
 
     @classmethod
     def of_source(cls, page: SourcePage) -> Self:
-        items = [EventItem(**_shown(event)) for event in page.items]
+        items = [EventItem(**_to_json(event)) for event in page.items]
         return cls(items=items, next=None if page.next is None else str(page.next))
 
 
@@ -91,8 +91,11 @@ class AuditItem(BaseModel):
 
 
 class EventDetailResponse(EventItem):
-    """`claimable_at`: when a worker may take it, or take it over. `behind`: what it waits for in
-    its lane. `tombstoned_at`: retention will delete it a minute after that."""
+    """One event with its history, without its payload.
+
+    `claimable_at`: when a worker may claim the event, or claim it from another worker. `behind`:
+    the event that it waits for in its lane. `tombstoned_at`: retention deletes it a minute later.
+    """
 
     unsettled: int
     claimable_at: str | None
@@ -105,14 +108,14 @@ class EventDetailResponse(EventItem):
     @classmethod
     def of(cls, detail: EventDetail) -> Self:
         return cls(
-            **_shown(detail.event),
+            **_to_json(detail.event),
             unsettled=detail.unsettled,
             claimable_at=_text(detail.claimable_at),
             headers=detail.headers,
-            errors=[FailedRunItem(**_shown(run)) for run in detail.errors],
-            behind=EventItem(**_shown(detail.behind)) if detail.behind else None,
+            errors=[FailedRunItem(**_to_json(run)) for run in detail.errors],
+            behind=EventItem(**_to_json(detail.behind)) if detail.behind else None,
             tombstoned_at=_text(detail.tombstoned_at),
-            audit=[AuditItem(**_shown(entry)) for entry in detail.audit],
+            audit=[AuditItem(**_to_json(entry)) for entry in detail.audit],
         )
 
 
@@ -122,19 +125,19 @@ class AuditResponse(BaseModel):
 
     @classmethod
     def of(cls, page: AuditPage) -> Self:
-        items = [AuditItem(**_shown(entry)) for entry in page.items]
+        items = [AuditItem(**_to_json(entry)) for entry in page.items]
         return cls(items=items, next=None if page.next is None else str(page.next))
 
 
 class ReplayResponse(BaseModel):
-    """What was done: `replayed`, `expedited`, `unpark`, or nothing, as it is `waiting`."""
+    """`did` is `replayed`, `expedited` or `unparked`; `waiting` means that nothing was changed."""
 
     id: UUID
     did: str
 
 
 class DiscardResponse(BaseModel):
-    """What was done: `discarded`, or nothing, as the event is `completed` already."""
+    """`did` is `discarded`; `completed` means that nothing was changed."""
 
     id: UUID
     did: str
@@ -147,7 +150,7 @@ class GroupItem(BaseModel):
 
 
 class PreviewResponse(BaseModel):
-    """What a replay or a discard would look at."""
+    """The events that match the filter of a replay or a discard."""
 
     dry_run: bool = True
     events: int
@@ -160,7 +163,7 @@ class PreviewResponse(BaseModel):
 
 
 class ProgressLine(BaseModel):
-    """How far a replay or a discard by filter is. The last line has `done`."""
+    """The progress of a replay or a discard by filter. The last line has `done`."""
 
     seen: int
     moved: int
@@ -168,7 +171,7 @@ class ProgressLine(BaseModel):
 
 
 class ErrorLine(BaseModel):
-    """The last line, if the work could not go on."""
+    """The last line, if an error ended the replay or the discard."""
 
     error: str
 
@@ -187,7 +190,7 @@ class StatsResponse(BaseModel):
         )
 
 
-def _shown(value: EventRecord | FailedRun | AuditEntry) -> dict[str, Any]:
+def _to_json(value: EventRecord | FailedRun | AuditEntry) -> dict[str, Any]:
     return {
         name: to_text(field) if isinstance(field, datetime) else field
         for name, field in asdict(value).items()

@@ -1,4 +1,4 @@
-"""The operator's routes: look at events, replay or discard them, see what was done (L11, N14)."""
+"""The operator routes: list, show, replay and discard events; statistics; audit (L11, N14)."""
 
 from collections.abc import AsyncIterator
 from enum import Enum
@@ -31,17 +31,17 @@ from ackbox.http.request_models import (
     ReplayOneRequest,
     ReplayRequest,
 )
-from ackbox.http.requests import watched
+from ackbox.http.requests import detect_disconnect
 from ackbox.maintenance import ReplayProgress, preview
 from ackbox.model import NAME_LIMIT, DiscardKind, EventFilter, EventId, Order, ReplayKind
 from ackbox.runtime import Runtime
 
 _TAGS: list[str | Enum] = ["events"]
-_NO_SUCH = "No such event."
+_NOT_FOUND = "No such event."
 _RUNNING = "The event is being processed; try again when its run has ended."
 _COMPLETED = 'The event is completed. To run it again as a whole, send {"completed": true}.'
-_LEFT = "The connection was closed, or your side of it, before the count was complete."
-_PROGRESS = "NDJSON: with `dry_run` one line that counts; else lines that say how far it is."
+_DISCONNECTED = "The connection, or your side of it, was closed before the count was complete."
+_PROGRESS = "NDJSON: with `dry_run` one line with the counts; else lines that report the progress."
 _PROGRESS_LINES = ndjson_content("PreviewResponse", "ProgressLine", "ErrorLine")
 Actor = Annotated[
     str | None,
@@ -50,52 +50,52 @@ Actor = Annotated[
         min_length=1,
         max_length=NAME_LIMIT,
         pattern=r"^[!-~]([ -~]*[!-~])?$",
-        description="Who does this, as the audit names them beside the address they call from.",
+        description="The name that the audit records for the caller, beside the caller's address.",
     ),
 ]
 
 
 def add_event_routes(api: FastAPI, runtime: Runtime) -> None:
-    _add_lists(api, runtime)
-    _add_one(api, runtime)
-    _add_replays(api, runtime)
-    _add_replay_of_one(api, runtime)
-    _add_discards(api, runtime)
-    _add_discard_of_one(api, runtime)
-    _add_overviews(api, runtime)
+    _add_list(api, runtime)
+    _add_detail(api, runtime)
+    _add_replay_by_filter(api, runtime)
+    _add_replay_by_id(api, runtime)
+    _add_discard_by_filter(api, runtime)
+    _add_discard_by_id(api, runtime)
+    _add_stats_and_audit(api, runtime)
 
 
-def _add_lists(api: FastAPI, runtime: Runtime) -> None:
+def _add_list(api: FastAPI, runtime: Runtime) -> None:
     @api.get("/api/events", responses=problem_responses(400, 503), tags=_TAGS)
-    async def list_events(asked: Annotated[ListQuery, Query()]) -> EventList:
-        """Events by filter, in pages. A page may hold fewer than `limit`, even none, and still
-        have a `next`: a rare filter is looked for a bounded number of rows at a time."""
-        where = asked.where()
-        if asked.order == "source":
+    async def list_events(query: Annotated[ListQuery, Query()]) -> EventList:
+        """List events by filter, in pages. A page may hold fewer than `limit` events, even none,
+        and still have a `next`: each page reads a bounded number of rows."""
+        where = query.to_filter()
+        if query.order == "source":
             source_page = await runtime.reader.events_of_source(
-                where, limit=asked.limit, cursor=asked.place()
+                where, limit=query.limit, cursor=query.source_cursor()
             )
             return EventList.of_source(source_page)
         page = await runtime.reader.events(
-            where, order=Order(asked.order), limit=asked.limit, cursor=asked.position()
+            where, order=Order(query.order), limit=query.limit, cursor=query.ledger_cursor()
         )
         return EventList.of(page)
 
 
-def _add_one(api: FastAPI, runtime: Runtime) -> None:
+def _add_detail(api: FastAPI, runtime: Runtime) -> None:
     @api.get("/api/events/replay", include_in_schema=False)
     @api.get("/api/events/discard", include_in_schema=False)
-    async def no_order_to_get() -> None:
-        """Or `replay` and `discard` would be taken for the id of an event."""
+    async def refuse_get() -> None:
+        """Without this route, `replay` and `discard` would be taken for the id of an event."""
         raise HTTPException(405)
 
     @api.get("/api/events/{event_id}", responses=problem_responses(400, 404, 503), tags=_TAGS)
     async def show_event(event_id: UUID) -> EventDetailResponse:
-        """All of one event but its payload: its runs and errors, who holds it, what it waits for,
-        what operators did to it."""
+        """Show everything about one event except its payload: its runs and errors, the worker that
+        holds its claim, the event that it waits for, and what operators did to it."""
         detail = await runtime.reader.detail(EventId(str(event_id)))
         if detail is None:
-            raise HttpError(404, _NO_SUCH)
+            raise HttpError(404, _NOT_FOUND)
         return EventDetailResponse.of(detail)
 
     @api.get(
@@ -111,14 +111,14 @@ def _add_one(api: FastAPI, runtime: Runtime) -> None:
         tags=_TAGS,
     )
     async def show_payload(event_id: UUID) -> Response:
-        """The exact bytes, to be saved and never to be shown as a page."""
+        """Return the exact bytes, as a file to save: a browser never shows them as a page."""
         payload = await runtime.reader.payload(EventId(str(event_id)))
         if payload is None:
-            raise HttpError(404, _NO_SUCH)
+            raise HttpError(404, _NOT_FOUND)
         return _as_file(str(event_id), payload)
 
 
-def _add_replays(api: FastAPI, runtime: Runtime) -> None:
+def _add_replay_by_filter(api: FastAPI, runtime: Runtime) -> None:
     @api.post(
         "/api/events/replay",
         response_model=None,
@@ -130,38 +130,44 @@ def _add_replays(api: FastAPI, runtime: Runtime) -> None:
         tags=_TAGS,
     )
     async def replay_events(
-        order: ReplayRequest, request: Request, actor: Actor = None
+        replay_request: ReplayRequest, request: Request, actor: Actor = None
     ) -> Response:
-        """Replay what a filter finds, oldest first, `rate` a second; `dry_run` only counts. The
-        answer is NDJSON, and its last line has `done` or `error`. Who breaks off stops it."""
-        where = order.where()
-        if order.dry_run:
+        """Replay the events that match a filter, oldest first, at most `rate` per second; `dry_run`
+        only counts them. The response is NDJSON, and its last line has `done` or `error`. A client
+        that disconnects stops the replay."""
+        where = replay_request.to_filter()
+        if replay_request.dry_run:
             return await _preview(runtime, where, request)
-        steps = runtime.replays.replay_matching(where, **_caller(request, actor), rate=order.rate)
-        return NdjsonResponse(_lines(steps))
+        steps = runtime.replays.replay_matching(
+            where, **_caller(request, actor), rate=replay_request.rate
+        )
+        return NdjsonResponse(_progress_lines(steps))
 
 
-def _add_replay_of_one(api: FastAPI, runtime: Runtime) -> None:
+def _add_replay_by_id(api: FastAPI, runtime: Runtime) -> None:
     @api.post(
         "/api/events/{event_id}/replay",
         responses=problem_responses(400, 404, 409, 503),
         tags=_TAGS,
     )
     async def replay_event(
-        event_id: UUID, request: Request, order: ReplayOneRequest | None = None, actor: Actor = None
+        event_id: UUID,
+        request: Request,
+        replay_request: ReplayOneRequest | None = None,
+        actor: Actor = None,
     ) -> ReplayResponse:
-        """Give one event a new run: a dead letter starts anew, one that waits for a retry or is
-        held becomes due. One that runs is left alone, and so is a completed one unless
-        `completed` asks for it: 409."""
-        wanted = EventId(str(event_id))
-        done = await runtime.replays.replay_ids(
-            [wanted],
+        """Give one event a new run. A dead letter gets all of its attempts again; an event that is
+        parked or waits for a retry becomes due. 409 if the event is being processed, or if it is
+        completed and `completed` is not set."""
+        target = EventId(str(event_id))
+        results = await runtime.replays.replay_ids(
+            [target],
             **_caller(request, actor),
-            completed=order is not None and order.completed,
+            completed=replay_request is not None and replay_request.completed,
         )
-        match done.get(wanted):
+        match results.get(target):
             case None:
-                raise HttpError(404, _NO_SUCH)
+                raise HttpError(404, _NOT_FOUND)
             case ReplayKind.RUNNING:
                 raise HttpError(409, _RUNNING)
             case ReplayKind.COMPLETED:
@@ -170,7 +176,7 @@ def _add_replay_of_one(api: FastAPI, runtime: Runtime) -> None:
                 return ReplayResponse(id=event_id, did=kind)
 
 
-def _add_discards(api: FastAPI, runtime: Runtime) -> None:
+def _add_discard_by_filter(api: FastAPI, runtime: Runtime) -> None:
     @api.post(
         "/api/events/discard",
         response_model=None,
@@ -182,20 +188,21 @@ def _add_discards(api: FastAPI, runtime: Runtime) -> None:
         tags=_TAGS,
     )
     async def discard_events(
-        order: DiscardRequest, request: Request, actor: Actor = None
+        discard_request: DiscardRequest, request: Request, actor: Actor = None
     ) -> Response:
-        """Discard what a filter finds, oldest first, `rate` a second; `dry_run` only counts. The
-        response is NDJSON, and its last line has `done` or `error`. A client that disconnects
-        stops the discard."""
-        where = order.where()
-        if order.dry_run:
+        """Discard the events that match a filter, oldest first, at most `rate` per second;
+        `dry_run` only counts them. The response is NDJSON, and its last line has `done` or `error`.
+        A client that disconnects stops the discard."""
+        where = discard_request.to_filter()
+        if discard_request.dry_run:
             return await _preview(runtime, where, request)
-        who = _caller(request, actor)
-        steps = runtime.discards.discard_matching(where, **who, rate=order.rate)
-        return NdjsonResponse(_lines(steps))
+        steps = runtime.discards.discard_matching(
+            where, **_caller(request, actor), rate=discard_request.rate
+        )
+        return NdjsonResponse(_progress_lines(steps))
 
 
-def _add_discard_of_one(api: FastAPI, runtime: Runtime) -> None:
+def _add_discard_by_id(api: FastAPI, runtime: Runtime) -> None:
     @api.post(
         "/api/events/{event_id}/discard",
         responses=problem_responses(400, 404, 409, 503),
@@ -204,46 +211,46 @@ def _add_discard_of_one(api: FastAPI, runtime: Runtime) -> None:
     async def discard_event(
         event_id: UUID, request: Request, actor: Actor = None
     ) -> DiscardResponse:
-        """Give one event up on purpose: it is completed, with outcome `discarded`. An event that
-        is completed already stays as it is. An event that runs is left alone: 409."""
-        wanted = EventId(str(event_id))
-        done = await runtime.discards.discard_ids([wanted], **_caller(request, actor))
-        match done.get(wanted):
+        """Give up one event on purpose: it becomes completed, with outcome `discarded`. A completed
+        event stays as it is. 409 if the event is being processed."""
+        target = EventId(str(event_id))
+        results = await runtime.discards.discard_ids([target], **_caller(request, actor))
+        match results.get(target):
             case None:
-                raise HttpError(404, _NO_SUCH)
+                raise HttpError(404, _NOT_FOUND)
             case DiscardKind.RUNNING:
                 raise HttpError(409, _RUNNING)
             case kind:
                 return DiscardResponse(id=event_id, did=kind)
 
 
-def _add_overviews(api: FastAPI, runtime: Runtime) -> None:
+def _add_stats_and_audit(api: FastAPI, runtime: Runtime) -> None:
     @api.get("/api/stats", responses=problem_responses(503), tags=_TAGS)
     async def stats() -> StatsResponse:
-        """How many events stand in each status, and how long the oldest pending one has waited."""
+        """Count the events by status, and report how long the oldest pending one has waited."""
         return StatsResponse.of(await runtime.reader.stats(), runtime.clock())
 
     @api.get("/api/audit", responses=problem_responses(400, 503), tags=_TAGS)
-    async def audit(asked: Annotated[AuditQuery, Query()]) -> AuditResponse:
-        """What operators did, newest first."""
-        event_id = EventId(str(asked.event_id)) if asked.event_id else None
+    async def audit(query: Annotated[AuditQuery, Query()]) -> AuditResponse:
+        """List the actions of operators, newest first."""
+        event_id = EventId(str(query.event_id)) if query.event_id else None
         page = await runtime.reader.audit(
-            event_id=event_id, limit=asked.limit, cursor=asked.position()
+            event_id=event_id, limit=query.limit, cursor=query.audit_cursor()
         )
         return AuditResponse.of(page)
 
 
 async def _preview(runtime: Runtime, where: EventFilter, request: Request) -> Response:
-    """Count what the filter finds, unless the client leaves. It may only have ended its side, and
-    must not take a part of the count for the whole."""
-    async with watched(request.receive) as has_left:
-        found = await preview(runtime.reader, where, runtime.clock(), is_abandoned=has_left)
-        if has_left():
-            raise HttpError(408, _LEFT)
-    return Response(PreviewResponse.of(found).model_dump_json() + "\n", media_type=NDJSON)
+    """Count the events that match the filter, unless the client disconnects. A client that only
+    ended its side still reads the response: it gets 408, not an incomplete count."""
+    async with detect_disconnect(request.receive) as is_disconnected:
+        counts = await preview(runtime.reader, where, runtime.clock(), is_abandoned=is_disconnected)
+        if is_disconnected():
+            raise HttpError(408, _DISCONNECTED)
+    return Response(PreviewResponse.of(counts).model_dump_json() + "\n", media_type=NDJSON)
 
 
-async def _lines(steps: AsyncIterator[ReplayProgress]) -> AsyncIterator[bytes]:
+async def _progress_lines(steps: AsyncIterator[ReplayProgress]) -> AsyncIterator[bytes]:
     progress = ReplayProgress(0, 0)
     try:
         async for progress in steps:
@@ -256,7 +263,8 @@ async def _lines(steps: AsyncIterator[ReplayProgress]) -> AsyncIterator[bytes]:
 
 
 def _as_file(name: str, payload: bytes) -> Response:
-    """A browser saves it: whatever a sender wrote, it is never a page of ours (F49)."""
+    """Return the payload as an attachment: a browser saves it and never runs it as a page of this
+    origin, whatever the sender wrote (F49)."""
     try:
         payload.decode()
         ending, kind = "txt", "text/plain; charset=utf-8"
@@ -270,11 +278,11 @@ def _as_file(name: str, payload: bytes) -> Response:
 
 
 class Caller(TypedDict):
-    """For the audit: who the caller says it is, and the address that it called from."""
+    """The caller as the audit records it: the name that it gave, and its address."""
 
     actor: str
     peer: str | None
 
 
-def _caller(request: Request, given: str | None) -> Caller:
-    return Caller(actor=given or "http", peer=request.client.host if request.client else None)
+def _caller(request: Request, actor: str | None) -> Caller:
+    return Caller(actor=actor or "http", peer=request.client.host if request.client else None)

@@ -1,4 +1,4 @@
-"""One request and its response: uvicorn's cycle, with what it lacks."""
+"""One request and its response: uvicorn's cycle, extended."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -12,7 +12,7 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class ResponseTransport:
-    """The transport as a response sees it: closing it leaves the peer time to read the response."""
+    """The transport of a response. Closing it leaves the peer time to read the response."""
 
     __slots__ = ("close", "is_closing", "write")
 
@@ -26,11 +26,13 @@ class Exchange(RequestResponseCycle):
     """A request and its response.
 
     A client that waits for `100 Continue` and gets a final response instead may or may not send its
-    body, so the connection ends there; it may go on once the 100 has been sent.
+    body, so the connection ends after that response. Once the 100 has been sent, the connection may
+    be kept alive.
 
-    A client may end its side when its request is complete, to say that no more will come or because
-    it left: nobody can tell before something is written. So `receive` reports a disconnect until a
-    response has begun, by which long work stops, and what is sent is written all the same.
+    A client may end its side when its request is complete. Until something is written, the server
+    cannot know whether the client still reads or has disconnected. Until a response has begun,
+    `receive` therefore reports a disconnect, so that long work stops; a response that the app sends
+    is written all the same.
     """
 
     keep_alive_after_100 = False
@@ -47,12 +49,12 @@ class Exchange(RequestResponseCycle):
         self.keep_alive = self.keep_alive_after_100 = False
 
     def half_close(self) -> None:
-        """Note that the client sends nothing more."""
+        """Note that the client has ended its side and sends nothing more."""
         self.end_connection()
         self.half_closed = True
         self.message_event.set()
 
-    def lose(self) -> None:
+    def mark_lost(self) -> None:
         """Note that nothing can be received or sent any more."""
         self.disconnected = self.lost = True
         self.message_event.set()
@@ -75,9 +77,9 @@ class Exchange(RequestResponseCycle):
         return super().send(message)
 
     def respond_whole(self, status: int, headers: Headers, body: bytes) -> bool:
-        """Write a response in one piece, where ASGI's two messages make two system calls and two
-        packets. Return False if it must go the usual way: it has no body, or the client does not
-        read what was written before."""
+        """Write a response at once: ASGI's two messages would cost two system calls and two
+        packets. Return False if the caller must send ASGI messages instead, because the response
+        has no body or the client does not read what was written before."""
         if self.flow.write_paused or self.scope["method"] == "HEAD":
             return False
         if self.lost:
@@ -99,7 +101,8 @@ class Exchange(RequestResponseCycle):
         self.keep_alive = self.keep_alive_after_100
 
     def _is_over(self) -> bool:
-        """Tell whether nothing more can be received; uvicorn is then content without a response."""
+        """Return whether nothing more can be received. `disconnected` then keeps uvicorn from
+        sending a 500 if the app ends without a response."""
         if self.half_closed and self.received_all and not self.response_started:
             self.disconnected = True
         return self.disconnected or self.response_complete

@@ -1,9 +1,9 @@
-"""Who may do what. Tokens travel as `Authorization: Bearer`.
+"""Access control. Tokens are sent as `Authorization: Bearer`.
 
-- `/health` and `/ready` are open, and say more to an operator.
-- Sender routes need `INGEST_TOKEN` if it is set. `POST` is checked by the fast path.
+- `/health` and `/ready` are open, and give more details to an operator.
+- Sender routes need `INGEST_TOKEN` if it is set. The fast path checks it for `POST`.
 - A page of another origin may send nothing, whatever token it has (S15).
-- Everything else needs the operator token, wherever the request comes from: a request that looks
+- Every other route needs the operator token, wherever the request comes from: a request that looks
   local may come through a proxy (S5). `READ_TOKEN` is enough to read `/api` and `/metrics`.
 """
 
@@ -19,15 +19,15 @@ from ackbox.runtime import Phase, Runtime
 
 OPEN_PATHS = frozenset({"/health", "/ready"})
 CHALLENGE = ((b"www-authenticate", b"Bearer"),)
-_READING = frozenset({"GET", "HEAD"})
+_READ_METHODS = frozenset({"GET", "HEAD"})
 _BEARER = "as `Authorization: Bearer ...`"
-_OPERATOR = f"the operator token {_BEARER}: API_TOKEN, or on SQLite what the file DB_PATH.token has"
+_OPERATOR = f"the operator token {_BEARER}: API_TOKEN, or on SQLite the token in DB_PATH.token"
 _CLOSED = (
     "There is no operator token, so this route is closed: set API_TOKEN, restart the server, and "
     f"send it {_BEARER}."
 )
-_OUT_OF_ORDER = "The ledger cannot be used now; the log of the server says why. Try again later."
-_FOREIGN = "A page of another origin may not send this: its Origin is not the Host it sends to."
+_UNAVAILABLE = "The ledger is unavailable; the server's log has the reason. Try again later."
+_FOREIGN = "A page of another origin may not send this request: Origin and Host differ."
 _ONLY_READS = "READ_TOKEN allows GET on /api and /metrics only"
 _READER = f"READ_TOKEN {_BEARER}; there is no operator token, because API_TOKEN is unset"
 
@@ -36,9 +36,9 @@ def authorized(header: bytes | None, token: SecretStr | None) -> bool:
     """Compare bytes in constant time; never raise, whatever the header holds."""
     if token is None:
         return True
-    scheme, _, given = (header or b"").partition(b" ")
+    scheme, _, credentials = (header or b"").partition(b" ")
     expected = token.get_secret_value().encode()
-    return compare_digest(given.strip(), expected) and scheme.lower() == b"bearer"
+    return compare_digest(credentials.strip(), expected) and scheme.lower() == b"bearer"
 
 
 def is_operator(scope: Scope, runtime: Runtime) -> bool:
@@ -47,8 +47,8 @@ def is_operator(scope: Scope, runtime: Runtime) -> bool:
 
 
 def check_access(scope: Scope, path: str, runtime: Runtime) -> None:
-    """Raise 401 or 403 unless the request may have this path; `OPEN_PATHS` are not asked about."""
-    reads = scope["method"] in _READING
+    """Raise 401 or 403 unless the request may use this path. Callers skip this for open paths."""
+    reads = scope["method"] in _READ_METHODS
     if not reads:
         check_origin(scope)
     if path == "/webhooks" or path.startswith("/webhooks/"):
@@ -58,7 +58,8 @@ def check_access(scope: Scope, path: str, runtime: Runtime) -> None:
 
 
 def check_sender(scope: Scope, runtime: Runtime) -> None:
-    """Raise 401 unless a sender may ask this; an operator may too."""
+    """Raise 401 unless the request carries `INGEST_TOKEN`, if that is set, or the operator
+    token."""
     header = _authorization(scope)
     token = runtime.settings.ingest_token
     if not authorized(header, token) and not _carries(header, runtime.operator_token):
@@ -80,19 +81,19 @@ def check_operator(scope: Scope, runtime: Runtime, *, readable: bool = False) ->
 
 
 def check_origin(scope: Scope) -> None:
-    """Raise 403 if a browser says that a page of another site sends this."""
+    """Raise 403 if the Origin header shows that a page of another site sends the request."""
     headers = dict(scope["headers"])
     origin = headers.get(b"origin")
     if origin is not None and origin.partition(b"://")[2] != headers.get(b"host"):
         raise HttpError(403, _FOREIGN)
 
 
-def told_to_strangers(error: AckboxError, runtime: Runtime) -> HttpError:
-    """The HTTP meaning of an error, without what only operators may know (S24)."""
-    known = from_error(error)
-    if known.status != 503 or not _may_name_the_store(error, runtime):
-        return known
-    return HttpError(503, _OUT_OF_ORDER, known.headers)
+def redact_error(error: AckboxError, runtime: Runtime) -> HttpError:
+    """Return the HTTP error without details that only operators may see (S24)."""
+    http_error = from_error(error)
+    if http_error.status != 503 or not _may_name_the_store(error, runtime):
+        return http_error
+    return HttpError(503, _UNAVAILABLE, http_error.headers)
 
 
 def refuse_sender(header: bytes | None) -> HttpError:
@@ -102,8 +103,8 @@ def refuse_sender(header: bytes | None) -> HttpError:
 def _no_operator_token(
     header: bytes | None, runtime: Runtime, *, readable: bool, may_read: bool
 ) -> HttpError:
-    """Refuse without asking for a token that does not exist. While the inbox starts, the token is
-    not known yet."""
+    """Return a refusal that does not demand a token that does not exist. While the inbox starts,
+    the token is not known yet."""
     if runtime.phase is Phase.STARTING:
         return from_error(Stopped(f"The inbox is {runtime.phase}."))
     if readable and runtime.settings.read_token is not None:
@@ -112,17 +113,18 @@ def _no_operator_token(
 
 
 def _may_name_the_store(error: AckboxError, runtime: Runtime) -> bool:
-    """Whether the text may have a path of ours, or the host, port or user that a driver names."""
+    """Return whether the text may contain the ledger's path, or a host, port or user that a driver
+    names."""
     is_of_a_driver = error.__cause__ is not None
     ledger = realpath(runtime.settings.db_path)
     return is_of_a_driver or isinstance(error, StoreError) or ledger in str(error)
 
 
-def _refusal(header: bytes | None, wanted: str) -> HttpError:
-    """Say whether a token is missing or wrong (N15)."""
-    scheme, _, given = (header or b"").partition(b" ")
-    is_missing = scheme.lower() != b"bearer" or not given.strip()
-    detail = f"Send {wanted}." if is_missing else f"The token is wrong. Send {wanted}."
+def _refusal(header: bytes | None, required: str) -> HttpError:
+    """Return a 401 that says whether the token is missing or wrong (N15)."""
+    scheme, _, credentials = (header or b"").partition(b" ")
+    is_missing = scheme.lower() != b"bearer" or not credentials.strip()
+    detail = f"Send {required}." if is_missing else f"The token is wrong. Send {required}."
     return HttpError(401, detail, CHALLENGE)
 
 
@@ -135,6 +137,7 @@ def _is_readable(path: str) -> bool:
 
 
 def _authorization(scope: Scope) -> bytes | None:
-    """Return the header; join two different values, so that together they match no token."""
+    """Return the header. Two different values are joined with a comma, so that they match no
+    token."""
     values = {value: None for name, value in scope["headers"] if name == b"authorization"}
     return b", ".join(values) if values else None

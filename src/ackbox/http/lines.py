@@ -1,14 +1,14 @@
-"""The lines of a body that came in pieces."""
+"""The lines of a body that arrived in pieces."""
 
 from collections import deque
 from collections.abc import Iterator
 
 
 class Lines:
-    """Takes lines from pieces one at a time, and lets go of each piece when it is used up: a list
-    of millions of short lines would take many times their room.
+    """Splits pieces into lines one at a time, and frees each piece when it is used up: a list of
+    millions of short lines would take many times their size.
 
-    A line longer than `limit` is cut, but not to less than `limit + 1` bytes.
+    A line longer than `limit` may be cut, but never to less than `limit + 1` bytes.
     """
 
     def __init__(self, pieces: deque[bytes], limit: int) -> None:
@@ -18,30 +18,30 @@ class Lines:
         self.held = sum(map(len, pieces))
 
     def __iter__(self) -> Iterator[bytes]:
-        """Each line without its end, which is LF or CRLF. The last one may lack it."""
-        begun: list[bytes] = []  # a line that goes on in the next piece
+        """Yield each line without its LF or CRLF. The last line may lack one."""
+        begun: list[bytes] = []  # the line that continues in the next piece
         while self._pieces:
             piece = self._pieces.popleft()
             start = 0
             while (end := piece.find(b"\n", start)) >= 0:
                 begun.append(piece[start:end])
-                yield _joined(begun)
+                yield _join(begun)
                 begun = []
                 start = end + 1
             if start < len(piece) and _size(begun) <= self._limit + 1:
                 begun.append(piece[start:])
             self._used += len(piece)
         if begun:
-            yield _joined(begun)
+            yield _join(begun)
 
-    def let_go(self) -> int:
-        """How many bytes are no longer held since the last call."""
+    def release_used(self) -> int:
+        """Return how many bytes were freed since the last call; they are no longer held."""
         used, self._used = self._used, 0
         self.held -= used
         return used
 
 
-def _joined(parts: list[bytes]) -> bytes:
+def _join(parts: list[bytes]) -> bytes:
     line = parts[0] if len(parts) == 1 else b"".join(parts)
     return line.removesuffix(b"\r")
 

@@ -1,7 +1,7 @@
-"""NDJSON: one JSON document a line, and how the OpenAPI document describes it.
+"""NDJSON, which is one JSON document per line, and its description in the OpenAPI document.
 
-OpenAPI 3.1 has no word for a sequence of documents. The body is described as text, which every
-generated client can read, and `x-line-schema` says what each of its lines is.
+OpenAPI 3.1 cannot describe a sequence of documents. The body is described as text, which every
+generated client can read, and `x-line-schema` describes its lines.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ class NdjsonResponse(StreamingResponse):
 
 
 def ndjson_content(*lines: str) -> dict[str, Any]:
-    """The `content` of a request or response each of whose lines is one of these schemas."""
+    """Return the `content` of a body whose lines each match one of these schemas."""
     kinds = [{"$ref": f"#/components/schemas/{name}"} for name in lines]
-    text = {"type": "string", "description": "One JSON document a line."}
+    text = {"type": "string", "description": "One JSON document per line."}
     return {NDJSON: {"schema": text, "x-line-schema": {"anyOf": kinds}}}

@@ -1,14 +1,14 @@
-"""How deep valid JSON is nested, counted by a few passes in C over the whole document (S20).
+"""Measure how deep valid JSON is nested, by a few passes in C over the whole document (S20).
 
-A step in Python for every string and bracket of 1 MiB would stop the event loop for 50 ms. Every
-pass here is linear and cheap: the most hostile document costs about what parsing a usual one does.
+A Python step for every string and bracket of 1 MiB would block the event loop for 50 ms. Every pass
+here is linear and cheap: the most hostile document costs about as much as parsing an ordinary one.
 """
 
 from itertools import accumulate
 from operator import add
 
-_NEITHER_BRACKET_NOR_QUOTE = bytes(set(range(256)) - set(b'[]{}"'))
-_ONE_KIND = bytes.maketrans(b"{}", b"[]")
+_OTHER_BYTES = bytes(set(range(256)) - set(b'[]{}"'))
+_BRACES_AS_BRACKETS = bytes.maketrans(b"{}", b"[]")
 _QUOTE_BITS = bytes.maketrans(b'[]"', b"001")
 _BRACKET_BITS = bytes.maketrans(b"[]", b"10")
 _OUTSIDE, _INSIDE = b"01"
@@ -17,7 +17,7 @@ _MARKED_STRINGS = bytes([*(c ^ _INSIDE for c in b'[]"'), ord('"') ^ _OUTSIDE])
 
 
 def is_deeper_than(document: bytes, limit: int) -> bool:
-    """Whether valid JSON has more levels of arrays and objects than `limit`."""
+    """Return whether valid JSON has more levels of arrays and objects than `limit`."""
     if document.count(b"[") + document.count(b"{") <= limit:
         return False
     brackets = _brackets_outside_strings(document)
@@ -25,11 +25,12 @@ def is_deeper_than(document: bytes, limit: int) -> bool:
 
 
 def _brackets_outside_strings(document: bytes) -> bytes:
-    """The structure of the document, with `[` and `]` for both kinds of brackets."""
+    """Return the brackets of the document in order, with `[` and `]` for both kinds."""
     if b"\\" in document:
         document = document.replace(b"\\\\", b"..").replace(b'\\"', b"..")
-    marks = document.translate(_ONE_KIND, _NEITHER_BRACKET_NOR_QUOTE)
-    # Two quotes in a row end what they begin, or join two strings: all others keep their side.
+    marks = document.translate(_BRACES_AS_BRACKETS, _OTHER_BYTES)
+    # Two adjacent quotes are an empty string, or the end of one string and the start of the next.
+    # Without them, every other mark stays inside or outside of strings as before.
     marks = marks.replace(b'""', b"")
     if marks.count(b'"') * 8 < len(marks):
         return b"".join(marks.split(b'"')[::2])
@@ -37,8 +38,9 @@ def _brackets_outside_strings(document: bytes) -> bytes:
 
 
 def _without_strings(marks: bytes) -> bytes:
-    """Remove quotes and what is between them. With many short strings this is faster than a split:
-    a bit is set after an odd number of quotes, which the XOR of all bits before it says."""
+    """Remove quotes and everything between them. With many short strings this is faster than a
+    split. A bit of `inside` is set after an odd number of quotes: it is the XOR of all quote bits
+    up to its position."""
     inside = int(marks.translate(_QUOTE_BITS), 2)
     step = 1
     while step < len(marks):
@@ -50,7 +52,8 @@ def _without_strings(marks: bytes) -> bytes:
 
 
 def _depth(brackets: bytes) -> int:
-    """The deepest level. Eight brackets are one byte; tables say how far it rises and peaks."""
+    """Return the deepest level. Eight brackets are packed into one byte; tables give the level
+    after each byte and the highest level within it."""
     brackets += b"]" * (-len(brackets) % 8)
     packed = int(brackets.translate(_BRACKET_BITS), 2).to_bytes(len(brackets) // 8, "big")
     rises = memoryview(packed.translate(_RISES)).cast("b")
@@ -59,7 +62,7 @@ def _depth(brackets: bytes) -> int:
 
 
 def _levels(byte: int) -> list[int]:
-    """The level after each of eight brackets, seen from the level before them."""
+    """Return the level after each of eight brackets, relative to the level before them."""
     return list(accumulate(1 if byte >> bit & 1 else -1 for bit in range(7, -1, -1)))
 
 

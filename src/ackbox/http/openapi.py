@@ -1,4 +1,4 @@
-"""The OpenAPI document: FastAPI's own, plus the ingest routes that FastAPI never sees."""
+"""The OpenAPI document: FastAPI's own, plus the ingest routes that bypass FastAPI."""
 
 from typing import Any, Literal
 
@@ -28,7 +28,7 @@ _PROBLEM_CONTENT = {
 _SCHEMAS: dict[str, Any] = {
     "Problem": {
         "type": "object",
-        "description": "RFC 9457: what was wrong.",
+        "description": "A problem document of RFC 9457.",
         "required": ["type", "title", "status", "detail"],
         "properties": {
             "type": {"type": "string"},
@@ -45,17 +45,18 @@ _SCHEMAS: dict[str, Any] = {
         "properties": {
             "idempotency_key": {
                 "anyOf": [_NAME, {"type": "null"}],
-                "description": "Or as header Idempotency-Key; if both are given, they must agree.",
+                "description": "Required here or as the header Idempotency-Key. If both are given, "
+                "they must agree.",
             },
             "event_type": {**_NAME, "default": "webhook"},
-            "payload": {"description": "Any JSON value, kept as the exact bytes it came in."},
+            "payload": {"description": "Any JSON value, stored as its exact bytes."},
             "lane": {"anyOf": [_NAME, {"type": "null"}]},
             "source_sequence": {
                 "type": ["integer", "null"],
                 "format": "int64",
                 "minimum": -(1 << 63),
                 "maximum": (1 << 63) - 1,
-                "description": "Without a fraction and without an exponent: 1, not 1.0.",
+                "description": "An integer without a fraction or an exponent: 1, not 1.0.",
             },
             "source_emitted_at": {
                 "anyOf": [{"type": "string", "format": "date-time"}, {"type": "null"}]
@@ -77,10 +78,10 @@ _SCHEMAS: dict[str, Any] = {
         "type": "object",
         "required": ["http_status"],
         "properties": {
-            "http_status": {"enum": [200, 202], "description": "202: new. 200: known already."},
+            "http_status": {"enum": [200, 202], "description": "202: new. 200: a duplicate."},
             "conflict": {
                 "type": "boolean",
-                "description": "`true` when the payload differs from the one kept.",
+                "description": "`true` if the payload differs from the stored one.",
             },
         },
     },
@@ -91,7 +92,7 @@ _SECURITY: dict[str, Any] = {
     "OperatorToken": {
         "type": "http",
         "scheme": "bearer",
-        "description": "API_TOKEN, or on SQLite what the file DB_PATH.token holds",
+        "description": "API_TOKEN, or on SQLite the token in the file DB_PATH.token",
     },
     "ReadToken": {"type": "http", "scheme": "bearer", "description": "READ_TOKEN"},
 }
@@ -99,22 +100,22 @@ _SECURITY: dict[str, Any] = {
 _PROBLEMS = {
     "400": "The body, the key or a header is not valid.",
     "401": "The ingest token is missing or wrong.",
-    "403": "A page of another origin sends this.",
-    "408": "The body came too slowly, or was the slowest when the buffer was full.",
+    "403": "A page of another origin sent the request.",
+    "408": "The body arrived too slowly, or was the slowest when the buffer was full.",
     "413": "The body is too large.",
     "415": "The body is compressed or multipart.",
     "429": "Too many events wait already; see Retry-After.",
-    "503": "The disk or database is in trouble, or the server is stopping; see Retry-After.",
+    "503": "The disk or database is unavailable, or the server starts or stops; see Retry-After.",
 }
 
 _NEVER = {**dict.fromkeys(OPEN_PATHS, ("401", "403")), "/webhooks/{event_id}": ("403",)}
-"""Statuses that all routes declare and these never send."""
+"""Statuses that FastAPI declares for every route and that these routes never send."""
 
 _ACCEPTED = {"application/json": {"schema": {"$ref": "#/components/schemas/AcceptedEvent"}}}
 
 
 def add_ingest_routes(api: FastAPI, settings: Settings) -> None:
-    """Make `api.openapi()` tell of the fast path too, and of the tokens that this server wants."""
+    """Make `api.openapi()` include the fast path and the tokens that this server requires."""
     generate = api.openapi
 
     def openapi() -> dict[str, Any]:
@@ -127,7 +128,7 @@ def add_ingest_routes(api: FastAPI, settings: Settings) -> None:
         document["components"]["securitySchemes"] = _SECURITY
         for path, operations in document["paths"].items():
             for method, operation in operations.items():
-                operation["responses"].pop("422", None)  # a bad value is a 400 here
+                operation["responses"].pop("422", None)  # an invalid value gets 400
                 names = _tokens(path, method, settings)
                 operation["security"] = [{name: []} for name in names]
                 for status in _NEVER.get(path, ()):
@@ -138,7 +139,7 @@ def add_ingest_routes(api: FastAPI, settings: Settings) -> None:
 
 
 def _line_schemas() -> dict[str, Any]:
-    """What the lines of a replay are: FastAPI looks at whole responses only."""
+    """Return the schemas of a replay's NDJSON lines: FastAPI knows only whole responses."""
     models: list[tuple[type[BaseModel], Literal["serialization"]]] = [
         (model, "serialization") for model in (PreviewResponse, ProgressLine, ErrorLine)
     ]
@@ -148,12 +149,12 @@ def _line_schemas() -> dict[str, Any]:
 
 
 def _tokens(path: str, method: str, settings: Settings) -> list[str]:
-    """Return the tokens of which any opens this route; none if it is open."""
+    """Return the tokens that each give access to this route; none if it is open."""
     if path in OPEN_PATHS or (path == "/metrics" and settings.metrics_access == "open"):
         return []
     if path.startswith("/webhooks"):
-        may_look = ["OperatorToken"] if method == "get" else []
-        return ["IngestToken", *may_look] if settings.ingest_token else []
+        operator = ["OperatorToken"] if method == "get" else []
+        return ["IngestToken", *operator] if settings.ingest_token else []
     return ["OperatorToken", *(["ReadToken"] if settings.read_token and method == "get" else [])]
 
 
@@ -162,7 +163,7 @@ def _post() -> dict[str, Any]:
         "tags": ["webhooks"],
         "summary": "Accept an event",
         "operationId": "post_webhook",
-        "description": "ResponseSent when the event is safe on disk.",
+        "description": "The response is sent when the event is durable.",
         "parameters": [
             {"name": "Idempotency-Key", "in": "header", "required": False, "schema": _KEY_HEADER}
         ],
@@ -175,10 +176,10 @@ def _post() -> dict[str, Any]:
         "responses": {
             "202": {"description": "New, and durable.", "content": _ACCEPTED},
             "200": {
-                "description": "Known already; where that event stands now.",
+                "description": "A duplicate: the stored event and its current status.",
                 "headers": {
                     "Ackbox-Conflict": {
-                        "description": "`true` when the payload differs from the one kept.",
+                        "description": "`true` if the payload differs from the stored one.",
                         "schema": {"type": "string"},
                     }
                 },
@@ -194,13 +195,13 @@ def _batch() -> dict[str, Any]:
         "tags": ["webhooks"],
         "summary": "Accept many events",
         "operationId": "post_webhook_batch",
-        "description": "One JSON object a line, as for POST /webhooks; answered line for line with "
-        "a receipt that has `http_status`, or with a problem.",
+        "description": "One JSON object per line, as for POST /webhooks. The response has one line "
+        "for each: a receipt with `http_status`, or a problem.",
         "requestBody": {"required": False, "content": ndjson_content("PostedEvent")},
         "responses": {
             "200": {
-                "description": "A line for every line, in order. If the batch has too many lines, "
-                "or too many that are not valid, the last line is a problem that says so.",
+                "description": "One line for each line of the request, in order. If the batch has "
+                "too many lines, or too many invalid ones, the last line is a problem.",
                 "content": ndjson_content("BatchReceipt", "Problem"),
             },
             **_problem_responses(),
@@ -216,7 +217,7 @@ def _problem_responses() -> dict[str, Any]:
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """For the `responses` of a FastAPI route."""
+    """Return the `responses` of a FastAPI route that may send these statuses."""
     return {
         status: {"description": "A problem", "content": _PROBLEM_CONTENT} for status in statuses
     }

@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem documents: what was wrong, in words that help."""
+"""Errors as RFC 9457 problem documents."""
 
 from http import HTTPStatus
 
@@ -10,7 +10,7 @@ CONTENT_TYPE = b"application/problem+json"
 STATUSES = frozenset(
     {200, 202, 400, 401, 403, 404, 405, 408, 409, 411, 413, 414, 415, 417, 429, 431, 500, 501, 503}
 )
-"""Every status that this server answers with: metrics count each from the start (C3)."""
+"""Every status that this server sends. Metrics have a counter for each from the start (C3)."""
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -38,7 +38,7 @@ def problem_body(status: int, detail: str, request_id: str | None = None) -> byt
 
 
 def from_error(error: AckboxError) -> HttpError:
-    """The HTTP meaning of our own errors, in one place."""
+    """Return the HTTP error that an error of ackbox becomes."""
     match error:
         case InvalidEvent():
             return HttpError(400, str(error))

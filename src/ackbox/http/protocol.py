@@ -1,8 +1,8 @@
-"""HTTP/1.1 as it arrives: uvicorn's protocol with the limits it lacks (F39, F40, F52, F55).
+"""Parse HTTP/1.1: uvicorn's protocol with the limits that it lacks (F39, F40, F52, F55).
 
-A request has ten seconds to arrive, and one more for every 64 KiB of its body, never ahead of what
-has come; 64 KiB for its headers, 8 KiB for its URL. Bytes that break the protocol get a problem
-document, after the responses to what came before them.
+A request has ten seconds to arrive, plus one second for every 64 KiB of its body; bytes that arrive
+early never extend the deadline in advance. Headers may have 64 KiB, the URL 8 KiB. Bytes that break
+the protocol get a problem document, after the responses to the requests before them.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
-from ackbox.http.connection import BYTES_A_SECOND, LINGER_BYTES, Connection
+from ackbox.http.connection import LINGER_BYTES, MIN_BYTES_PER_SECOND, Connection
 from ackbox.http.exchange import Exchange
 from ackbox.http.request_head import Refusal, check_host, check_transfer_encoding, split_target
 from ackbox.http.requests import WHOLE_RESPONSE
@@ -23,22 +23,22 @@ HEADER_BYTES = 64 * 1024
 URL_BYTES = 8 * 1024
 PIPELINED_REQUESTS = 128
 _FRAMING = 16
-"""Bytes that become no body are headers, chunk sizes and trailers: bounded. But a body may well
-come in chunks of a byte, so each of its bytes allows for so many others."""
+"""Bytes that are not body (headers, chunk sizes, trailers) are bounded. A body may arrive in chunks
+of one byte, so each body byte allows for this many framing bytes."""
 _CHUNK_COST = 256
-"""A piece of a body that nobody reads counts for more than its bytes: tiny ones cost time, and
-libuv may read from one connection 32 times in a turn of the event loop."""
-_HEADER_MARKS = len(": \r\n")
+"""A discarded piece of a body counts as its bytes plus this many: tiny pieces cost time, and libuv
+may read from one connection 32 times in one iteration of the event loop."""
+_HEADER_SEPARATORS = len(": \r\n")
 _VERSIONS = frozenset({"1.0", "1.1"})
 _CHECKED_HEADERS = frozenset({b"expect", b"host", b"transfer-encoding"})
 
 
 class HardenedProtocol(Connection):
-    """A connection, and the requests that come on it."""
+    """A connection and the requests that arrive on it."""
 
     def connection_made(self, transport: Any) -> None:
         self.header_bytes = self.fed_bytes = 0
-        self.known_host: bytes | None = None  # checked on this connection before
+        self.known_host: bytes | None = None  # the last Host that passed the check
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
@@ -49,9 +49,9 @@ class HardenedProtocol(Connection):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._go_on_without_upgrade(data[upgrade.args[0] :])
+            self._continue_without_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError as error:
-            self._refuse_broken(error)
+            self._refuse_invalid(error)
         if self.receiving and not self.closing:
             self._limit_credit()
 
@@ -70,21 +70,21 @@ class HardenedProtocol(Connection):
             raise Refusal(414, f"The URL is longer than {URL_BYTES} bytes.")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """As uvicorn's, and counted. A field behind the body is no header: a proxy in front has not
-        seen it there."""
+        """Do what uvicorn does, and count the bytes. A field after the body is a trailer and never
+        becomes a header: a proxy in front has not checked it as one."""
         if not self.in_headers:
             self.has_trailers = True
             return
         name = name.lower()
         self.headers.append((name, value))
-        self.header_bytes += len(name) + len(value) + _HEADER_MARKS
+        self.header_bytes += len(name) + len(value) + _HEADER_SEPARATORS
         if self.header_bytes > HEADER_BYTES:
             raise Refusal(431, f"The headers are larger than {HEADER_BYTES} bytes.")
         if name in _CHECKED_HEADERS:
             self._note(name, value)
 
     def on_headers_complete(self) -> None:
-        """As uvicorn's, with the checks that the parser leaves out."""
+        """Do what uvicorn does, plus the checks that the parser omits."""
         parser = self.parser
         method = parser.get_method()
         if parser.should_upgrade():
@@ -93,20 +93,20 @@ class HardenedProtocol(Connection):
         version = parser.get_http_version()
         self._check_head(version)
         self._complete_scope(method, version)
-        last: Any = self.cycle  # None before the first
+        previous: Any = self.cycle  # None before the first request
         self.cycle = self._exchange(version)
         self.in_headers = False
-        if last is None or last.response_complete:
+        if previous is None or previous.response_complete:
             self.start(self.cycle)
         else:
             self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, self.app))
 
     def on_body(self, body: bytes) -> None:
-        """As uvicorn's, without a look for upgrades; bytes that come give time."""
+        """Do what uvicorn does, without its check for upgrades; bytes extend the deadline."""
         size = len(body)
         self.fed_bytes -= _FRAMING * size
-        self.deadline += size / BYTES_A_SECOND
+        self.deadline += size / MIN_BYTES_PER_SECOND
         cycle = self.cycle
         if cycle.response_complete:
             self._discard_body(size)
@@ -117,10 +117,11 @@ class HardenedProtocol(Connection):
         cycle.message_event.set()
 
     def on_message_complete(self) -> None:
-        """The parser drops all that comes after a message which ends the connection; a trailer may
-        say so too, and must not leave the client without a response or an end."""
+        """Mark the request as complete. After a message that ends the connection the parser drops
+        every byte. A trailer may end it too: then close after the response, or the client would
+        wait for responses that never come."""
         if self.in_headers:
-            return  # of an upgrade, whose body is still to come
+            return  # an upgrade request, whose body has not arrived yet
         self.receiving = False
         cycle = self.cycle
         if self.has_trailers and not self.parser.should_keep_alive():
@@ -171,7 +172,7 @@ class HardenedProtocol(Connection):
         target: bytes = self.url
         if not target.startswith(b"/"):
             host, target = split_target(target, method)
-            if host is not None:  # it counts, and not the header (RFC 9112, 3.2.2)
+            if host is not None:  # it replaces the Host header (RFC 9112, 3.2.2)
                 self.headers[:] = [h for h in self.headers if h[0] != b"host"]
                 self.headers.append((b"host", host))
         url = httptools.parse_url(target)
@@ -206,7 +207,7 @@ class HardenedProtocol(Connection):
         return exchange
 
     def _limit_credit(self) -> None:
-        """Bound what a request that is incomplete may still bring, and when."""
+        """Bound the size and the deadline of the rest of an incomplete request."""
         self.limit_credit()
         if self.fed_bytes > HEADER_BYTES:
             self.refuse(431, f"The headers are larger than {HEADER_BYTES} bytes.")
@@ -214,18 +215,19 @@ class HardenedProtocol(Connection):
             self.fed_bytes = 0
 
     def _discard_body(self, size: int) -> None:
-        """Read on behind an early response, so that the connection can be used again."""
+        """Discard the rest of a body after an early response, so that the connection can be
+        reused."""
         self.discarded_bytes += size + _CHUNK_COST
         if self.discarded_bytes > LINGER_BYTES:
             raise Refusal(413, "The rest of the body is too large to be read and discarded.")
 
     def _check_upgrade(self, method: bytes) -> None:
         if method == b"CONNECT":
-            raise Refusal(405, "This is no proxy: CONNECT is not offered.")
+            raise Refusal(405, "This server is not a proxy: CONNECT is not supported.")
 
-    def _go_on_without_upgrade(self, rest: bytes) -> None:
-        """Read the request again, without the header that asked: we offer no other protocol, so it
-        is plain HTTP/1.1, and the parser has skipped its body, if any."""
+    def _continue_without_upgrade(self, rest: bytes) -> None:
+        """Parse the request again without its Upgrade header. This server supports no other
+        protocol, so the request is plain HTTP/1.1; the parser has skipped its body, if any."""
         kept = [name + b": " + value for name, value in self.headers if name != b"upgrade"]
         version = self.parser.get_http_version().encode()
         head = b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, version)
@@ -234,7 +236,7 @@ class HardenedProtocol(Connection):
         self.in_headers = False
         self.data_received(head + b"\r\n".join([*kept, b"", b""]) + rest)
 
-    def _refuse_broken(self, error: httptools.HttpParserError) -> None:
+    def _refuse_invalid(self, error: httptools.HttpParserError) -> None:
         cause = error.__context__
         if isinstance(cause, Refusal):
             self.refuse(cause.status, str(cause))
@@ -243,5 +245,5 @@ class HardenedProtocol(Connection):
 
 
 def protocol_class(max_connections: int, observe: Observer) -> type[HardenedProtocol]:
-    chosen = {"max_connections": max_connections, "observe": staticmethod(observe)}
-    return type("HardenedProtocol", (HardenedProtocol,), chosen)
+    attributes = {"max_connections": max_connections, "observe": staticmethod(observe)}
+    return type("HardenedProtocol", (HardenedProtocol,), attributes)

@@ -1,4 +1,4 @@
-"""What the operator's routes may be asked; what is not understood is 400."""
+"""The request models of the operator routes. An unknown or invalid parameter gets 400."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
@@ -37,10 +37,11 @@ _FIRST_MOMENT = datetime.min.replace(tzinfo=UTC)
 _LAST_MOMENT = datetime.max.replace(tzinfo=UTC)
 
 
-def _moment(given: object) -> datetime:
-    """UTC unless it says otherwise; a moment beyond the calendar is the end of it."""
+def _parse_moment(text: object) -> datetime:
+    """Parse a time. A time without an offset is UTC; a time that leaves the range of `datetime` in
+    UTC becomes the end of that range."""
     try:
-        moment = datetime.fromisoformat(str(given).upper())
+        moment = datetime.fromisoformat(str(text).upper())
     except ValueError:
         raise ValueError("write a time as 2026-01-31T12:00:00Z") from None
     try:
@@ -51,7 +52,7 @@ def _moment(given: object) -> datetime:
 
 Moment = Annotated[
     datetime,
-    BeforeValidator(_moment),
+    BeforeValidator(_parse_moment),
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
 Name = Annotated[
@@ -59,7 +60,7 @@ Name = Annotated[
     Field(
         min_length=1,
         max_length=NAME_LIMIT,
-        json_schema_extra={"pattern": NO_CONTROL_CHARACTERS},  # told here, checked by `check_name`
+        json_schema_extra={"pattern": NO_CONTROL_CHARACTERS},  # `check_name` enforces it
     ),
 ]
 TypePattern = Annotated[
@@ -68,10 +69,10 @@ TypePattern = Annotated[
         min_length=1,
         max_length=NAME_LIMIT,
         description="A type, or a prefix followed by `*`, as handlers name types: `order.*`.",
-        json_schema_extra={"pattern": TYPE_PATTERN},  # told here, checked by `check_type_pattern`
+        json_schema_extra={"pattern": TYPE_PATTERN},  # `check_type_pattern` enforces it
     ),
 ]
-Position = Annotated[str, Field(pattern=r"^[0-9]{1,18}$")]
+NumberText = Annotated[str, Field(pattern=r"^[0-9]{1,18}$")]
 SourceCursorText = Annotated[str, Field(pattern=rf"^([0-9]{{1,18}}|{SOURCE_CURSOR_PATTERN})$")]
 Limit = Annotated[int, Field(ge=1, le=200)]
 Completed = Annotated[
@@ -80,7 +81,7 @@ Completed = Annotated[
 
 
 class Filter(BaseModel, extra="forbid"):
-    """Which events; what is not given is any."""
+    """Which events to select. A term that is not given matches every event."""
 
     status: Status | None = None
     outcome: OutcomeName | None = None
@@ -93,12 +94,12 @@ class Filter(BaseModel, extra="forbid"):
     )
     lane: Name | None = None
 
-    def where(self) -> EventFilter:
-        found = filter_by_status(self.status) if self.status is not None else None
+    def to_filter(self) -> EventFilter:
+        by_status = filter_by_status(self.status) if self.status is not None else None
         names = {"source": self.source, "lane": self.lane}
-        checked = {what: name and check_name(what, name) for what, name in names.items()}
+        checked = {field: name and check_name(field, name) for field, name in names.items()}
         return replace(
-            found or EventFilter(),
+            by_status or EventFilter(),
             **checked,
             outcome=self.outcome,
             event_type=self.type and check_type_pattern("type", self.type),
@@ -112,42 +113,42 @@ class ListQuery(Filter, extra="forbid"):
     order: Annotated[
         Literal["newest", "oldest", "source"],
         Field(
-            description="By arrival; or, `source`, by the own sequence and time of one source: "
-            "`webhooks`, unless another is named."
+            description="`newest` and `oldest`: by arrival. `source`: by the sender's own sequence "
+            "and time, within one source; the default source is `webhooks`."
         ),
     ] = "newest"
     limit: Limit = 50
     cursor: Annotated[
-        SourceCursorText | None, Field(description="The `next` of the page before.")
+        SourceCursorText | None, Field(description="The `next` of the previous page.")
     ] = None
 
-    def where(self) -> EventFilter:
-        found = super().where()
-        if self.order == "source" and found.source is None:
-            return replace(found, source="webhooks")
-        return found
+    def to_filter(self) -> EventFilter:
+        where = super().to_filter()
+        if self.order == "source" and where.source is None:
+            return replace(where, source="webhooks")
+        return where
 
-    def position(self) -> int | None:
-        """By arrival."""
-        place = self.place()
-        return None if place is None else place.ledger_id
+    def ledger_cursor(self) -> int | None:
+        """Return the cursor of a list by arrival."""
+        cursor = self.source_cursor()
+        return None if cursor is None else cursor.ledger_id
 
-    def place(self) -> SourceCursor | None:
-        """In the order of a source."""
+    def source_cursor(self) -> SourceCursor | None:
+        """Return the cursor of a list in the order of a source."""
         return None if self.cursor is None else parse_source_cursor(self.cursor)
 
 
 class AuditQuery(BaseModel, extra="forbid"):
     event_id: UUID | None = None
     limit: Limit = 50
-    cursor: Position | None = None
+    cursor: NumberText | None = None
 
-    def position(self) -> int | None:
+    def audit_cursor(self) -> int | None:
         return None if self.cursor is None else int(self.cursor)
 
 
 def _needs_a_term(schema: dict[str, Any]) -> None:
-    """As JSON Schema says it: one of them is there, and is not null."""
+    """Require in JSON Schema that at least one term is given and is not null."""
     schema["anyOf"] = [
         {"required": [name], "properties": {name: {"type": "string"}}}
         for name in Filter.model_fields
@@ -155,37 +156,38 @@ def _needs_a_term(schema: dict[str, Any]) -> None:
 
 
 class FilterRequest(Filter, extra="forbid", json_schema_extra=_needs_a_term):
-    """At least one term of the filter: nobody acts on all there is by leaving something out."""
+    """At least one term is required, so that an omission never selects every event."""
 
-    dry_run: Annotated[bool, Field(strict=True, description="Change nothing; count.")] = False
+    dry_run: Annotated[bool, Field(strict=True, description="Change nothing; only count.")] = False
     rate: Annotated[
-        float, Field(ge=0.1, le=10_000, strict=True, description="Events a second at most.")
+        float, Field(ge=0.1, le=10_000, strict=True, description="The maximum events per second.")
     ] = 100
 
-    def where(self) -> EventFilter:
-        found = super().where()
-        if found == EventFilter():
-            raise HttpError(400, "Name at least one of status, outcome, source, type, since, ...")
-        return found
+    def to_filter(self) -> EventFilter:
+        where = super().to_filter()
+        if where == EventFilter():
+            raise HttpError(400, "Give at least one of status, outcome, source, type, since, ...")
+        return where
 
 
 class ReplayRequest(FilterRequest, extra="forbid", json_schema_extra=_needs_a_term):
-    """Completed events are left out, unless `status` or `completed` asks for them."""
+    """Which events to replay. Completed events are excluded, unless `status` is `completed` or
+    `completed` is true."""
 
     completed: Completed = False
 
-    def where(self) -> EventFilter:
-        return restrict_to_replayable(super().where(), completed=self.completed)
+    def to_filter(self) -> EventFilter:
+        return restrict_to_replayable(super().to_filter(), completed=self.completed)
 
 
 class DiscardRequest(FilterRequest, extra="forbid", json_schema_extra=_needs_a_term):
-    """Completed events are left out: a discard changes nothing about them."""
+    """Which events to discard. Completed events are excluded: a discard does not change them."""
 
-    def where(self) -> EventFilter:
-        return restrict_to_discardable(super().where())
+    def to_filter(self) -> EventFilter:
+        return restrict_to_discardable(super().to_filter())
 
 
 class ReplayOneRequest(BaseModel, extra="forbid"):
-    """What may be said about the replay of one event."""
+    """The options of a replay of one event."""
 
     completed: Completed = False

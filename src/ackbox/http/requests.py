@@ -1,5 +1,5 @@
-"""Reading a request without FastAPI: its headers once, its body within bounds of size; the protocol
-sees to its time."""
+"""Read a request without FastAPI: its headers in one pass, its body within a size limit. The
+protocol enforces the deadlines."""
 
 import asyncio
 import re
@@ -20,13 +20,13 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Headers = tuple[tuple[bytes, bytes], ...]
-WHOLE_RESPONSE = "ackbox.whole_answer"
-"""The ASGI extension by which our own protocol takes an answer in one piece: status, headers, body;
-it says whether it did."""
+WHOLE_RESPONSE = "ackbox.whole_response"
+"""The ASGI extension by which our own protocol takes a response in one call: status, headers, body.
+The call returns whether the protocol took the response."""
 
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-_READ = frozenset(
+_HEADERS_READ = frozenset(
     (
         b"authorization",
         b"content-encoding",
@@ -37,42 +37,42 @@ _READ = frozenset(
         b"x-request-id",
     )
 )
-_LENGTH_DIGITS = 20  # the parser takes no more; a longer one would be slow to read
-_TWICE = b""  # no header has this name
+_LENGTH_DIGITS = 20  # the parser accepts no more; a longer number would be slow to convert
+_REPEATED = b""  # no header has this name
 _BAD_ESCAPE = re.compile(rb"%(?![\da-fA-F]{2})")
-_DROPPED = "The ingest buffer is full, and this body arrived slowest; send it again, faster."
+_DROPPED = "The ingest buffer is full, and this body arrived slowest. Send it again, faster."
 _SMALL_PIECE = 4096
 _REQUEST_ID = re.compile(rb"[\w.:/+=-]{1,128}", re.ASCII)
 
 
-class ClientGone(Exception):
-    """The client left before its request was whole."""
+class ClientDisconnected(Exception):
+    """The client disconnected before its request was complete."""
 
 
 def read_headers(scope: Scope) -> dict[bytes, bytes]:
-    """The headers the fast path looks at; one that stands twice with two values is noted, except
-    the request id, of which the first counts."""
-    found: dict[bytes, bytes] = {}
+    """Return the headers that the fast path uses. A header with two different values is recorded as
+    repeated, except the request id: its first value counts."""
+    headers: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
-        if name in _READ:
-            text = value.strip()  # the parser leaves white space at its end
-            if found.setdefault(name, text) != text and name != b"x-request-id":
-                found[_TWICE] = name
-    return found
+        if name in _HEADERS_READ:
+            text = value.strip()  # the parser leaves white space at the end of a value
+            if headers.setdefault(name, text) != text and name != b"x-request-id":
+                headers[_REPEATED] = name
+    return headers
 
 
-def request_id(given: bytes | None, random_bits: RandomBits) -> str:
-    """The sender's own id if it is a sane one, else a new one (W14)."""
-    if given is not None and _REQUEST_ID.fullmatch(given):
-        return given.decode()
+def choose_request_id(header: bytes | None, random_bits: RandomBits) -> str:
+    """Return the sender's own id if it is well formed, else a new one (W14)."""
+    if header is not None and _REQUEST_ID.fullmatch(header):
+        return header.decode()
     return f"{random_bits(64):016x}"
 
 
 def check_headers(headers: dict[bytes, bytes]) -> None:
-    """What no body can make good."""
-    if _TWICE in headers:
-        name = headers[_TWICE].decode()
-        raise HttpError(400, f"The header {name} is given twice with two values.")
+    """Raise if the headers alone make the request invalid, whatever its body is."""
+    if _REPEATED in headers:
+        name = headers[_REPEATED].decode()
+        raise HttpError(400, f"The header {name} is given twice with two different values.")
     encoding = headers.get(b"content-encoding")
     if encoding is not None and encoding.lower() not in (b"identity", b""):
         raise HttpError(415, "Content-Encoding must be identity: send the body uncompressed.")
@@ -81,7 +81,7 @@ def check_headers(headers: dict[bytes, bytes]) -> None:
 
 
 def check_length(headers: dict[bytes, bytes], limit: int) -> None:
-    """Content-Length, refused before a byte is read when it is over the limit."""
+    """Raise if Content-Length is over the limit, before a byte of the body is read."""
     text = headers.get(b"content-length", b"0").rstrip()
     if not text.isdigit():
         raise HttpError(400, "Content-Length must be a whole number.")
@@ -90,14 +90,15 @@ def check_length(headers: dict[bytes, bytes], limit: int) -> None:
 
 
 def check_url(scope: Scope) -> None:
-    """Starlette would put a replacement for what is not UTF-8, and find what nobody asked for."""
+    """Raise if the URL is not valid UTF-8. Starlette would put replacement characters into it, and
+    look up something that the client did not request."""
     for part, text in (("path", scope.get("raw_path") or b""), ("query", scope["query_string"])):
         if _BAD_ESCAPE.search(text):
-            raise HttpError(400, f"The {part} has a % that two hexadecimal digits do not follow.")
+            raise HttpError(400, f"The {part} has a % without two hexadecimal digits after it.")
         try:
             unquote_to_bytes(text).decode()
         except UnicodeDecodeError:
-            raise HttpError(400, f"The {part} must be UTF-8 when its % are undone.") from None
+            raise HttpError(400, f"The {part} must be UTF-8 once it is percent-decoded.") from None
 
 
 def too_large(limit: int) -> HttpError:
@@ -105,13 +106,13 @@ def too_large(limit: int) -> HttpError:
 
 
 def local_path(scope: Scope) -> str:
-    """The path below the prefix another app may have mounted us under."""
+    """Return the path without the prefix under which another app may have mounted this app."""
     path: str = scope["path"]
     return path.removeprefix(scope.get("root_path", ""))
 
 
 async def read_body(receive: Receive, limit: int, buffer: ByteBuffer) -> bytes:
-    """The whole body; most come in one piece. The caller gives its bytes back to the buffer."""
+    """Return the whole body; most bodies arrive in one piece. The caller releases its bytes."""
     message = await receive()
     if message["type"] == "http.disconnect" or message.get("more_body", False):
         return b"".join(await _collect(receive, message, limit, buffer))
@@ -123,16 +124,17 @@ async def read_body(receive: Receive, limit: int, buffer: ByteBuffer) -> bytes:
 
 
 async def read_pieces(receive: Receive, limit: int, buffer: ByteBuffer) -> deque[bytes]:
-    """The whole body in the pieces it came in, so that each can be freed as soon as it is used. The
-    caller gives their bytes back to the buffer."""
+    """Return the whole body in the pieces in which it arrived, so that each piece can be freed as
+    soon as it is used. The caller releases their bytes."""
     return await _collect(receive, await receive(), limit, buffer)
 
 
 async def _collect(
     receive: Receive, message: Message, limit: int, buffer: ByteBuffer
 ) -> deque[bytes]:
-    """Bytes are held as they arrive, not as they are announced: a few slow senders must not keep
-    all others out. If the buffer is full and this is the slowest body, the read ends at once."""
+    """Read the body into the buffer. Bytes are held when they arrive, not when Content-Length
+    declares them: a few slow senders must not keep all others out. If the buffer is full and this
+    body is the slowest, the read ends at once."""
     pieces: deque[bytes] = deque()
     try:
         async with asyncio.timeout(None) as reading:
@@ -147,13 +149,13 @@ async def _collect(
                         buffer.complete(reservation)
                         return pieces
                     message = await receive()
-        raise ClientGone
+        raise ClientDisconnected
     except (Revoked, TimeoutError):
         raise HttpError(408, _DROPPED) from None
 
 
 def _append(pieces: deque[bytes], piece: bytes) -> None:
-    """Join small pieces: millions of a few bytes would take many times their room."""
+    """Join small pieces: millions of pieces of a few bytes would take many times their size."""
     if pieces and len(pieces[-1]) < _SMALL_PIECE:
         pieces[-1] += piece
     else:
@@ -161,22 +163,24 @@ def _append(pieces: deque[bytes], piece: bytes) -> None:
 
 
 @asynccontextmanager
-async def watched(receive: Receive) -> AsyncIterator[Callable[[], bool]]:
-    """Tell whether the client has disconnected, for a request whose body has been read."""
-    watch = asyncio.ensure_future(_disconnect(receive))
+async def detect_disconnect(receive: Receive) -> AsyncIterator[Callable[[], bool]]:
+    """Yield a function that returns whether the client has disconnected. The body of the request
+    must have been read."""
+    disconnect = asyncio.ensure_future(_wait_for_disconnect(receive))
     try:
-        yield watch.done
+        yield disconnect.done
     finally:
-        watch.cancel()
+        disconnect.cancel()
 
 
-async def _disconnect(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-def limited(receive: Receive, limit: int) -> Receive:
-    """For FastAPI, which reads whatever comes. It lets its own exceptions alone pass."""
+def limit_body(receive: Receive, limit: int) -> Receive:
+    """Return a `receive` that raises 413 past `limit` bytes, because FastAPI reads bodies of any
+    size. It raises Starlette's exception: FastAPI turns any other into a 400."""
     size = 0
 
     async def receive_within_limit() -> Message:

@@ -1,4 +1,4 @@
-"""What the ingest routes say back, as bytes."""
+"""The responses of the ingest routes, as bytes."""
 
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ _PROBLEM = (b"content-type", CONTENT_TYPE)
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """The receipt a sender gets (W13); a line of a batch adds its own status."""
+    """The receipt that a sender gets (W13). In a batch, each line adds its own status."""
 
     id: str
     idempotency_key: str
@@ -60,8 +60,8 @@ def problem(error: HttpError, request_id: str) -> RawResponse:
     return RawResponse(error.status, body, (_PROBLEM, *error.headers))
 
 
-async def send_response(scope: Scope, send: Send, answer: RawResponse, request_id: str) -> int:
-    status, body, headers = answer
+async def send_response(scope: Scope, send: Send, response: RawResponse, request_id: str) -> int:
+    status, body, headers = response
     headers = (
         *headers,
         (b"content-length", b"%d" % len(body)),

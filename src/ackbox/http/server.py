@@ -1,4 +1,4 @@
-"""uvicorn, started from code: our protocol, our signals, one process."""
+"""Run uvicorn from code, in one process, with our own protocol and signal handling."""
 
 import asyncio
 import gc
@@ -24,18 +24,18 @@ from ackbox.telemetry import Observer, to_nobody
 
 T = TypeVar("T")
 
-_DESCRIPTORS_WANTED = 65_536
-_DESCRIPTORS_KEPT_BACK = 100
+_MAX_DESCRIPTORS = 65_536
+_RESERVED_DESCRIPTORS = 100
 _BACKLOG = 2048
 _CLOSE_SECONDS = 5
-_CUT_OFF_SECONDS = 4
-_COLLECT_AFTER = 20_000
+_ABORT_SECONDS = 4
+_GC_THRESHOLD = 20_000
 _SWITCH_SECONDS = 0.0001
 
 
 class Server(uvicorn.Server):
-    """Sweeps deadlines once a second, and leaves signals to its caller. `deadlines` is the service
-    that supervises the sweep."""
+    """uvicorn's server. It sweeps deadlines once a second and leaves signals to its caller.
+    `deadlines` is the service that supervises the sweep."""
 
     deadlines: Service | None = None
 
@@ -53,7 +53,8 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     def _sweep(self, now: float) -> None:
-        """If one connection fails here, it is cut off: the next sweep reaches those behind it."""
+        """Check the deadline of every connection. A connection whose check raises is aborted, so
+        that the next sweep reaches the connections after it."""
         for connection in list(self.server_state.connections):
             try:
                 connection.sweep(now)  # type: ignore[union-attr]
@@ -62,15 +63,15 @@ class Server(uvicorn.Server):
                 raise
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """uvicorn would cancel what is not answered in time; who does not take its answer is cut
-        off before that."""
-        timer = asyncio.get_running_loop().call_later(_CUT_OFF_SECONDS, self._cut_off)
+        """Stop as uvicorn does. uvicorn would cancel requests that take too long; connections
+        whose clients do not read their responses are aborted before that."""
+        timer = asyncio.get_running_loop().call_later(_ABORT_SECONDS, self._abort_connections)
         try:
             await super().shutdown(sockets)
         finally:
             timer.cancel()
 
-    def _cut_off(self) -> None:
+    def _abort_connections(self) -> None:
         for connection in list(self.server_state.connections):
             connection.transport.abort()
 
@@ -78,7 +79,7 @@ class Server(uvicorn.Server):
 def make_server(app: Asgi, observe: Observer = to_nobody) -> Server:
     config = uvicorn.Config(
         app,
-        http=protocol_class(_connection_cap(), observe),
+        http=protocol_class(_raise_connection_limit(), observe),
         ws="none",
         lifespan="off",
         log_config=None,
@@ -92,7 +93,7 @@ def make_server(app: Asgi, observe: Observer = to_nobody) -> Server:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket, so that a taken port is known before anything else is started."""
+    """Return a listening socket. A port in use is found before anything else is started."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -120,23 +121,24 @@ def on_stop_signal(callback: Callable[[], None]) -> None:
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run to the end on uvloop, in a process of our own.
+    """Run to completion on uvloop, in a process that belongs to ackbox.
 
-    The writer thread asks for the interpreter lock several times a commit; at the default of 5 ms
-    it waits for the event loop longer than for the disk. What is loaded by now stays for good: the
-    garbage collector need not look at it again, nor at every short burst of requests.
+    The writer thread acquires the interpreter lock several times per commit. With the default
+    switch interval of 5 ms it would wait longer for the event loop than for the disk. Objects that
+    exist now live until the end, so the garbage collector is told to ignore them; a higher
+    threshold keeps it from running during every short burst of requests.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_COLLECT_AFTER, 20, 20)
+    gc.set_threshold(_GC_THRESHOLD, 20, 20)
     runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     try:
         result = runner.run(main)
     except BaseException:
         runner.close()
         raise
-    if _is_stuck(runner):  # all is settled and closed: a handler that never ends is left
+    if _is_stuck(runner):  # all is settled and closed; only a handler that never ends is left
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(result if isinstance(result, int) else 0)
@@ -145,7 +147,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def _is_stuck(runner: asyncio.Runner) -> bool:
-    """Whether a task goes on though it was cancelled."""
+    """Return whether a task keeps running although it was cancelled."""
     tasks = asyncio.all_tasks(runner.get_loop())
     for task in tasks:
         task.cancel()
@@ -156,11 +158,11 @@ def _is_stuck(runner: asyncio.Runner) -> bool:
 
 
 async def serve(app: Asgi, runtime: Runtime) -> int:
-    """Until a signal, or until the store fails for good; returns the exit code.
+    """Serve until a signal arrives or the store fails permanently; return the exit code.
 
-    The socket is open from the start to the end of the drain: whoever comes too early or too late
-    is told so, and when to come back. A start may wait for its database for ever; a signal ends
-    that too.
+    The socket is open from the start until the end of the drain: a request that arrives too early
+    or too late gets a 503 with `Retry-After`. The start may wait for its database without a limit;
+    a signal ends that wait too.
     """
     listener = listen(runtime.settings.host, runtime.settings.port)
     server = make_server(app, runtime.observe)
@@ -169,15 +171,15 @@ async def serve(app: Asgi, runtime: Runtime) -> int:
 
     def stop() -> None:
         if stopping.is_set():
-            runtime.cancel_grace()  # a second signal: whoever sends it will not wait (F26)
+            runtime.cancel_grace()  # a second signal: the operator does not want to wait (F26)
         stopping.set()
 
     on_stop_signal(stop)
     serving = asyncio.create_task(server.serve([listener]))
     try:
-        if await _started(runtime, stopping):
+        if await _start(runtime, stopping):
             runtime.advertise(url_of(listener))
-            await _first_of(serving, stopping.wait(), runtime.failed.wait())
+            await _wait_for_first(serving, stopping.wait(), runtime.failed.wait())
     finally:
         await runtime.stop()
         server.stop()
@@ -186,7 +188,7 @@ async def serve(app: Asgi, runtime: Runtime) -> int:
 
 
 def serve_asgi(app: Asgi, host: str, port: int) -> None:
-    """Serve any ASGI app the way ackbox serves its own, until a signal; the benchmarks use it."""
+    """Serve any ASGI app as ackbox serves its own, until a signal. The benchmarks use it."""
 
     async def main() -> None:
         server = make_server(app)
@@ -196,32 +198,32 @@ def serve_asgi(app: Asgi, host: str, port: int) -> None:
     run(main())
 
 
-async def _started(runtime: Runtime, stopping: asyncio.Event) -> bool:
-    """False if it was told to stop before it had started."""
+async def _start(runtime: Runtime, stopping: asyncio.Event) -> bool:
+    """Start the runtime. Return False if a signal arrived before the start was complete."""
     start = asyncio.create_task(runtime.start())
     try:
-        await _first_of(start, stopping.wait())
+        await _wait_for_first(start, stopping.wait())
     finally:
-        start.cancel()  # no-op unless it still waits
+        start.cancel()  # no-op unless the start still waits
         await asyncio.wait([start])
     if start.cancelled():
         return False
-    await start  # raises what it raised
+    await start  # raises the error of a failed start
     return True
 
 
-async def _first_of(task: asyncio.Task[None], *waits: Coroutine[Any, Any, object]) -> None:
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    await asyncio.wait([task, *tasks], return_when=asyncio.FIRST_COMPLETED)
-    for each in tasks:
-        each.cancel()
+async def _wait_for_first(task: asyncio.Task[None], *waits: Coroutine[Any, Any, object]) -> None:
+    waiters = [asyncio.ensure_future(wait) for wait in waits]
+    await asyncio.wait([task, *waiters], return_when=asyncio.FIRST_COMPLETED)
+    for waiter in waiters:
+        waiter.cancel()
 
 
-def _connection_cap() -> int:
-    """Raise the limit of open files as far as we may, and stay below it (F39)."""
+def _raise_connection_limit() -> int:
+    """Raise the limit of open files as far as allowed; return a connection limit below it (F39)."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = _DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else hard
-    wanted = min(most, _DESCRIPTORS_WANTED)
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    return max(max(soft, wanted) - _DESCRIPTORS_KEPT_BACK, 10)
+    allowed = _MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else hard
+    limit = min(allowed, _MAX_DESCRIPTORS)
+    if soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    return max(max(soft, limit) - _RESERVED_DESCRIPTORS, 10)
