@@ -265,10 +265,10 @@ def test_without_notify_instances_poll(
     assert why in words
 
 
-def test_a_notify_that_is_not_heard_is_a_warning(
+def test_a_notify_that_is_not_received_is_a_warning(
     cli: Cli, ledger: PostgresLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "_HEAR_SECONDS", 0.0)
+    monkeypatch.setattr(doctor, "_NOTIFY_SECONDS", 0.0)
     verdict, words = examine(cli, "notify", ledger.url)
     assert verdict == "warn"
     assert "DATABASE_POOLING=transaction" in words

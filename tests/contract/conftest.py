@@ -44,9 +44,9 @@ async def backend(
 
 @pytest.fixture(autouse=True)
 def _never_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once in a while a claim on PostgreSQL looks only at what came after the last one, and takes
-    less than there is: how that pays is another test's matter (F37)."""
-    monkeypatch.setattr("ackbox.stores.postgres.queue._EVERY_SECONDS", 3600.0)
+    """On PostgreSQL about one claim a second continues after its cursors, and may claim less than
+    is due. Another test shows why this is worth it (F37)."""
+    monkeypatch.setattr("ackbox.stores.postgres.queue._SCAN_SECONDS", 3600.0)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from ackbox.errors import Unavailable
 from ackbox.model import Outcome, RetentionPolicy, Settlement
 from ackbox.stores.postgres import record, settlement
 from ackbox.stores.postgres.lanes import lock_lanes
-from ackbox.stores.postgres.settlement import hold
+from ackbox.stores.postgres.settlement import lock_claims
 from support.events import envelope, envelopes
 from support.postgres_backend import PostgresBackend
 from support.work import LEASE, Hands, boom, dead, done
@@ -40,7 +40,7 @@ async def test_a_renewal_does_not_wait_for_what_is_being_settled(backend: Postgr
     await backend.store.record(envelopes(3))
     claims = await me.claim()
     async with backend.store.database.transaction() as settlement:
-        await hold(settlement, [Settlement(claims[0], done())])
+        await lock_claims(settlement, [Settlement(claims[0], done())])
         backend.clock.advance(seconds=20)
         async with asyncio.timeout(1):
             kept = await me.queue.renew(claims, lease=LEASE)
@@ -57,7 +57,7 @@ async def test_repeats_wait_in_no_circle_with_a_settle(backend: PostgresBackend)
     async with backend.store.database.transaction() as session:
         await settlement.apply(session, [Settlement(claims[2], done())])
         sent = [envelope("key-0"), envelope("key-2")]
-        repeating = asyncio.create_task(record._note_repeats(backend.store.database, sent))
+        repeating = asyncio.create_task(record._count_repeats(backend.store.database, sent))
         await waiting_for_a_lock(backend)
         await settlement.apply(session, [Settlement(claims[0], boom())])
     await asyncio.wait_for(repeating, 5)
@@ -74,11 +74,11 @@ async def test_a_settle_of_several_outcomes_waits_in_no_circle_with_a_replay(
     claims = await me.claim()
     ends: list[Outcome] = [boom(), dead(), done()]
     async with backend.store.database.transaction() as session:
-        await hold(session, [Settlement(claims[0], done())])
+        await lock_claims(session, [Settlement(claims[0], done())])
         pairs = zip(claims, ends, strict=True)
         ending = asyncio.create_task(me.queue.settle([Settlement(*one) for one in pairs]))
         await waiting_for_a_lock(backend)
-        await hold(session, [Settlement(claims[2], done())])
+        await lock_claims(session, [Settlement(claims[2], done())])
     assert len(await asyncio.wait_for(ending, 5)) == 3
     assert await backend.ask(DEADLOCKS) == [(0,)]
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from ackbox.model import Verdict
-from ackbox.stores.backlog import MOST_PARKED, Backlog, check_backlog
+from ackbox.stores.backlog import MAX_PARKED, Backlog, check_backlog
 from support.events import NOON
 
 WELL = Backlog(pending=1, dead_letters=0, parked=0, oldest_pending=NOON - timedelta(minutes=2))
@@ -22,7 +22,7 @@ def test_nothing_is_wrong_with_events_that_wait_a_moment() -> None:
     [
         ("queue", replace(WELL, oldest_pending=NOON - timedelta(hours=2)), "the oldest since 2 h"),
         ("parked", replace(WELL, parked=3), "3 events are parked"),
-        ("parked", replace(WELL, parked=MOST_PARKED), f"{MOST_PARKED} or more"),
+        ("parked", replace(WELL, parked=MAX_PARKED), f"{MAX_PARKED} or more"),
         ("dead letters", replace(WELL, dead_letters=4), "4 events failed for good"),
     ],
 )

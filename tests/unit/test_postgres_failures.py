@@ -43,7 +43,7 @@ def test_no_sentence_ends_twice(error: Exception) -> None:
 
 def test_a_time_out_says_what_did_not_happen() -> None:
     assert str(translate(TimeoutError())) == (
-        "The database cannot be reached: it did not answer in time."
+        "The database cannot be reached: it did not respond in time."
     )
 
 

@@ -35,7 +35,7 @@ def test_a_part_stands_in_each_block_that_wants_it_and_is_none_itself() -> None:
     [
         ("-- name: a\nSELECT 1\n-- name: a\nSELECT 2", "SQL name a is defined twice"),
         ("-- part: a\nSELECT 1\n-- part: a\nSELECT 2", "SQL part a is defined twice"),
-        ("-- name: a\n-- here: b\n", "SQL part b is not in the file"),
+        ("-- name: a\n-- here: b\n", "SQL part b is not defined in the file"),
     ],
 )
 def test_what_is_ambiguous_or_missing_is_an_error(text: str, told: str) -> None:

@@ -64,7 +64,7 @@ class PostgresBackend:
         return store
 
     def open_reader(self) -> PostgresReader:
-        return PostgresReader(self._address, most=self._settings.queue_maxsize + 1)
+        return PostgresReader(self._address, waiting_limit=self._settings.queue_maxsize + 1)
 
     async def assert_readable(self) -> None:
         await self._ask(migrator.assert_current)

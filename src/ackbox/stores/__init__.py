@@ -1,1 +1,1 @@
-"""Adapters that keep the ledger. Only `ackbox.app` chooses one."""
+"""The stores that hold the ledger. Only `ackbox.app` imports and chooses one."""

@@ -1,4 +1,4 @@
-"""Numbered plain SQL that only ever adds: what both stores know of their migrations."""
+"""Migrations, for both stores: numbered files of plain SQL that only add to the schema."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from msgspec import Struct
 from ackbox.errors import SchemaMismatch
 
 _FILE = re.compile(r"^(\d{4})_(\w+)\.sql$")
-ENTER = "INSERT INTO schema_migrations (version, name, checksum) VALUES"
+INSERT_MIGRATION = "INSERT INTO schema_migrations (version, name, checksum) VALUES"
 
 
 class Migration(Struct, frozen=True):
@@ -24,25 +24,26 @@ class Migration(Struct, frozen=True):
 
 
 Applied = Mapping[int, tuple[str, str]]
-"""What the books of a ledger say: version to name and checksum."""
+"""The table of applied migrations: version to name and checksum."""
 
 
 def load_migrations(package: str) -> list[Migration]:
-    found = [
+    migrations = [
         Migration(int(match[1]), match[2], file.read_text("utf-8"))
         for file in files(package).iterdir()
         if (match := _FILE.match(file.name))
     ]
-    return sorted(found, key=lambda migration: migration.version)
+    return sorted(migrations, key=lambda migration: migration.version)
 
 
 def as_sql(table: str, migrations: Sequence[Migration]) -> str:
-    """What applying them to an empty database does, as text."""
+    """Return the SQL that creates the schema in an empty database."""
     return "\n".join([f"{table};\n", *map(_step, migrations)])
 
 
 def missing(applied: Applied, migrations: Sequence[Migration]) -> list[Migration]:
-    """What is still to apply; raises if the ledger was made by a newer or an altered release."""
+    """Return the migrations that are not applied yet. Raise `SchemaMismatch` if a newer or an
+    altered release made the ledger."""
     known = {migration.version: migration for migration in migrations}
     for version, (name, checksum) in applied.items():
         if version not in known:
@@ -61,4 +62,6 @@ def missing(applied: Applied, migrations: Sequence[Migration]) -> list[Migration
 def _step(migration: Migration) -> str:
     title = f"{migration.version:04} {migration.name}"
     entry = f"({migration.version}, '{migration.name}', '{migration.checksum}')"
-    return "\n".join((f"-- {title}", "BEGIN;", migration.sql, f"{ENTER} {entry};", "COMMIT;", ""))
+    return "\n".join(
+        (f"-- {title}", "BEGIN;", migration.sql, f"{INSERT_MIGRATION} {entry};", "COMMIT;", "")
+    )

@@ -1,4 +1,4 @@
-"""Which statement of `tx` failed, for the error of a run."""
+"""Error messages that name the statement of `tx` that failed."""
 
 import re
 
@@ -10,8 +10,8 @@ _LITERAL = re.compile(r"'(?:[^']|'')*'")
 
 
 def name_statement(error: str, statement: Statement) -> str:
-    """Say which statement of `tx` an error is about: its text, shortened, and none of its values.
-    A value that the database quotes is shown as the parameter that held it."""
+    """Return the error with the shortened text of the statement that caused it. No value is shown:
+    where the database quotes a value, the message shows the name of its parameter."""
     for name, value in statement.params.items():
         for quoted in (f'"{value}"', f"'{value}'"):
             error = error.replace(quoted, f":{name}")

@@ -1,4 +1,4 @@
-"""What both stores decide alike, before any SQL."""
+"""Decisions about outcomes that both stores share, before any SQL."""
 
 from datetime import timedelta
 
@@ -17,7 +17,7 @@ _LONGEST_DELAY = timedelta(days=3650)
 
 
 def bounded(delay: timedelta) -> timedelta:
-    """Never into the past, nor past all time."""
+    """Limit a delay to between zero and ten years."""
     return min(max(delay, timedelta(0)), _LONGEST_DELAY)
 
 
@@ -26,7 +26,7 @@ def has_effects(settlement: Settlement) -> bool:
 
 
 def fallback_of(outcome: Outcome, error: str) -> Outcome:
-    """What a run comes to whose effects could not be applied."""
+    """Return the outcome of a run whose effects could not be applied."""
     match outcome:
         case Done(_, _, RetryLater(failure, delay)):
             return RetryLater(make_failure(error, failure.code), delay)

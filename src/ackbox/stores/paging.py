@@ -1,4 +1,5 @@
-"""What both stores decide alike of a page: how many rows to look at, and where the next begins."""
+"""Decisions about pages that both stores share: how many rows to read, and where the next page
+begins."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,13 +18,14 @@ from ackbox.model import (
 WINDOW = 10_000
 SOURCE_WINDOW = 1000
 BEYOND = 1 << 62
-FIRST_PLACE = SourceCursor(-(1 << 63), "", 0)
+FIRST_CURSOR = SourceCursor(-(1 << 63), "", 0)
 REST = SourceCursor(LAST_SEQUENCE, LAST_MOMENT, 0)
 _INDEXED = frozenset({Status.PENDING, Status.PROCESSING, Status.FAILED})
 
 
 def bounds(where: EventFilter, order: Order, limit: int, cursor: int | None) -> dict[str, Any]:
-    """A filter that an index serves needs to look at no more rows than it returns."""
+    """Return the bounds of the scan. If an index serves the filter exactly, the scan reads no more
+    rows than it returns."""
     exact = where == EventFilter(status=where.status) and where.status in {None, *_INDEXED}
     start = BEYOND if order is Order.NEWEST else 0
     return {
@@ -53,8 +55,8 @@ def terms(where: EventFilter) -> dict[str, Any]:
 def make_page(
     rows: Sequence[Any], items: list[EventRecord], order: Order, limit: int, window: int
 ) -> Page:
-    """Of rows that say how many were looked at, how far, and which of them match. There may be
-    fewer items than matches, if some were pruned in between."""
+    """Make a page of rows that say how many rows were read, the last of them, and which match.
+    There are fewer items than matches if some events were pruned in between."""
     seen, edge, last, _ = rows[-1]
     items.sort(key=lambda event: event.ledger_id, reverse=order is Order.NEWEST)
     if len(matches(rows)) == limit:

@@ -1,7 +1,7 @@
-"""SQL lives in `.sql` files as named blocks (`-- name: record`); this reads them.
+"""Load SQL from `.sql` files, which consist of named blocks (`-- name: record`).
 
-What several blocks of a file have in common stands there once (`-- part: wanted`) and comes into a
-block by a line of its own (`-- here: wanted`).
+A part that several blocks of a file share is written once (`-- part: wanted`). A line of its own
+(`-- here: wanted`) inserts the part into a block.
 """
 
 import re
@@ -12,7 +12,7 @@ _HERE = re.compile(r"^ *-- here: (\w+)$", re.MULTILINE)
 
 
 def load_blocks(package: str) -> dict[str, str]:
-    """All named blocks of the package's `sql` folder; a name stands for one block only."""
+    """Return all named blocks of a package's `sql` folder. Raise `ValueError` for a duplicate."""
     blocks: dict[str, str] = {}
     for file in sorted(files(package).joinpath("sql").iterdir(), key=lambda file: file.name):
         if file.name.endswith(".sql"):
@@ -24,17 +24,17 @@ def load_blocks(package: str) -> dict[str, str]:
 
 
 def split_blocks(text: str) -> dict[str, str]:
-    """Of one file; raises `ValueError` for a name that is there twice, or a part that is not."""
+    """Return the blocks of one file. Raise `ValueError` for a duplicate name or a missing part."""
     _, *pieces = _HEADING.split(text)
-    found: dict[str, dict[str, str]] = {"name": {}, "part": {}}
+    bodies: dict[str, dict[str, str]] = {"name": {}, "part": {}}
     for kind, name, body in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True):
-        if name in found[kind]:
+        if name in bodies[kind]:
             raise ValueError(f"SQL {kind} {name} is defined twice in one file")
-        found[kind][name] = body.strip("\n")
+        bodies[kind][name] = body.strip("\n")
 
     def insert(here: re.Match[str]) -> str:
-        if here[1] not in found["part"]:
-            raise ValueError(f"SQL part {here[1]} is not in the file that wants it")
-        return found["part"][here[1]]
+        if here[1] not in bodies["part"]:
+            raise ValueError(f"SQL part {here[1]} is not defined in the file that uses it")
+        return bodies["part"][here[1]]
 
-    return {name: _HERE.sub(insert, body).strip() for name, body in found["name"].items()}
+    return {name: _HERE.sub(insert, body).strip() for name, body in bodies["name"].items()}

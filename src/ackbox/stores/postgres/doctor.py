@@ -1,4 +1,4 @@
-"""What `ackbox doctor` finds out about a PostgreSQL ledger and its server. It changes nothing."""
+"""`ackbox doctor` on PostgreSQL: examine the ledger and its server, without changing anything."""
 
 import asyncio
 import secrets
@@ -11,7 +11,7 @@ import asyncpg
 
 from ackbox.errors import AckboxError, StoreError, Unavailable
 from ackbox.model import Clock, Finding, Verdict
-from ackbox.stores.backlog import MOST_PARKED, Backlog, check_backlog
+from ackbox.stores.backlog import MAX_PARKED, Backlog, check_backlog
 from ackbox.stores.postgres import doctor_checks, migrator, rights
 from ackbox.stores.postgres.database import Address, Database, connect
 from ackbox.stores.postgres.doctor_checks import Condition, LongTransaction, Vacuumed
@@ -21,62 +21,62 @@ from ackbox.stores.postgres.transfer_in import assert_no_unfinished_promotion
 T = TypeVar("T")
 Tick = Callable[[float], None]
 
-_HEAR_SECONDS = 2.0
+_NOTIFY_SECONDS = 2.0
 _TICK_SECONDS = 0.2
 _DEEP_SECONDS = 300.0
 _POLLED = "instances look for work once a second"
 
 
 def examine(address: Address, clock: Clock, *, notify: bool) -> Iterator[Finding]:
-    """Raises `SettingError` for an address that cannot be used."""
+    """Yield all findings. Raise `SettingError` for an address that cannot be used."""
 
     async def collect(database: Database) -> list[Finding]:
-        found: list[Finding] = []
-        async with aclosing(_examine(database, clock, notify)) as findings:
+        findings: list[Finding] = []
+        async with aclosing(_examine(database, clock, notify)) as examination:
             try:
-                async for finding in findings:
-                    found.append(finding)  # noqa: PERF401 - those before a failure are kept
+                async for finding in examination:
+                    findings.append(finding)  # noqa: PERF401 - keep the findings before a failure
             except Unavailable as error:
-                found.append(_unavailable(error))
-        return found
+                findings.append(_unavailable(error))
+        return findings
 
-    yield from _ask(address, collect)
+    yield from _run(address, collect)
 
 
 def examine_deep(address: Address, tick: Tick) -> Iterator[Finding]:
-    """Counts all events; calls `tick` with the seconds since the start, again and again."""
-    finding = _ask(address, lambda database: _recount(database, tick), seconds=_DEEP_SECONDS)
+    """Count all events. Meanwhile call `tick` repeatedly with the seconds since the start."""
+    finding = _run(address, lambda database: _recount(database, tick), seconds=_DEEP_SECONDS)
     if finding is not None:
         yield finding
 
 
-def _ask(address: Address, work: Callable[[Database], Awaitable[T]], *, seconds: float = 15.0) -> T:
-    async def run() -> T:
+def _run(address: Address, work: Callable[[Database], Awaitable[T]], *, seconds: float = 15.0) -> T:
+    async def open_and_work() -> T:
         database = Database(address, size=1, seconds=seconds)
         try:
             return await work(database)
         finally:
             await database.close()
 
-    return asyncio.run(run())
+    return asyncio.run(open_and_work())
 
 
 async def _examine(database: Database, clock: Clock, notify: bool) -> AsyncGenerator[Finding, None]:
     before = clock()
     (row,) = await database.fetch("condition")
-    found = Condition(**dict(row))
-    yield doctor_checks.check_version(found.version)
-    yield doctor_checks.check_encoding(found.encoding)
-    for finding in doctor_checks.check_durability(found, database.address.durability):
+    condition = Condition(**dict(row))
+    yield doctor_checks.check_version(condition.version)
+    yield doctor_checks.check_encoding(condition.encoding)
+    for finding in doctor_checks.check_durability(condition, database.address.durability):
         yield finding
-    yield doctor_checks.check_writing(found)
-    yield doctor_checks.check_clock(found.clock, before)
-    yield doctor_checks.check_connections(found.connections, found.connections_allowed)
+    yield doctor_checks.check_writing(condition)
+    yield doctor_checks.check_clock(condition.clock, before)
+    yield doctor_checks.check_connections(condition.connections, condition.connections_allowed)
     rows = await database.fetch("long_transactions", longer_than=doctor_checks.LONG_TRANSACTION)
     for finding in doctor_checks.check_transactions([LongTransaction(**dict(row)) for row in rows]):
         yield finding
-    yield await _listening(database.address, notify)
-    async for finding in _ledger(database, found):
+    yield await _check_notify(database.address, notify)
+    async for finding in _ledger(database, condition):
         yield finding
 
 
@@ -87,7 +87,7 @@ def _unavailable(error: Unavailable) -> Finding:
     return Finding("postgresql", Verdict.FAIL, detail, remedy)
 
 
-async def _ledger(database: Database, found: Condition) -> AsyncGenerator[Finding, None]:
+async def _ledger(database: Database, condition: Condition) -> AsyncGenerator[Finding, None]:
     try:
         missing = await migrator.pending(database)
         if not missing:
@@ -109,10 +109,10 @@ async def _ledger(database: Database, found: Condition) -> AsyncGenerator[Findin
     if (lacking := await rights.find_missing(database)) is not None:
         yield Finding("rights", Verdict.FAIL, *lacking)
         return
-    yield Finding("rights", Verdict.OK, "the user of DATABASE_URL has those it needs")
+    yield Finding("rights", Verdict.OK, "the user of DATABASE_URL has all that it needs")
     (row,) = await database.fetch("vacuumed")
-    yield doctor_checks.check_vacuum(found.autovacuum, Vacuumed(**dict(row)))
-    for finding in check_backlog(await _backlog(database), found.clock):
+    yield doctor_checks.check_vacuum(condition.autovacuum, Vacuumed(**dict(row)))
+    for finding in check_backlog(await _backlog(database), condition.clock):
         yield finding
 
 
@@ -126,40 +126,40 @@ async def _no_ledger(database: Database) -> Finding:
 async def _backlog(database: Database) -> Backlog:
     status_counts = {row[0]: row[1] for row in await database.fetch("status_counts")}
     oldest = await database.fetch("oldest_pending")
-    ((parked,),) = await database.fetch("count_parked", limit=MOST_PARKED)
+    ((parked,),) = await database.fetch("count_parked", limit=MAX_PARKED)
     since = oldest[0][0] if oldest else None
     return Backlog(status_counts.get("pending", 0), status_counts.get("failed", 0), parked, since)
 
 
-async def _listening(address: Address, notify: bool) -> Finding:
-    """Tried, not guessed: what stands between us and the server does not tell what it is."""
+async def _check_notify(address: Address, notify: bool) -> Finding:
+    """Send a NOTIFY and wait for it: a proxy between us and the server cannot be detected."""
     if address.pooled or not notify:
         why = "DATABASE_POOLING=transaction" if address.pooled else "NOTIFY=off"
         return Finding("notify", Verdict.OK, f"not used ({why}): {_POLLED}")
     try:
-        heard = await _hears(address)
+        received = await _receives_notify(address)
     except AckboxError as error:
-        heard, detail = False, f"LISTEN failed: {error}"
+        received, detail = False, f"LISTEN failed: {error}"
     else:
-        detail = "A NOTIFY was not heard: a pooling proxy seems to stand in between."
-    if heard:
+        detail = "A NOTIFY was not received: there seems to be a pooling proxy in between."
+    if received:
         return Finding("notify", Verdict.OK, "instances wake each other")
-    remedy = f"Set DATABASE_POOLING=transaction, or NOTIFY=off: {_POLLED} then."
+    remedy = f"Set DATABASE_POOLING=transaction, or NOTIFY=off: then {_POLLED}."
     return Finding("notify", Verdict.WARN, detail, remedy)
 
 
-async def _hears(address: Address) -> bool:
+async def _receives_notify(address: Address) -> bool:
     channel = f"ackbox_doctor_{secrets.token_hex(4)}"
-    heard = asyncio.Event()
+    received = asyncio.Event()
     listener = await connect(address)
     try:
-        await listener.add_listener(channel, lambda *_: heard.set())
+        await listener.add_listener(channel, lambda *_: received.set())
         sender = await connect(address)
         try:
             await sender.execute(f"NOTIFY {channel}")
         finally:
             sender.terminate()
-        await asyncio.wait_for(heard.wait(), _HEAR_SECONDS)
+        await asyncio.wait_for(received.wait(), _NOTIFY_SECONDS)
     except TimeoutError:
         return False
     except FOREIGN as error:
@@ -170,11 +170,12 @@ async def _hears(address: Address) -> bool:
 
 
 async def _recount(database: Database, tick: Tick) -> Finding | None:
-    """In one statement, so of one moment; stopped before it keeps vacuum away for long (F37)."""
+    """Count all events in one statement, which sees one moment. Stop it before it keeps vacuum from
+    its work for long (F37)."""
     try:
         if await migrator.pending(database):
             return None
-        return _status_counts(await _ticking(database.fetch("recount"), tick))
+        return _compare_counts(await _ticking(database.fetch("recount"), tick))
     except AckboxError as error:
         if not isinstance(error.__cause__, TimeoutError | asyncpg.QueryCanceledError):
             raise
@@ -182,12 +183,12 @@ async def _recount(database: Database, tick: Tick) -> Finding | None:
     return Finding("status_counts", Verdict.WARN, detail, "Count on a replica, or a restored dump.")
 
 
-def _status_counts(rows: list[asyncpg.Record]) -> Finding:
+def _compare_counts(rows: list[asyncpg.Record]) -> Finding:
     wrong = [f"{status} {kept}, counted {real}" for status, kept, real in rows if kept != real]
     if not wrong:
         total = sum(kept for status, kept, _ in rows if status != "live_events")
         return Finding("status_counts", Verdict.OK, f"{total} events, counted one by one")
-    remedy = "No event is lost, but metrics go by these: please report it."
+    remedy = "No event is lost, but metrics use these counts: please report it."
     return Finding(
         "status_counts", Verdict.FAIL, f"Kept counts are wrong: {'; '.join(wrong)}.", remedy
     )

@@ -1,4 +1,4 @@
-"""The server a ledger lives on, for `ackbox doctor`: each thing that was read becomes a finding."""
+"""The checks of `ackbox doctor` on a PostgreSQL server: each turns what was read into a finding."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ _DEAD_ROWS_ALARM = 1_000_000
 
 
 class Condition(Struct, frozen=True):
-    """What the server says of itself: the columns of the block `condition`."""
+    """The state and settings of the server: the columns of the block `condition`."""
 
     version: int
     encoding: str
@@ -64,22 +64,23 @@ def check_encoding(encoding: str) -> Finding:
     return Finding("encoding", Verdict.FAIL, f"It is {encoding}, not UTF8.", remedy)
 
 
-def check_durability(found: Condition, durability: str) -> Iterator[Finding]:
-    """`synchronous_commit` is what one of our own sessions has: it sets that by itself."""
+def check_durability(condition: Condition, durability: str) -> Iterator[Finding]:
+    """Check what protects acknowledged events. `synchronous_commit` is read in one of our own
+    sessions, which sets it."""
     if durability != "full":
         detail = "normal: a crash of the server may lose the last acknowledged events"
         yield Finding("durability", Verdict.OK, detail)
         return
-    if (found.fsync, found.full_page_writes) != ("on", "on"):
-        detail = f"fsync is {found.fsync}, full_page_writes {found.full_page_writes}."
+    if (condition.fsync, condition.full_page_writes) != ("on", "on"):
+        detail = f"fsync is {condition.fsync}, full_page_writes {condition.full_page_writes}."
         remedy = "Switch both on: a power cut loses acknowledged events, or the whole database."
         yield Finding("durability", Verdict.FAIL, detail, remedy)
-    elif found.synchronous_commit not in {"on", "remote_apply"}:
-        detail = f"synchronous_commit is {found.synchronous_commit} in our own sessions."
-        remedy = "Let the proxy in between pass it on, or set it to on for this database."
+    elif condition.synchronous_commit not in {"on", "remote_apply"}:
+        detail = f"synchronous_commit is {condition.synchronous_commit} in our own sessions."
+        remedy = "Let the proxy in between forward it, or set it to on for this database."
         yield Finding("durability", Verdict.FAIL, detail, remedy)
-    elif found.replicas and not found.synchronous_standbys:
-        detail = f"{found.replicas} replicas follow asynchronously."
+    elif condition.replicas and not condition.synchronous_standbys:
+        detail = f"{condition.replicas} replicas follow asynchronously."
         remedy = (
             "A failover to one of them loses the last acknowledged events: set "
             "synchronous_standby_names, or accept it."
@@ -89,16 +90,16 @@ def check_durability(found: Condition, durability: str) -> Iterator[Finding]:
         yield Finding("durability", Verdict.OK, "full: acknowledged means synced")
 
 
-def check_writing(found: Condition) -> Finding:
-    """A start waits until writes are taken, so what is not mended here is seen there as waiting."""
-    if found.standby:
+def check_writing(condition: Condition) -> Finding:
+    """Check that transactions may write: a start waits until they may."""
+    if condition.standby:
         detail, remedy = "The server is a standby: it takes no writes.", "Name the primary."
         return Finding("writing", Verdict.FAIL, detail, remedy)
-    if found.read_only:
+    if condition.read_only:
         detail = "default_transaction_read_only is on: the database takes no writes."
         remedy = (
-            f"ALTER DATABASE {found.database} RESET default_transaction_read_only, or wherever it "
-            "is set: the role, the server, DATABASE_URL."
+            f"ALTER DATABASE {condition.database} RESET default_transaction_read_only, or "
+            "wherever it is set: the role, the server, DATABASE_URL."
         )
         return Finding("writing", Verdict.FAIL, detail, remedy)
     return Finding("writing", Verdict.OK, "transactions may write")
@@ -110,8 +111,10 @@ def check_clock(server: datetime, ours: datetime) -> Finding:
         return Finding("clock", Verdict.OK, "agrees with the server's")
     seconds = round(abs(ahead).total_seconds())
     where = "ahead of" if ahead > timedelta() else "behind"
-    remedy = "Keep both right (NTP). Leases and retries go by the server's alone."
-    return Finding("clock", Verdict.WARN, f"The server's is {seconds} s {where} ours.", remedy)
+    remedy = "Synchronize both (NTP). Leases and retries use the server's clock alone."
+    return Finding(
+        "clock", Verdict.WARN, f"The server's clock is {seconds} s {where} ours.", remedy
+    )
 
 
 def check_connections(used: int, allowed: int) -> Finding:
@@ -122,24 +125,27 @@ def check_connections(used: int, allowed: int) -> Finding:
     return Finding("connections", Verdict.WARN, f"{shown}.", remedy)
 
 
-def check_transactions(found: Sequence[LongTransaction]) -> Iterator[Finding]:
-    """One that stays open keeps vacuum from all that died since, and the hot table bloats (F37)."""
-    for one in found:
-        detail = f"Process {one.pid} has had a transaction open for {one.seconds:.0f} s"
-        detail += f" ({one.state}): nothing that died since can be vacuumed."
-        remedy = f"End it: SELECT pg_terminate_backend({one.pid})"
+def check_transactions(transactions: Sequence[LongTransaction]) -> Iterator[Finding]:
+    """Warn of long transactions: vacuum cannot remove rows that died since they began, and the hot
+    table bloats (F37)."""
+    for transaction in transactions:
+        pid, seconds = transaction.pid, transaction.seconds
+        detail = f"Process {pid} has had a transaction open for {seconds:.0f} s"
+        detail += f" ({transaction.state}): vacuum cannot remove rows that died since."
+        remedy = f"End it: SELECT pg_terminate_backend({pid})"
         yield Finding("transactions", Verdict.WARN, detail, remedy)
-    if not found:
-        yield Finding("transactions", Verdict.OK, "none is open for long, as far as we may see")
+    if not transactions:
+        detail = "no long transaction is open, as far as this user may see"
+        yield Finding("transactions", Verdict.OK, detail)
 
 
 def check_vacuum(on: bool, table: Vacuumed | None) -> Finding:
     if not on or (table is not None and table.switched_off):
-        detail = "Autovacuum is off: each event leaves two dead rows, and they stay."
+        detail = "Autovacuum is off: each event leaves two dead rows, which are never removed."
         remedy = "Switch autovacuum and track_counts on, for the table events too."
         return Finding("vacuum", Verdict.FAIL, detail, remedy)
     if table is not None and table.dead > max(_DEAD_ROWS_ALARM, table.live):
         detail = f"The table events has {table.dead} dead rows and {table.live} live ones."
-        remedy = "See what keeps vacuum away (transactions, replication slots), or VACUUM events."
+        remedy = "Find what blocks vacuum (transactions, replication slots), or VACUUM events."
         return Finding("vacuum", Verdict.WARN, detail, remedy)
     return Finding("vacuum", Verdict.OK, "autovacuum is on")

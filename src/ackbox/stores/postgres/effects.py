@@ -32,8 +32,8 @@ from ackbox.stores.postgres.failures import is_connection_lost, is_pooled_unawar
 from ackbox.stores.postgres.settlement import (
     Written,
     apply,
-    hold,
     lanes_of,
+    lock_claims,
     lock_lanes_of,
     pairs,
     promote_lanes,
@@ -144,7 +144,7 @@ async def _settle_together(
         await session.execute_raw(_BACK_TO_OURS)
         lanes = lanes_of(ended)
         await lock_lanes_of(session, lanes)
-        if sorted(await hold(session, ended)) != sorted(map(run_of, ended)):
+        if sorted(await lock_claims(session, ended)) != sorted(map(run_of, ended)):
             raise _Lost
         await apply(session, ended)
         await promote_lanes(session, lanes)

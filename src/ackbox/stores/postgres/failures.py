@@ -1,4 +1,4 @@
-"""What asyncpg raises, as our own errors: translated once, here."""
+"""Translate the errors that asyncpg raises into our own. This is the only place that does."""
 
 import asyncpg
 
@@ -24,8 +24,8 @@ _REFUSED = (
     asyncpg.ClientConfigurationError,
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
-    asyncpg.UndefinedObjectError,  # a parameter of the URL that the server does not know,
-    asyncpg.CantChangeRuntimeParamError,  # or that no client may set
+    asyncpg.UndefinedObjectError,  # the server does not know a parameter of the URL
+    asyncpg.CantChangeRuntimeParamError,  # no client may set a parameter of the URL
 )
 _LOST = (
     asyncpg.PostgresConnectionError,
@@ -33,15 +33,15 @@ _LOST = (
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.TooManyConnectionsError,
-    asyncpg.ReadOnlySQLTransactionError,  # a failover left us with a standby
+    asyncpg.ReadOnlySQLTransactionError,  # after a failover we are connected to a standby
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # seen when the server ends a connection just as it is taken
+    asyncpg.InternalClientError,  # seen when the server closes a connection while we acquire it
     OSError,
     TimeoutError,
 )
 _POOLED_UNAWARES = (
-    asyncpg.InvalidSQLStatementNameError,  # prepared on a connection that somebody else has now,
-    asyncpg.DuplicatePreparedStatementError,  # or by somebody else on the one that we have
+    asyncpg.InvalidSQLStatementNameError,  # prepared on a connection that another client has now
+    asyncpg.DuplicatePreparedStatementError,  # prepared by another client on our connection
 )
 _NOT_STORABLE = (
     asyncpg.DataError,
@@ -52,56 +52,57 @@ _NOT_STORABLE = (
 
 
 def is_connection_lost(error: BaseException) -> bool:
-    """The server is away, or will not write; else it is one statement that failed."""
+    """Whether the server is unreachable or refuses all writes. Otherwise one statement failed."""
     return isinstance(error, _LOST) and not isinstance(error, asyncpg.DataError)
 
 
 def is_pooled_unawares(error: BaseException | None) -> bool:
-    """A proxy gives each transaction another connection, and nobody told us."""
+    """Whether a proxy gives each transaction another connection, although DATABASE_POOLING says
+    otherwise."""
     return isinstance(error, _POOLED_UNAWARES)
 
 
 def translate(error: BaseException) -> AckboxError:
-    said = _said(error)
+    message = _message(error)
     if isinstance(error, _REFUSED):
-        return SettingError(f"DATABASE_URL cannot be used: {said}.")
+        return SettingError(f"DATABASE_URL cannot be used: {message}.")
     if isinstance(error, asyncpg.InsufficientPrivilegeError):
         return StoreError(
-            f"The user of DATABASE_URL lacks a right: {said}. Let it own the schema, or grant it "
-            "CREATE on the schema, and SELECT, INSERT, UPDATE and DELETE on the tables."
+            f"The user of DATABASE_URL lacks a right: {message}. Let it own the schema, or grant "
+            "it CREATE on the schema, and SELECT, INSERT, UPDATE and DELETE on the tables."
         )
     if is_pooled_unawares(error):
-        # The statement was not run, and the next may be: a server that runs keeps what it has.
+        # The statement was not run, but the next may be: a running server keeps its events.
         return Unavailable(
-            "A proxy before the database gives each transaction another connection, where our "
-            "prepared statements are not. Set DATABASE_POOLING=transaction."
+            "A proxy before the database gives each transaction another connection, which lacks "
+            "our prepared statements. Set DATABASE_POOLING=transaction."
         )
     if isinstance(error, asyncpg.SyntaxOrAccessError | asyncpg.InvalidSchemaNameError):
         return StoreError(
-            f"The ledger's tables are not as they should be: {said}. Is the first schema of the "
+            f"The ledger's tables are not as they should be: {message}. Is the first schema of the "
             "search_path ackbox's own?"
         )
     if isinstance(error, _NOT_STORABLE):
-        return InvalidEvent(f"The event cannot be stored: {said}")
-    return _unavailable(error, said)
+        return InvalidEvent(f"The event cannot be stored: {message}")
+    return _unavailable(error, message)
 
 
-def _said(error: BaseException) -> str:
-    """Without a full stop: each is part of a sentence."""
-    if said := " ".join(str(error).split()).rstrip("."):
-        return said
-    return "it did not answer in time" if isinstance(error, TimeoutError) else type(error).__name__
+def _message(error: BaseException) -> str:
+    """Return the error's text in one line, without a full stop: it becomes part of a sentence."""
+    if message := " ".join(str(error).split()).rstrip("."):
+        return message
+    return "it did not respond in time" if isinstance(error, TimeoutError) else type(error).__name__
 
 
-def _unavailable(error: BaseException, said: str) -> Unavailable:
+def _unavailable(error: BaseException, message: str) -> Unavailable:
     if isinstance(error, asyncpg.DiskFullError):
-        return StorageFull(f"The database server's disk is full: {said}.", retry_after=5)
+        return StorageFull(f"The database server's disk is full: {message}.", retry_after=5)
     if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
         return ReadOnly(
-            f"The database takes no writes: {said}. It is a standby, or "
+            f"The database takes no writes: {message}. It is a standby, or "
             "default_transaction_read_only is on.",
             retry_after=5,
         )
     if is_connection_lost(error):
-        return Unavailable(f"The database cannot be reached: {said}.", retry_after=5)
-    return Unavailable(f"The database failed: {said}.")
+        return Unavailable(f"The database cannot be reached: {message}.", retry_after=5)
+    return Unavailable(f"The database failed: {message}.")

@@ -1,8 +1,8 @@
-"""Lanes: only the oldest unsettled event of one can be claimed.
+"""Lanes: only the oldest unsettled event of a lane can be claimed.
 
-Whoever adds, settles or replays an event of a lane locks the lane's row first, and only then looks:
-what was committed before is seen, what comes later waits. So order in a lane is the order of
-acknowledgement, whichever instance took which event.
+A transaction that adds, settles or replays an event of a lane locks the lane's row first, and reads
+the lane after that. It sees every earlier commit, and later transactions wait for it. So the order
+in a lane is the order of acknowledgement, whichever instance received which event.
 """
 
 from collections.abc import Collection
@@ -17,12 +17,13 @@ async def lock_lanes(session: Session, lanes: Collection[Lane]) -> None:
 
 
 async def promote(session: Session, lanes: Collection[Lane]) -> None:
-    """The oldest can be claimed now, unless one runs; in that case the end of its run does this."""
+    """Make the oldest event of each lane claimable, unless an event of that lane runs: then its
+    settlement calls this."""
     await session.fetch("promote", **_split(lanes))
 
 
 async def demote(session: Session, lanes: Collection[Lane]) -> None:
-    """The head steps back: it may no longer be the oldest."""
+    """Make the head of each lane unclaimable: it may no longer be the oldest event."""
     await session.fetch("demote", **_split(lanes))
 
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from ackbox.errors import SchemaMismatch, SettingError, StoreError, Unavailable
 from ackbox.stores import migrations
-from ackbox.stores.migrations import ENTER, Migration
+from ackbox.stores.migrations import INSERT_MIGRATION, Migration
 from ackbox.stores.postgres.database import Database, Session
 from ackbox.stores.postgres.failures import is_pooled_unawares
 
@@ -111,7 +111,7 @@ async def _applied(session: Session) -> dict[int, tuple[str, str]]:
 
 async def _enter(session: Session, migration: Migration) -> None:
     entry = (migration.version, migration.name, migration.checksum)
-    await session.connection.execute(f"{ENTER} ($1, $2, $3)", *entry)
+    await session.connection.execute(f"{INSERT_MIGRATION} ($1, $2, $3)", *entry)
 
 
 def names(steps: Sequence[Migration]) -> list[str]:

@@ -1,5 +1,5 @@
-"""Lists of events, a page at a time: however rare what is asked for, a page looks at a bounded
-number of rows (L13)."""
+"""Lists of events, page by page. A page reads a bounded number of rows, however few of them match
+(L13)."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -20,7 +20,7 @@ from ackbox.model import (
     to_text,
 )
 from ackbox.stores import paging
-from ackbox.stores.paging import FIRST_PLACE, REST, bounds, make_page, matches, terms
+from ackbox.stores.paging import FIRST_CURSOR, REST, bounds, make_page, matches, terms
 from ackbox.stores.postgres.database import Session
 from ackbox.stores.postgres.read_horizon import last_readable
 
@@ -41,60 +41,60 @@ async def read_page(
     *,
     unordered: bool = False,
 ) -> Page:
-    asked = bounds(where, order, limit, cursor)
-    question = {**terms(where), **asked, "source": where.source}
+    scan = bounds(where, order, limit, cursor)
+    parameters = {**terms(where), **scan, "source": where.source}
     if order is Order.OLDEST:
-        question |= {"unordered": unordered, "last_readable": await last_readable(session)}
-    rows = await session.fetch(f"events_{order}", **question)
-    found = await records(session, matches(rows))
-    return make_page(rows, found, order, limit, asked["window"])
+        parameters |= {"unordered": unordered, "last_readable": await last_readable(session)}
+    rows = await session.fetch(f"events_{order}", **parameters)
+    events = await records(session, matches(rows))
+    return make_page(rows, events, order, limit, scan["window"])
 
 
 async def read_source_page(
     session: Session, where: EventFilter, limit: int, cursor: SourceCursor | None
 ) -> SourcePage:
-    """First those with a number or a time of their source's, by an index of only these; then the
-    rest, by arrival."""
-    place = cursor or FIRST_PLACE
+    """Read first the events that have a sequence or a time of their source, by an index of only
+    these; then the others, in arrival order."""
+    start = cursor or FIRST_CURSOR
     items: list[EventRecord] = []
-    if place < REST:
-        items, place = await _ordered(session, where, limit, place)
-    if place < REST or len(items) == limit:
-        return SourcePage(items, place)
+    if start < REST:
+        items, start = await _ordered(session, where, limit, start)
+    if start < REST or len(items) == limit:
+        return SourcePage(items, start)
     wanted = limit - len(items)
-    rest = await read_page(session, where, Order.OLDEST, wanted, place.ledger_id, unordered=True)
-    further = None if rest.next is None else replace(REST, ledger_id=rest.next)
-    return SourcePage([*items, *rest.items], further)
+    rest = await read_page(session, where, Order.OLDEST, wanted, start.ledger_id, unordered=True)
+    next_cursor = None if rest.next is None else replace(REST, ledger_id=rest.next)
+    return SourcePage([*items, *rest.items], next_cursor)
 
 
 async def _ordered(
-    session: Session, where: EventFilter, limit: int, place: SourceCursor
+    session: Session, where: EventFilter, limit: int, start: SourceCursor
 ) -> tuple[list[EventRecord], SourceCursor]:
-    """The next few, and the place behind what was looked at."""
+    """Return the next matching events, and the cursor after the last row that was read."""
     window = max(paging.SOURCE_WINDOW, limit)
     rows = await session.fetch(
         "events_of_source",
         **terms(where),
-        sequence=place.sequence,
-        emitted_at=_moment(place.emitted_at),
-        ledger_id=place.ledger_id,
+        sequence=start.sequence,
+        emitted_at=_moment(start.emitted_at),
+        ledger_id=start.ledger_id,
         source=where.source,
         window=window,
     )
-    found: list[str] = []
+    ids: list[str] = []
     last = REST
     for row in rows:
         if row["matches"]:
-            found.append(row["id"])
-        if len(rows) == window or len(found) == limit:
-            last = _place(row)
-        if len(found) == limit:
+            ids.append(row["id"])
+        if len(rows) == window or len(ids) == limit:
+            last = _cursor(row)
+        if len(ids) == limit:
             break
-    by_id = {str(event.id): event for event in await records(session, found)}
-    return [by_id[one] for one in found if one in by_id], last
+    by_id = {str(event.id): event for event in await records(session, ids)}
+    return [by_id[event_id] for event_id in ids if event_id in by_id], last
 
 
-def _place(row: Any) -> SourceCursor:
+def _cursor(row: Any) -> SourceCursor:
     emitted = row["emitted"]
     text = LAST_MOMENT if emitted is None else to_text(emitted)
     return SourceCursor(row["sequence"], text, row["ledger_id"])

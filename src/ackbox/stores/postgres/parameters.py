@@ -1,5 +1,5 @@
-"""`:name` in SQL becomes PostgreSQL's `$1`: by tokens, since `::`, strings, quoted names and
-comments may hold a colon too."""
+"""Replace `:name` in SQL by PostgreSQL's `$1`. The SQL is split into tokens, because `::`, strings,
+quoted names and comments may contain a colon too."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-# As the driver and the server write it; a value that follows may hold a `$1` of its own.
+# Matches the wording of driver and server. A value quoted after it may contain a `$1` of its own.
 _POSITION = re.compile(r"(?:query argument|parameter) \$(\d+)")
 _EDGE = re.compile(r"/\*|\*/")
 
@@ -34,7 +34,7 @@ class Token(Struct, frozen=True):
 
 
 class Compiled(Struct, frozen=True):
-    """SQL with `$n`, and the names these stand for, in their order."""
+    """SQL with `$1`, `$2` and so on, and the parameter names in this order."""
 
     sql: str
     names: tuple[str, ...]
@@ -45,14 +45,14 @@ class Compiled(Struct, frozen=True):
         except KeyError as error:
             raise InvalidStatement(f"The parameter :{error.args[0]} was not given.") from None
 
-    def by_name(self, said: str) -> str:
-        """An error's text in one line, with the name that was written for the position in it."""
+    def by_name(self, message: str) -> str:
+        """Return an error message in one line, with the parameter's name in place of `$n`."""
 
-        def name(found: re.Match[str]) -> str:
-            number = int(found[1])
-            return f":{self.names[number - 1]}" if number <= len(self.names) else found[0]
+        def name(position: re.Match[str]) -> str:
+            number = int(position[1])
+            return f":{self.names[number - 1]}" if number <= len(self.names) else position[0]
 
-        return _POSITION.sub(name, " ".join(said.split()), count=1)
+        return _POSITION.sub(name, " ".join(message.split()), count=1)
 
 
 @lru_cache(maxsize=512)
@@ -69,23 +69,23 @@ def compile_named(sql: str) -> Compiled:
 
 
 def tokens(sql: str) -> Iterator[Token]:
-    place = 0
-    while found := _TOKEN.match(sql, place):
-        kind = found.lastgroup or "sign"
-        end = found.end()
-        if found.group() == "/*":
+    start = 0
+    while match := _TOKEN.match(sql, start):
+        kind = match.lastgroup or "sign"
+        end = match.end()
+        if match.group() == "/*":
             end = _end_of_comment(sql, end)
-        yield Token("string" if kind == "tag" else kind, sql[place:end])
-        place = end
+        yield Token("string" if kind == "tag" else kind, sql[start:end])
+        start = end
 
 
-def _end_of_comment(sql: str, place: int) -> int:
-    """Of one that may hold others."""
+def _end_of_comment(sql: str, position: int) -> int:
+    """Return where a block comment ends. Block comments may be nested."""
     depth = 1
     while depth:
-        edge = _EDGE.search(sql, place)
+        edge = _EDGE.search(sql, position)
         if edge is None:
             return len(sql)
         depth += 1 if edge.group() == "/*" else -1
-        place = edge.end()
-    return place
+        position = edge.end()
+    return position

@@ -1,11 +1,16 @@
-"""`EventQueue` on PostgreSQL: claims by SKIP LOCKED, leases judged by the server's clock.
+"""`EventQueue` on PostgreSQL: claims use SKIP LOCKED, and leases expire by the server's clock.
 
-Claims read `live_events`, where what runs keeps its row: so that a claim touches no index, it
-passes by what others run, which is as much as they hold. What is completed leaves a dead entry, and
-while somebody's long transaction keeps vacuum away, a claim that begins at the oldest entry wades
-through all of them (F37). So a claim after one that took all it might, and about one a second in
-any case, goes on from where the last one stopped; when that turns out to be much quicker, they all
-do. About once a second one looks at all there is, and finds the leases that have ended.
+Claims read `live_events`. A running event keeps its row there, so that a claim updates no index.
+A claim therefore passes the rows that other instances run, which are as many as they hold.
+
+A completed event leaves a dead index entry. While somebody's long transaction keeps vacuum from
+removing dead entries, a full scan (one that starts at the oldest entry) reads all of them (F37).
+A claim can instead continue after its cursors: for each source, the last row that was claimed. Two
+rules choose between the two:
+
+- After a claim that returned as many events as it was allowed, and about once a second in any case,
+  the next claim continues after the cursors. If that turns out to be much faster, all claims do.
+- About once a second a claim scans everything, and finds the leases that have expired.
 """
 
 import asyncio
@@ -25,9 +30,9 @@ from ackbox.stores.postgres.reader import is_event_id
 from ackbox.stores.postgres.settlement import Written, settle_plain
 
 _ALL = 2**31 - 1
-_EVERY_SECONDS = 1.0
-_WHOLE_SHARE = 10  # a look at the whole index, once it is slow, takes at most a tenth of the time
-_MUCH = 1.5
+_SCAN_SECONDS = 1.0
+_FULL_SCAN_SHARE = 10  # slow full scans take at most a tenth of the time
+_SLOW_FACTOR = 1.5
 _SLACK_SECONDS = 0.002
 _FIELDS = len(Claim.__struct_fields__)
 _SOURCE = Claim.__struct_fields__.index("source")
@@ -35,19 +40,19 @@ _DUE_AT = _FIELDS
 
 
 class PostgresQueue:
-    """Wake-ups are hints: whoever makes a row claimable rings the bell."""
+    """A queue whose wake-ups are hints: code that makes a row claimable calls `wake`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._renewals = KeptConnection(database.address)
-        self._home = asyncio.get_running_loop()
-        self._bell = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._wake_up = asyncio.Event()
         self._due_at: float | None = None
-        self._places: dict[str, tuple[datetime, int]] = {}
-        self._slow = False
-        self._whole_again = self._onward_again = monotonic() + _EVERY_SECONDS
-        self._onward_seconds = inf
-        self._was_full = False
+        self._cursors: dict[str, tuple[datetime, int]] = {}
+        self._full_scan_is_slow = False
+        self._full_scan_at = self._cursor_claim_at = monotonic() + _SCAN_SECONDS
+        self._cursor_claim_seconds = inf
+        self._limit_was_reached = False
 
     async def claim(
         self,
@@ -58,20 +63,22 @@ class PostgresQueue:
         caps: Caps,
         ids: Sequence[EventId] | None = None,
     ) -> list[Claim]:
-        self._bell.clear()
-        asked = {"worker": worker, "lease": lease, "limit": limit}
+        self._wake_up.clear()
+        parameters = {"worker": worker, "lease": lease, "limit": limit}
         if ids is not None:
-            wanted = [one for one in ids if is_event_id(one)]
-            rows = await self._database.fetch("claim_among", ids=wanted, **asked)
+            wanted = [event_id for event_id in ids if is_event_id(event_id)]
+            rows = await self._database.fetch("claim_among", ids=wanted, **parameters)
             return [Claim(*row) for row in rows]
         now = monotonic()
-        hasty = self._slow or self._was_full
-        onward = now < self._whole_again if hasty else now >= self._onward_again
+        if self._full_scan_is_slow or self._limit_was_reached:
+            use_cursors = now < self._full_scan_at
+        else:
+            use_cursors = now >= self._cursor_claim_at
         claims: list[Claim] = []
-        if onward and self._places:
-            claims = await self._claim_after_cursors(asked, caps)
-        claims = claims or await self._claim_full(asked, caps)
-        self._was_full = len(claims) == limit > 1
+        if use_cursors and self._cursors:
+            claims = await self._claim_after_cursors(parameters, caps)
+        claims = claims or await self._claim_full(parameters, caps)
+        self._limit_was_reached = len(claims) == limit > 1
         return claims
 
     async def suspect(self) -> Suspect | None:
@@ -83,35 +90,40 @@ class PostgresQueue:
     ) -> Claim | None:
         if not is_event_id(event_id):
             return None
-        asked = {"worker": worker, "id": event_id, "lease": lease}
-        rows = await self._database.fetch("claim_suspect", **asked)
+        parameters = {"worker": worker, "id": event_id, "lease": lease}
+        rows = await self._database.fetch("claim_suspect", **parameters)
         return Claim(*rows[0]) if rows else None
 
-    async def _claim_after_cursors(self, asked: dict[str, Any], caps: Caps) -> list[Claim]:
+    async def _claim_after_cursors(self, parameters: dict[str, Any], caps: Caps) -> list[Claim]:
         started = monotonic()
-        rows = await self._database.fetch("claim", **asked, **self._asked(caps))
-        self._onward_seconds = monotonic() - started
-        self._onward_again = monotonic() + _EVERY_SECONDS
-        return self._note(rows)
+        rows = await self._database.fetch("claim", **parameters, **self._scan_parameters(caps))
+        self._cursor_claim_seconds = monotonic() - started
+        self._cursor_claim_at = monotonic() + _SCAN_SECONDS
+        return self._note_claims(rows)
 
-    async def _claim_full(self, asked: dict[str, Any], caps: Caps) -> list[Claim]:
-        self._places = {}
+    async def _claim_full(self, parameters: dict[str, Any], caps: Caps) -> list[Claim]:
+        self._cursors = {}
         started = monotonic()
-        rows = await self._database.fetch("claim", **asked, **self._asked(caps, whole=True))
+        rows = await self._database.fetch(
+            "claim", **parameters, **self._scan_parameters(caps, full_scan=True)
+        )
         seconds = monotonic() - started
-        self._slow = seconds > _MUCH * self._onward_seconds + _SLACK_SECONDS
-        self._whole_again = monotonic() + max(seconds * _WHOLE_SHARE, _EVERY_SECONDS)
-        return self._note(rows)
+        self._full_scan_is_slow = (
+            seconds > _SLOW_FACTOR * self._cursor_claim_seconds + _SLACK_SECONDS
+        )
+        self._full_scan_at = monotonic() + max(seconds * _FULL_SCAN_SHARE, _SCAN_SECONDS)
+        return self._note_claims(rows)
 
     async def renew(self, claims: Sequence[Claim], *, lease: timedelta) -> AbstractSet[EventId]:
-        """Also from another event loop: the heartbeat has its own, and a handler may block ours."""
+        """Renew leases, also from another event loop: the heartbeat has its own, because a handler
+        may block ours."""
         pairs = sorted((claim.ledger_id, claim.run) for claim in claims)
         values = {
             "rows": [row for row, _ in pairs],
             "runs": [run for _, run in pairs],
             "lease": lease,
         }
-        if asyncio.get_running_loop() is self._home:
+        if asyncio.get_running_loop() is self._loop:
             rows = await self._database.fetch("renew", **values)
         else:
             rows = await self._renewals.fetch("renew", **values)
@@ -122,16 +134,16 @@ class PostgresQueue:
         self._renewals.close()
 
     async def settle(self, settlements: Sequence[Settlement]) -> Mapping[EventId, Outcome]:
-        plain = [one for one in settlements if not has_effects(one)]
-        effective = [one for one in settlements if has_effects(one)]
+        plain = [settlement for settlement in settlements if not has_effects(settlement)]
+        with_effects = [settlement for settlement in settlements if has_effects(settlement)]
         written: Written = {}
         if plain:
             written = await settle_plain(self._database, plain)
-        if effective:
-            written |= await settle_with_effects(self._database, effective)
-        if any(one.claim.lane or isinstance(one.outcome, Release) for one in settlements):
+        if with_effects:
+            written |= await settle_with_effects(self._database, with_effects)
+        if any(s.claim.lane or isinstance(s.outcome, Release) for s in settlements):
             self.request_full_scan()
-        self.wake()  # a lane may have been freed, a retry may be due before anything else
+        self.wake()  # a lane may be free now, or a retry may be due before all else
         return written
 
     async def wait(self, timeout: timedelta) -> None:
@@ -139,38 +151,38 @@ class PostgresQueue:
         if self._due_at is not None:
             seconds = min(seconds, max(self._due_at - monotonic(), 0.0))
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._bell.wait(), seconds)
+            await asyncio.wait_for(self._wake_up.wait(), seconds)
 
     def wake(self) -> None:
-        self._bell.set()
+        self._wake_up.set()
 
     def request_full_scan(self) -> None:
-        """Something may be claimable that is older than the last place."""
-        self._whole_again = 0.0
+        """Scan everything at the next claim: an event before the cursors may be claimable."""
+        self._full_scan_at = 0.0
 
     def note_sources(self, sources: AbstractSet[str]) -> None:
-        """Events of these were recorded."""
-        if not sources <= self._places.keys():
+        """Request a full scan if events were recorded for a source that has no cursor."""
+        if not sources <= self._cursors.keys():
             self.request_full_scan()
 
-    def _asked(self, caps: Caps, *, whole: bool = False) -> dict[str, Any]:
+    def _scan_parameters(self, caps: Caps, *, full_scan: bool = False) -> dict[str, Any]:
         return {
-            "full_scan": whole,
-            "sources": list(self._places),
-            "since": [since for since, _ in self._places.values()],
-            "after": [after for _, after in self._places.values()],
+            "full_scan": full_scan,
+            "sources": list(self._cursors),
+            "since": [since for since, _ in self._cursors.values()],
+            "after": [after for _, after in self._cursors.values()],
             "holders": list(caps.held),
             "held": list(caps.held.values()),
             "share": caps.share,
             "alone": _ALL if caps.alone is None else caps.alone,
         }
 
-    def _note(self, rows: Sequence[Any]) -> list[Claim]:
+    def _note_claims(self, rows: Sequence[Any]) -> list[Claim]:
         next_due = rows[0]["next_due"]
         self._due_at = None if next_due is None else monotonic() + float(next_due)
-        if self._slow:
-            self._due_at = min(self._due_at or self._whole_again, self._whole_again)
+        if self._full_scan_is_slow:
+            self._due_at = min(self._due_at or self._full_scan_at, self._full_scan_at)
         claimed = rows if rows[0][0] is not None else ()
         last = {row[_SOURCE]: row for row in claimed}
-        self._places |= {source: (row[_DUE_AT], row[0]) for source, row in last.items()}
+        self._cursors |= {source: (row[_DUE_AT], row[0]) for source, row in last.items()}
         return [Claim(*row[:_FIELDS]) for row in claimed]

@@ -1,28 +1,30 @@
-"""Up to which number the ledger can be read without a gap.
+"""The read horizon: the highest `ledger_id` up to which every event is visible.
 
-Numbers are given before commits are made: a reader that goes on from the last number it saw would
-never see one that was given earlier and committed later. So an ingest transaction holds a lock, as
-long as it is open, whose key shows the number before its first. A database may have several
-ledgers, and a key has 64 bits: half of them name the ledger, by the table's oid, and half are the
-low bits of the number.
+Numbers are assigned before the commit. A reader that continues from the last number it saw would
+never see an event whose number was assigned earlier and committed later. So every ingest
+transaction holds an advisory lock while it is open, and the lock's key shows the number before its
+first. A key has 64 bits, and a database may have several ledgers: half of the bits are the oid of
+the ledger's table, and half are the low bits of the number.
 """
 
 from ackbox.stores.postgres.database import Session
 
-_TURN = 1 << 32  # after so many numbers the low bits are the same again
+_MODULUS = 1 << 32
 
 
 async def last_readable(session: Session) -> int:
-    """What was given up to now, unless it may still be uncommitted. The numbers are read first: who
-    gets one later than that does not matter here."""
+    """Return the last assigned number, or the number before the first that may still be
+    uncommitted. The assigned number is read before the locks: an ingest that begins in between gets
+    higher numbers, which do not matter."""
     (row,) = await session.fetch("last_ledger_id")
-    given = int(row[0])
-    doors = await session.fetch("open_ingests")
-    return min([given, *(nearest(low, given) for (low,) in doors)])
+    last_assigned = int(row[0])
+    open_ingests = await session.fetch("open_ingests")
+    return min([last_assigned, *(nearest(low, last_assigned) for (low,) in open_ingests)])
 
 
-def nearest(low: int, given: int) -> int:
-    """The number with these low bits that is nearest to the last one given. Transactions end within
-    seconds: none is behind by half a turn, and one that began since is ahead."""
-    half = _TURN // 2
-    return given + (low - given + half) % _TURN - half
+def nearest(low: int, last_assigned: int) -> int:
+    """Return the number with these low bits that is nearest to the last assigned one. Transactions
+    end within seconds, so none is behind by half of the modulus. A transaction that began since is
+    ahead."""
+    half = _MODULUS // 2
+    return last_assigned + (low - last_assigned + half) % _MODULUS - half

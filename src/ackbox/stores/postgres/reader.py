@@ -1,4 +1,4 @@
-"""The reading side: short statements on connections of its own, no long transaction (L13)."""
+"""`Reader` on PostgreSQL: short statements on its own connections, no long transactions (L13)."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -39,40 +39,40 @@ from ackbox.stores.postgres.user_sql import check_user_query
 
 _UUID_DIGITS = 32
 _HEX = frozenset("0123456789abcdef")
-_COUNTED = 1_000_000
+_WAITING_LIMIT = 1_000_000
 _CONNECTIONS = 3
 _SECONDS = 5.0
 _READ_ONLY = "SET TRANSACTION READ ONLY"
 _WRONG = (
     asyncpg.SyntaxOrAccessError,
     asyncpg.DataError,
-    asyncpg.ReadOnlySQLTransactionError,  # a function that writes: we forbade it ourselves
+    asyncpg.ReadOnlySQLTransactionError,  # a function tried to write in our read-only transaction
 )
 
 
 class PostgresReader:
-    """`most` bounds what is counted as waiting: past it there is no difference to anybody."""
+    """A reader whose `waiting` counts up to `waiting_limit`: no caller needs a higher count."""
 
-    def __init__(self, address: Address, *, most: int = _COUNTED) -> None:
+    def __init__(self, address: Address, *, waiting_limit: int = _WAITING_LIMIT) -> None:
         address = replace(address, planned_by_value=True)
         self._database = Database(address, size=_CONNECTIONS, seconds=_SECONDS)
-        self._most = most
+        self._waiting_limit = waiting_limit
 
     async def event(self, event_id: EventId) -> EventRecord | None:
         if not is_event_id(event_id):
             return None
         async with self._database.reading() as session:
-            found = await records(session, [event_id])
-        return found[0] if found else None
+            events = await records(session, [event_id])
+        return events[0] if events else None
 
     async def event_by_key(self, source: str, idempotency_key: str) -> EventRecord | None:
         key = {"source": source, "idempotency_key": idempotency_key}
         if "\0" in source + idempotency_key:
-            return None  # no text of PostgreSQL's has one
+            return None  # no text in PostgreSQL contains NUL
         async with self._database.reading() as session:
             ids = [row[0] for row in await session.fetch("id_by_key", **key)]
-            found = await records(session, ids)
-        return found[0] if found else None
+            events = await records(session, ids)
+        return events[0] if events else None
 
     async def ids_starting(self, prefix: str, *, limit: int) -> list[EventId]:
         digits = prefix.replace("-", "")
@@ -123,15 +123,15 @@ class PostgresReader:
         return Stats(counts, None if oldest is None else oldest[0])
 
     async def newest_age(self, now: datetime) -> timedelta | None:
-        """By the server's clock, whatever ours says."""
+        """Return the age by the server's clock, and ignore `now`."""
         async with self._database.reading() as session:
             newest, server_now = await session.fetch_one("newest_time")
         return None if newest is None else server_now - newest
 
     async def waiting(self, now: datetime) -> int:
-        """By the server's clock, whatever ours says."""
+        """Return the count by the server's clock, and ignore `now`."""
         async with self._database.reading() as session:
-            row = await session.fetch_one("waiting", limit=self._most)
+            row = await session.fetch_one("waiting", limit=self._waiting_limit)
         return int(row[0])
 
     async def audit(
@@ -155,7 +155,7 @@ class PostgresReader:
                 f"{_READ_ONLY}; {set_locally(PLANS_OF_USERS)}; SAVEPOINT query"
             )
             try:
-                async with _no_locks_left_by_a_failure(session):
+                async with _unlock_on_failure(session):
                     rows = await session.connection.fetch(compiled.sql, *compiled.values(params))
             except _WRONG as error:
                 reason = compiled.by_name(str(error))
@@ -168,8 +168,8 @@ class PostgresReader:
 
 
 @asynccontextmanager
-async def _no_locks_left_by_a_failure(session: Session) -> AsyncIterator[None]:
-    """A rollback undoes settings, but keeps the advisory locks of the session."""
+async def _unlock_on_failure(session: Session) -> AsyncIterator[None]:
+    """Release advisory locks after a failure: a rollback undoes settings, but keeps these locks."""
     try:
         yield
     except BaseException:
@@ -192,4 +192,4 @@ def _may_begin_an_id(prefix: str) -> bool:
     if not 0 < len(prefix) <= len(example):
         return False
     pairs = zip(prefix, example, strict=False)
-    return all(have == "-" if want == "-" else have in _HEX for have, want in pairs)
+    return all(given == "-" if shown == "-" else given in _HEX for given, shown in pairs)

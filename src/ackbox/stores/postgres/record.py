@@ -1,7 +1,7 @@
-"""`Ledger.record`: the insert itself decides what is new, a batch is one statement.
+"""`Ledger.record`: one statement inserts a batch, and the insert decides which events are new.
 
-Rows go in by key, or two batches could wait for each other; of equal keys in a batch the first is
-taken. Repeats are counted in a second statement, which waits for nobody while it holds something.
+Rows are inserted in key order, so that two batches cannot deadlock. Of equal keys in a batch the
+first is recorded. A second statement counts repeats; it does not wait for locks while it holds any.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ Key = tuple[str, str]
 
 
 class Kept(Struct, frozen=True, array_like=True):
-    """What stands for a key: its row, or the tombstone of one."""
+    """What the ledger knows of a key: its event, or the tombstone of a deleted event."""
 
     source: str
     idempotency_key: str
@@ -29,13 +29,13 @@ class Kept(Struct, frozen=True, array_like=True):
     created_at: datetime
     payload_sha256: str
     busy: bool
-    """It is not counted yet that it came again."""
+    """Another transaction has the row locked, so the repeat is not counted yet."""
 
 
 async def record(
     database: Database, envelopes: Sequence[Envelope], cursor: Cursor | None
 ) -> list[Receipt]:
-    """Nearly always all of it is new, and one round trip is all."""
+    """Record the envelopes. Nearly always all of them are new, which takes one round trip."""
     values = _values(envelopes, cursor)
     lanes = {(e.source, e.lane) for e in envelopes if e.lane is not None}
     if lanes:
@@ -47,30 +47,31 @@ async def record(
         (row,) = await database.fetch("record", **values)
     if row["new"] == len(envelopes):
         return [_new(envelope, row["now"]) for envelope in envelopes]
-    return await _note_repeats(database, envelopes)
+    return await _count_repeats(database, envelopes)
 
 
-async def _note_repeats(database: Database, envelopes: Sequence[Envelope]) -> list[Receipt]:
-    """Those that were known, and those that came twice in this call. In a statement of its own,
-    which sees what others committed meanwhile."""
+async def _count_repeats(database: Database, envelopes: Sequence[Envelope]) -> list[Receipt]:
+    """Count the envelopes whose key was known, or is repeated in this call. The statement is
+    separate from the insert, so that it sees what others have committed meanwhile."""
     (row,) = await database.fetch("repeat", **_keys(envelopes))
     known = _known(row["known"])
     for kept in known.values():
         if kept.busy:
-            await _wait_for(database, kept, envelopes)
+            await _count_repeats_of(database, kept, envelopes)
     return [_receipt(envelope, known.get(_key(envelope))) for envelope in envelopes]
 
 
-async def _wait_for(database: Database, kept: Kept, envelopes: Sequence[Envelope]) -> None:
-    """Somebody had it locked. Waited for alone: who holds nothing else is in no circle."""
-    again = [e for e in envelopes if _key(e) == (kept.source, kept.idempotency_key)]
-    again = [envelope for envelope in again if envelope.id != kept.id]
+async def _count_repeats_of(database: Database, kept: Kept, envelopes: Sequence[Envelope]) -> None:
+    """Wait for a locked row in a statement of its own: holding no other lock, the statement cannot
+    deadlock."""
+    same_key = [e for e in envelopes if _key(e) == (kept.source, kept.idempotency_key)]
+    repeats = [envelope for envelope in same_key if envelope.id != kept.id]
     await database.fetch(
         "repeat_one",
         source=kept.source,
         key=kept.idempotency_key,
-        times=len(again),
-        conflicts=sum(_is_conflict(envelope, kept) for envelope in again),
+        times=len(repeats),
+        conflicts=sum(_is_conflict(envelope, kept) for envelope in repeats),
     )
 
 
@@ -93,7 +94,8 @@ def _values(envelopes: Sequence[Envelope], cursor: Cursor | None) -> dict[str, o
 
 
 def _or_none(column: list[Any]) -> list[Any]:
-    """`unnest` fills up short columns with NULL, and the driver takes its time for each value."""
+    """Return an empty column if all values are None: `unnest` fills it up with NULL, and the driver
+    need not encode each value."""
     return column if any(value is not None for value in column) else []
 
 
@@ -106,8 +108,8 @@ def _keys(envelopes: Sequence[Envelope]) -> dict[str, object]:
     }
 
 
-def _known(found: str | None) -> dict[Key, Kept]:
-    rows = msgspec.json.decode(found or "[]", type=list[Kept])
+def _known(text: str | None) -> dict[Key, Kept]:
+    rows = msgspec.json.decode(text or "[]", type=list[Kept])
     return {(row.source, row.idempotency_key): row for row in rows}
 
 
@@ -120,8 +122,8 @@ def _new(envelope: Envelope, now: datetime) -> Receipt:
 
 
 def _receipt(envelope: Envelope, kept: Kept | None) -> Receipt:
-    if kept is None:  # pruned and forgotten since the insert met it: another try stores it
-        raise Unavailable("An event was forgotten while it came again. Send it again.")
+    if kept is None:  # pruned and purged since the insert found its key: a retry records it
+        raise Unavailable("The event with this key was just deleted. Send it again.")
     if kept.id == envelope.id:
         return _new(envelope, kept.created_at)
     kind = ReceiptKind.CONFLICT if _is_conflict(envelope, kept) else ReceiptKind.DUPLICATE

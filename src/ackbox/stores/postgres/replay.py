@@ -1,5 +1,4 @@
-"""An operator's replays and discards, and the return of held events, each in one transaction (F31,
-N14)."""
+"""Replay, discard and unpark events, each in one transaction (F31, N14)."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -29,8 +28,8 @@ async def replay(
         for row in await _locked(session, ids):
             rows[_kind(row, completed)].append(row)
         await _move(session, rows)
-        await _note(session, "replay", rows, caller)
-    return {EventId(row["id"]): kind for kind, found in rows.items() for row in found}
+        await _note_audit(session, "replay", rows, caller)
+    return {EventId(row["id"]): kind for kind, group in rows.items() for row in group}
 
 
 async def discard(
@@ -41,25 +40,25 @@ async def discard(
         for row in await _locked(session, ids):
             rows[discard_kind(Status(row["status"]))].append(row)
         await _complete(session, rows[DiscardKind.DISCARDED])
-        await _note(session, "discard", rows, caller)
-    return {EventId(row["id"]): kind for kind, found in rows.items() for row in found}
+        await _note_audit(session, "discard", rows, caller)
+    return {EventId(row["id"]): kind for kind, group in rows.items() for row in group}
 
 
 async def unpark(database: Database, source: str, event_type: str) -> int:
-    asked = {"source": source, "event_type": event_type, "limit": _ROWS}
+    parameters = {"source": source, "event_type": event_type, "limit": _ROWS}
     async with database.transaction() as session:
-        lanes = {(row[0], row[1]) for row in await session.fetch("lanes_of_parked", **asked)}
+        lanes = {(row[0], row[1]) for row in await session.fetch("lanes_of_parked", **parameters)}
         if lanes:
             await lock_lanes(session, lanes)
-        found = await session.fetch("replayable_parked", **asked)
-        ours = [row for row in found if row["lane"] is None or (row[2], row["lane"]) in lanes]
-        await _move(session, {ReplayKind.UNPARKED: ours})
-    return len(ours)
+        parked = await session.fetch("replayable_parked", **parameters)
+        rows = [row for row in parked if row["lane"] is None or (row[2], row["lane"]) in lanes]
+        await _move(session, {ReplayKind.UNPARKED: rows})
+    return len(rows)
 
 
 async def _locked(session: Session, ids: Sequence[EventId]) -> Rows:
     """Lock the events' lanes, then their live rows, then the events, and return the events."""
-    wanted = sorted({one for one in ids if is_event_id(one)})
+    wanted = sorted({event_id for event_id in ids if is_event_id(event_id)})
     lanes = {(row[0], row[1]) for row in await session.fetch("lanes_of", ids=wanted)}
     if lanes:
         await lock_lanes(session, lanes)
@@ -80,15 +79,16 @@ def _kind(row: Any, completed: bool) -> ReplayKind:
 
 
 async def _move(session: Session, rows: Groups[ReplayKind]) -> None:
-    """The head of a lane steps back first: it may no longer be the oldest. Then the oldest is
-    found anew, unless one runs; in that case the end of its run does so."""
+    """Make the rows pending. The heads of their lanes are demoted first, because they may no longer
+    be the oldest; then the oldest of each lane is promoted. If an event of a lane runs, its
+    settlement promotes the next."""
     moved = [row for kind in _MOVED for row in rows.get(kind, ())]
     lanes = {(row["source"], row["lane"]) for row in moved if row["lane"] is not None}
     if lanes:
         await demote(session, lanes)
     for kind in _MOVED:
-        if found := rows.get(kind):
-            await session.fetch(f"replay_{kind}", rows=[row["ledger_id"] for row in found])
+        if group := rows.get(kind):
+            await session.fetch(f"replay_{kind}", rows=[row["ledger_id"] for row in group])
     await session.fetch("follow", rows=[row["ledger_id"] for row in moved])
     if lanes:
         await promote(session, lanes)
@@ -96,7 +96,7 @@ async def _move(session: Session, rows: Groups[ReplayKind]) -> None:
 
 
 async def _complete(session: Session, rows: Sequence[Any]) -> None:
-    """The next event of each lane becomes the head, unless one runs."""
+    """Discard the rows. The next event of each lane becomes its head, unless one runs."""
     if not rows:
         return
     await session.fetch("discard", rows=[row["ledger_id"] for row in rows])
@@ -111,11 +111,11 @@ async def _drop_tombstones(session: Session, rows: Sequence[Any]) -> None:
         await session.fetch("drop_tombstones", sources=[row["source"] for row in rows], **keys)
 
 
-async def _note(session: Session, action: str, rows: Groups[Kind], caller: Caller) -> None:
+async def _note_audit(session: Session, action: str, rows: Groups[Kind], caller: Caller) -> None:
     entries = [
         (row["id"], msgspec.json.encode({"did": kind, "was": row["status"]}).decode())
-        for kind, found in rows.items()
-        for row in found
+        for kind, group in rows.items()
+        for row in group
     ]
     await session.fetch(
         "note_audit",

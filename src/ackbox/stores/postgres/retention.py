@@ -1,7 +1,8 @@
-"""Retention, a batch at a time: a tombstone first, the row a while later (W11).
+"""Retention, one batch at a time: the tombstone is written first, and the row deleted later (W11).
 
-In one step, an insert that waits for the delete would find neither row nor tombstone, and a purged
-key would run again. Vacuum takes the dead rows away behind it: nothing is left to give back.
+If both happened in one step, an insert that waits for the delete would find neither the row nor the
+tombstone, and an event of a known key would run again. Vacuum reclaims the space of deleted rows,
+so there is nothing else to reclaim.
 """
 
 from ackbox.model import PruneResult, RetentionPolicy, Status, TombstonePass
@@ -13,20 +14,22 @@ _ROWS = 1000
 async def add_tombstones(
     database: Database, policy: RetentionPolicy, after: int, *, status: Status = Status.COMPLETED
 ) -> TombstonePass:
-    """Arrival is nearly the order of time, so the walk ends with the first batch that has nothing
-    old in it; what a wrong clock dated into the future does not end it."""
+    """Write tombstones for one batch of old events. Arrival order is nearly the order of time, so
+    the pass ends with the first batch that has no old event. An event that a wrong clock dated into
+    the future does not end the pass."""
     async with database.transaction() as session:
         limits = {"keep": policy.keep_of(status), "rest": policy.rest}
-        (walk,) = await session.fetch(f"old_events_{status}", after=after, limit=_ROWS, **limits)
-        rows = walk["rows"] or []
+        (batch,) = await session.fetch(f"old_events_{status}", after=after, limit=_ROWS, **limits)
+        rows = batch["rows"] or []
         tombstoned = (
             len(await session.fetch("add_tombstones", rows=rows, status=status)) if rows else 0
         )
-    return TombstonePass(tombstoned, walk["last"] if walk["anything_old"] else None)
+    return TombstonePass(tombstoned, batch["last"] if batch["anything_old"] else None)
 
 
 async def prune(database: Database, policy: RetentionPolicy) -> PruneResult:
-    """What was touched since it was buried stays, and its tombstone goes."""
+    """Delete events that have a tombstone. An event that changed since stays, and its tombstone is
+    dropped."""
     async with database.transaction() as session:
         prunable = await session.fetch("prunable", wait=policy.wait, limit=_ROWS)
         keys = {
@@ -41,7 +44,7 @@ async def prune(database: Database, policy: RetentionPolicy) -> PruneResult:
 
 
 async def purge_tombstones(database: Database, policy: RetentionPolicy) -> int:
-    """At the end of a pass, when no tombstone is left to delete, drop the idle lanes too."""
+    """Delete expired tombstones. When none is left, at the end of a pass, drop idle lanes too."""
     purged = len(await database.fetch("purge_tombstones", remember=policy.remember, limit=_ROWS))
     if not purged:
         await _drop_idle_lanes(database)
@@ -53,7 +56,8 @@ async def prune_audit(database: Database, policy: RetentionPolicy) -> int:
 
 
 async def _drop_idle_lanes(database: Database) -> None:
-    """Drop all of them: their names come from senders. Each statement looks at a bounded number."""
+    """Drop all idle lanes, because senders choose their names (S14). Each statement reads a bounded
+    number of lanes."""
     source, lane = "", ""
     while rows := await database.fetch("drop_lanes", source=source, lane=lane, limit=_ROWS):
         source, lane = rows[0]

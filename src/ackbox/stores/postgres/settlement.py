@@ -1,4 +1,4 @@
-"""`EventQueue.settle`: each outcome applies only where `(id, run)` still match."""
+"""`EventQueue.settle`: an outcome is applied only if `(id, run)` still matches."""
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
@@ -22,13 +22,14 @@ from ackbox.stores.postgres.lanes import Lane, lock_lanes, promote
 Values = dict[str, Any]
 Written = dict[EventId, Outcome]
 Run = tuple[int, int]
-"""A row and its run: a batch may hold a run that lost its claim beside the one that took it."""
+"""A `ledger_id` and a run. A batch may contain a run that lost its claim next to the run that took
+the event over."""
 
 
 async def settle_plain(database: Database, settlements: Sequence[Settlement]) -> Written:
-    """Returns those that stand as settled by their run, be it by an earlier call whose answer was
-    lost: only the holder of a run can have settled it. Usually all are done and no lane is in it:
-    one round trip."""
+    """Settle, and return the outcomes that are stored for their run. An earlier call whose response
+    was lost may have stored them: only the holder of a run can settle it. Usually all outcomes are
+    `Done` and no event has a lane; then this takes one round trip."""
     by_block = _by_block(settlements)
     lanes = lanes_of(settlements)
     if len(by_block) == 1 and not lanes:
@@ -37,29 +38,30 @@ async def settle_plain(database: Database, settlements: Sequence[Settlement]) ->
     else:
         async with database.transaction() as session:
             await lock_lanes_of(session, lanes)
-            await hold(session, settlements)
+            await lock_claims(session, settlements)
             settled = await apply(session, settlements)
             await promote_lanes(session, lanes)
     if settled == len(settlements):
-        return {one.claim.id: one.outcome for one in settlements}
-    stand = await settled_before(database, settlements)
-    return {one.claim.id: one.outcome for one in settlements if run_of(one) in stand}
+        return {s.claim.id: s.outcome for s in settlements}
+    stored = await settled_runs(database, settlements)
+    return {s.claim.id: s.outcome for s in settlements if run_of(s) in stored}
 
 
 async def apply(session: Session, settlements: Sequence[Settlement]) -> int:
-    """How many were still to be settled."""
+    """Write the outcomes, and return how many runs still held their claim."""
     blocks = _by_block(settlements)
     return sum([len(await session.fetch(block, **values)) for block, values in blocks])
 
 
-async def hold(session: Session, settlements: Sequence[Settlement]) -> set[Run]:
-    """Those that can be settled; nobody takes them over before the end of the transaction. All at
-    once: block by block they would be locked in another order than others lock them."""
+async def lock_claims(session: Session, settlements: Sequence[Settlement]) -> set[Run]:
+    """Lock the live rows of claims that are still held, and return their runs. No other instance
+    can take them over before the transaction ends. One statement locks all rows: block by block,
+    the order would differ from that of other transactions, and they could deadlock."""
     return _runs(await session.fetch("held", **pairs(settlements)))
 
 
-async def settled_before(database: Database, settlements: Sequence[Settlement]) -> set[Run]:
-    """By now, or by an earlier call whose answer was lost."""
+async def settled_runs(database: Database, settlements: Sequence[Settlement]) -> set[Run]:
+    """Return the runs that are settled, by this call or an earlier one whose response was lost."""
     return _runs(await database.fetch("settled", **pairs(settlements)))
 
 
@@ -83,7 +85,8 @@ async def promote_lanes(session: Session, lanes: Collection[Lane]) -> None:
 
 
 def pairs(settlements: Sequence[Settlement]) -> Values:
-    """Sorted by row, each once: of two runs of one event only the last can hold."""
+    """Return rows and runs, sorted by row. Each row is listed once: of two runs of one event only
+    the last can hold the claim."""
     claims = dict(sorted(map(run_of, settlements)))
     return {"rows": list(claims), "runs": list(claims.values())}
 
@@ -93,15 +96,15 @@ def _runs(rows: Rows) -> set[Run]:
 
 
 def _by_block(settlements: Sequence[Settlement]) -> list[tuple[str, Values]]:
-    """The blocks that write these, and what each is given. All that are done alike share one."""
+    """Group the settlements by the SQL block that writes them. Return each block's parameters."""
     groups: dict[tuple[str, str], dict[int, Settlement]] = defaultdict(dict)
     for settlement in sorted(settlements, key=run_of):
         groups[_group(settlement.outcome)][settlement.claim.ledger_id] = settlement
-    return [(block, _values(list(alike.values()))) for (block, _), alike in groups.items()]
+    return [(block, _values(list(group.values()))) for (block, _), group in groups.items()]
 
 
 def _group(outcome: Outcome) -> tuple[str, str]:
-    if isinstance(outcome, Done):  # nearly all are
+    if isinstance(outcome, Done):  # the most frequent outcome
         return "settle_done", outcome.outcome
     match outcome:
         case Release():
@@ -114,16 +117,16 @@ def _group(outcome: Outcome) -> tuple[str, str]:
             return "settle_dead", ""
 
 
-def _values(alike: Sequence[Settlement]) -> Values:
+def _values(group: Sequence[Settlement]) -> Values:
     values: Values = {
-        "rows": [one.claim.ledger_id for one in alike],
-        "runs": [one.claim.run for one in alike],
+        "rows": [settlement.claim.ledger_id for settlement in group],
+        "runs": [settlement.claim.run for settlement in group],
     }
-    if isinstance(first := alike[0].outcome, Done):
+    if isinstance(first := group[0].outcome, Done):
         return {**values, "outcome": first.outcome}
     columns: dict[str, list[Any]] = defaultdict(list)
-    for one in alike:
-        for name, value in _columns(one.outcome).items():
+    for settlement in group:
+        for name, value in _columns(settlement.outcome).items():
             columns[name].append(value)
     return values | columns
 

@@ -16,7 +16,7 @@ import apsw
 from ackbox.documentation import name_page
 from ackbox.errors import AckboxError, LedgerCorrupt, StoreError
 from ackbox.model import Finding, Verdict, from_text
-from ackbox.stores.backlog import MOST_PARKED, Backlog, check_backlog
+from ackbox.stores.backlog import MAX_PARKED, Backlog, check_backlog
 from ackbox.stores.sql import load_blocks
 from ackbox.stores.sqlite import migrations
 from ackbox.stores.sqlite.connections import (
@@ -135,7 +135,7 @@ def _backlog(connection: apsw.Connection) -> Backlog:
     rows: list[Any] = connection.execute(_sql("status_counts")).fetchall()
     counts = dict(rows)
     oldest = connection.execute(_sql("oldest_pending")).get
-    parked = connection.execute(_sql("count_parked"), {"limit": MOST_PARKED}).get
+    parked = connection.execute(_sql("count_parked"), {"limit": MAX_PARKED}).get
     since = None if oldest is None else from_text(oldest)
     return Backlog(counts["pending"], counts["failed"], parked, since)
 

@@ -19,7 +19,7 @@ from ackbox.model import (
     to_text,
 )
 from ackbox.stores import paging
-from ackbox.stores.paging import FIRST_PLACE, REST, bounds, make_page, matches, terms
+from ackbox.stores.paging import FIRST_CURSOR, REST, bounds, make_page, matches, terms
 
 Run = Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]
 """Runs a named block with these values."""
@@ -52,7 +52,7 @@ def read_source_page(
 ) -> SourcePage:
     """First those with a number or a time of their source's, by an index of only these; then the
     rest, by arrival."""
-    place = cursor or FIRST_PLACE
+    place = cursor or FIRST_CURSOR
     items: list[EventRecord] = []
     if place < REST:
         items, place = _ordered(run, where, limit, place)
