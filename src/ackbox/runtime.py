@@ -100,7 +100,7 @@ class Runtime:
         newest_age, stats, backlog = await self._look_around(store, reader)
         self._ingest = Ingest(
             store,
-            component_config.ingest_limits(self.settings, self._app.home.batches),
+            component_config.ingest_limits(self.settings, self._app.backend.batches),
             backlog=backlog,
             observe=self.observe,
             uniform=random.uniform,
@@ -127,9 +127,9 @@ class Runtime:
             Started(
                 stats,
                 stats.lag(self.clock()).total_seconds(),
-                self._app.home.engine,
+                self._app.backend.engine,
                 self.settings.durability,
-                self._app.home.name,
+                self._app.backend.name,
                 self._app.ledger_origin,
                 self._why_refused(backlog),
             )
@@ -157,7 +157,7 @@ class Runtime:
                 await store.recover()
                 return newest_age, await reader.stats(), await reader.waiting(self.clock())
             except Unavailable:
-                if not self._app.home.shared:
+                if not self._app.backend.shared:
                     raise
                 await asyncio.sleep(_WAIT_SECONDS)
 
@@ -372,7 +372,7 @@ class Runtime:
             await unpark()
             await asyncio.sleep(_HELD_SECONDS)
 
-        if self._app.home.shared:
+        if self._app.backend.shared:
             return self.services.run("parked-events", put_back_and_wait)
         return self.services.run_once("parked-events", unpark)
 

@@ -43,7 +43,7 @@ def test_a_redis_without_a_stream_is_sound(
 ) -> None:
     verdict, words = examine(cli, database, valkey.url(7))
     assert verdict == "ok"
-    assert "the first event makes its stream" in words
+    assert "the first event creates its stream" in words
     assert redis.dbsize() == 0
 
 
@@ -78,7 +78,7 @@ def test_a_redis_that_takes_no_entries_is_a_warning(
         redis.config_set("maxmemory", 0)
     assert verdict == "warn"
     assert "takes no new entries: command not allowed when used memory > 'maxmemory'." in words
-    assert "Events run without it" in words
+    assert "Events run without Redis" in words
     assert redis.xlen("ackbox") == entries
 
 
@@ -92,7 +92,7 @@ def test_a_user_who_may_not_write_is_a_warning(
     verdict, words = examine(cli, database, url)
     assert verdict == "warn"
     assert "'eval'" in words
-    assert "Events run without it" in words
+    assert "Events run without Redis" in words
 
 
 def test_the_rights_that_the_queue_needs_are_enough(
@@ -110,7 +110,7 @@ def test_a_redis_that_is_away_is_a_warning_that_tells_no_password(cli: Cli, data
     verdict, words = examine(cli, database, f"redis://:{PASSWORD}@127.0.0.1:1/0")
     assert verdict == "warn"
     assert "Redis cannot be used" in words
-    assert "Events run without it" in words
+    assert "Events run without Redis" in words
 
 
 # F51

@@ -21,21 +21,21 @@ def database(postgres_of: Callable[[Install], PostgresServer]) -> Iterator[str]:
 
 @pytest.fixture
 def own_valkey(tmp_path: Path) -> Iterator[ValkeyServer]:
-    """To be killed, emptied and started again."""
+    """A server that a test may kill, empty and start again."""
     with running_valkey(tmp_path) as server:
         yield server
 
 
 @pytest.fixture
 async def redis(own_valkey: ValkeyServer) -> AsyncIterator[Redis]:
-    """Another client of it."""
+    """A client of that server, beside those of the instances."""
     async with Redis.from_url(own_valkey.url(), decode_responses=True) as client:
         yield client
 
 
 @pytest.fixture
 async def join(database: str, own_valkey: ValkeyServer) -> AsyncIterator[Join]:
-    """One more instance on this database and this stream, unless it gets other ones."""
+    """Start another instance on this database and, unless a test names another, this stream."""
     numbers = count(1)
     async with AsyncExitStack() as stack:
 

@@ -1,4 +1,4 @@
-"""The stream may lose everything, repeat it, or be away: events run, once, only later."""
+"""The stream may lose everything, repeat it, or be unavailable: events run once, only later."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,13 +18,13 @@ from support.valkey import ValkeyServer
 
 KEY = GROUP = "ackbox"
 FOREVER = timedelta(minutes=5)
-HEARD = 5.0  # who waits forever and hears nothing takes longer
-FOUND = 5.0  # the database is looked at once a second
+WAKE_SECONDS = 5.0  # a worker that is not woken waits much longer
+SCAN_SECONDS = 5.0  # the database is queried once a second
 NO_DELAY = 0.8  # a call to the broker may take a second
 
 
 def names(sent: list[Envelope]) -> list[str]:
-    return sorted(one.idempotency_key for one in sent)
+    return sorted(event.idempotency_key for event in sent)
 
 
 async def until(check: Callable[[], Any], *, within: float = 10.0) -> None:
@@ -34,44 +34,44 @@ async def until(check: Callable[[], Any], *, within: float = 10.0) -> None:
         await asyncio.sleep(0.01)
 
 
-async def settled_in(instance: Instance) -> None:
-    """It has seen an empty database, and listens."""
+async def begin_waiting(instance: Instance) -> None:
+    """Let the instance see an empty database and listen."""
     assert await instance.claim() == []
     await instance.queue.wait(timedelta(milliseconds=20))
 
 
-# --- how it should be
+# --- without faults
 
 
-async def test_another_instance_hears_of_a_new_event_at_once(join: Join) -> None:
-    door, worker = await join(), await join()
-    await settled_in(worker)
+async def test_another_instance_wakes_for_a_new_event_at_once(join: Join) -> None:
+    ingester, worker = await join(), await join()
+    await begin_waiting(worker)
     waiting = asyncio.ensure_future(worker.queue.wait(FOREVER))
     await asyncio.sleep(0.05)
-    await door.store.record([envelope("a")])
-    await asyncio.wait_for(waiting, HEARD)
-    assert [one.idempotency_key for one in await worker.claims_within(FOUND)] == ["a"]
+    await ingester.store.record([envelope("a")])
+    await asyncio.wait_for(waiting, WAKE_SECONDS)
+    assert [event.idempotency_key for event in await worker.claims_within(SCAN_SECONDS)] == ["a"]
 
 
-async def test_one_event_wakes_one_of_those_who_wait(join: Join) -> None:
-    door, *workers = [await join() for _ in range(4)]
+async def test_one_event_wakes_one_waiting_instance(join: Join) -> None:
+    ingester, *workers = [await join() for _ in range(4)]
     for worker in workers:
-        await settled_in(worker)
+        await begin_waiting(worker)
     waiting = [asyncio.ensure_future(w.queue.wait(FOREVER)) for w in workers]
     await asyncio.sleep(0.05)
-    await door.store.record([envelope("a")])
-    await asyncio.wait(waiting, timeout=HEARD, return_when=asyncio.FIRST_COMPLETED)
+    await ingester.store.record([envelope("a")])
+    await asyncio.wait(waiting, timeout=WAKE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
     woken, idle = await asyncio.wait(waiting, timeout=0.1)
     assert (len(woken), len(idle)) == (1, 2)
-    for one in idle:
-        one.cancel()
+    for wait in idle:
+        wait.cancel()
     await asyncio.wait(waiting)
 
 
-async def test_a_burst_is_shared_by_those_who_wait(join: Join) -> None:
-    door, *workers = [await join() for _ in range(3)]
+async def test_a_burst_is_shared_by_waiting_instances(join: Join) -> None:
+    ingester, *workers = [await join() for _ in range(3)]
     for worker in workers:
-        await settled_in(worker)
+        await begin_waiting(worker)
     sent = envelopes(200)
 
     def all_done() -> bool:
@@ -79,20 +79,22 @@ async def test_a_burst_is_shared_by_those_who_wait(join: Join) -> None:
 
     working = [asyncio.ensure_future(worker.work_until(all_done)) for worker in workers]
     await asyncio.sleep(0.05)
-    await door.store.record(sent)
+    await ingester.store.record(sent)
     await asyncio.gather(*working)
     assert sorted([*workers[0].done, *workers[1].done]) == names(sent)
     assert all(len(worker.done) >= 20 for worker in workers)
 
 
-async def test_who_records_is_not_woken_by_it_but_by_the_stream(join: Join, redis: Redis) -> None:
-    door = await join()
-    await settled_in(door)
-    await redis.xgroup_create(KEY, "unheard", mkstream=True)
+async def test_an_instance_that_records_is_woken_only_by_the_stream(
+    join: Join, redis: Redis
+) -> None:
+    ingester = await join()
+    await begin_waiting(ingester)
+    await redis.xgroup_create(KEY, "unread", mkstream=True)
     await redis.rename(KEY, "elsewhere")
-    await door.store.record([envelope("a")])
+    await ingester.store.record([envelope("a")])
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(door.store._own_queue.wait(FOREVER), 0.1)
+        await asyncio.wait_for(ingester.store._own_queue.wait(FOREVER), 0.1)
 
 
 async def test_nothing_is_left_pending_in_the_stream(join: Join, redis: Redis) -> None:  # F44
@@ -103,35 +105,35 @@ async def test_nothing_is_left_pending_in_the_stream(join: Join, redis: Redis) -
     assert pending["pending"] == 0
 
 
-async def test_what_was_announced_before_the_end_is_sent(join: Join, redis: Redis) -> None:
-    door = await join()
-    await door.store.record(envelopes(5))
-    await door.store.close()
+async def test_events_published_before_the_close_are_sent(join: Join, redis: Redis) -> None:
+    ingester = await join()
+    await ingester.store.record(envelopes(5))
+    await ingester.store.close()
     assert await redis.xlen(KEY) == 5
 
 
-# --- F6: nobody announced it
+# --- F6: the event is not published
 
 
-async def test_an_event_whose_instance_died_before_it_told_is_found(join: Join) -> None:  # F6
+async def test_an_event_whose_instance_died_before_publishing_is_found(join: Join) -> None:  # F6
     dying, worker = await join(None), await join()
-    await settled_in(worker)
+    await begin_waiting(worker)
     await dying.store.record([envelope("a")])
-    assert [one.idempotency_key for one in await worker.claims_within(FOUND)] == ["a"]
+    assert [event.idempotency_key for event in await worker.claims_within(SCAN_SECONDS)] == ["a"]
 
 
 async def test_a_broker_that_refuses_delays_no_receipt_and_loses_no_event(
     join: Join, own_valkey: ValkeyServer
 ) -> None:  # F6
-    door, worker = await join(), await join()
-    await settled_in(worker)
+    ingester, worker = await join(), await join()
+    await begin_waiting(worker)
     own_valkey.kill()
     started = monotonic()
-    await door.store.record([envelope("a")])
-    receipts = await door.store.record([envelope("a")])  # the sender tries again
+    await ingester.store.record([envelope("a")])
+    receipts = await ingester.store.record([envelope("a")])  # the sender tries again
     assert monotonic() - started < NO_DELAY
     assert [str(receipt.kind) for receipt in receipts] == ["duplicate"]
-    assert [one.idempotency_key for one in await worker.claims_within(FOUND)] == ["a"]
+    assert [event.idempotency_key for event in await worker.claims_within(SCAN_SECONDS)] == ["a"]
 
 
 async def test_a_broker_that_hangs_delays_no_receipt_and_no_claim_by_more_than_a_second(
@@ -139,40 +141,44 @@ async def test_a_broker_that_hangs_delays_no_receipt_and_no_claim_by_more_than_a
 ) -> None:
     with proxied(own_valkey.port) as proxy:
         worker = await join(f"redis://127.0.0.1:{proxy.port}/0")
-        await settled_in(worker)
+        await begin_waiting(worker)
         proxy.hang()
         started = monotonic()
         await worker.store.record([envelope("a")])
         assert monotonic() - started < NO_DELAY
-        assert [one.idempotency_key for one in await worker.claims_within(FOUND)] == ["a"]
+        assert [event.idempotency_key for event in await worker.claims_within(SCAN_SECONDS)] == [
+            "a"
+        ]
         await until(lambda: worker.facts.of(QueueFailed))
         proxy.heal()
-        await heard_again(worker)
+        await assert_recovered(worker)
 
 
-async def heard_again(worker: Instance) -> None:
+async def assert_recovered(worker: Instance) -> None:
     while not worker.facts.of(QueueRecovered):
         await worker.claim()
         await worker.queue.wait(timedelta(milliseconds=50))
-    await settled_in(worker)
+    await begin_waiting(worker)
     waiting = asyncio.ensure_future(worker.queue.wait(FOREVER))
     await asyncio.sleep(0.05)
     await worker.store.record([envelope("again")])
-    await asyncio.wait_for(waiting, HEARD)
-    assert [one.idempotency_key for one in await worker.claims_within(FOUND)] == ["again"]
+    await asyncio.wait_for(waiting, WAKE_SECONDS)
+    assert [event.idempotency_key for event in await worker.claims_within(SCAN_SECONDS)] == [
+        "again"
+    ]
 
 
 # --- F11: the broker lost everything
 
 
 @pytest.mark.parametrize("loss", ["flush", "restart"])
-async def test_what_a_broker_lost_is_found_in_the_database(
+async def test_events_that_a_broker_lost_are_found_in_the_database(
     join: Join, redis: Redis, own_valkey: ValkeyServer, loss: str
 ) -> None:  # F11
-    door, worker = await join(), await join()
-    await settled_in(worker)
+    ingester, worker = await join(), await join()
+    await begin_waiting(worker)
     sent = envelopes(50)
-    await door.store.record(sent)
+    await ingester.store.record(sent)
     if loss == "flush":
         await redis.flushall()
     else:
@@ -183,14 +189,14 @@ async def test_what_a_broker_lost_is_found_in_the_database(
 
 
 async def test_a_lost_group_is_made_again(join: Join, redis: Redis) -> None:  # F11
-    door, worker = await join(), await join()
-    await settled_in(worker)
+    ingester, worker = await join(), await join()
+    await begin_waiting(worker)
     await redis.flushall()
-    await settled_in(worker)
+    await begin_waiting(worker)
     waiting = asyncio.ensure_future(worker.queue.wait(FOREVER))
     await asyncio.sleep(0.05)
-    await door.store.record([envelope("a")])
-    await asyncio.wait_for(waiting, HEARD)
+    await ingester.store.record([envelope("a")])
+    await asyncio.wait_for(waiting, WAKE_SECONDS)
     assert await worker.keys() == ["a"]
     assert worker.facts.of(QueueFailed) == []
 
@@ -199,27 +205,29 @@ async def test_a_lost_group_is_made_again(join: Join, redis: Redis) -> None:  # 
 
 
 async def test_trimmed_entries_are_found_in_the_database(join: Join, redis: Redis) -> None:  # F44
-    door, worker = await join(), await join()
-    await settled_in(worker)
+    ingester, worker = await join(), await join()
+    await begin_waiting(worker)
     sent = envelopes(50)
-    await door.store.record(sent)
+    await ingester.store.record(sent)
     await redis.xtrim(KEY, maxlen=3, approximate=False)
     await worker.work_until(lambda: len(worker.done) == 50)
     assert sorted(worker.done) == names(sent)
 
 
-async def test_what_a_dead_reader_took_along_is_found_by_another(
+async def test_an_entry_lost_with_its_reader_is_found_by_another(
     join: Join, redis: Redis
 ) -> None:  # F44
-    door, worker = await join(), await join()
-    await settled_in(worker)
-    await door.store.record([envelope("a")])
-    await until(lambda: not door.store.queue._unsent)  # type: ignore[attr-defined]
+    ingester, worker = await join(), await join()
+    await begin_waiting(worker)
+    await ingester.store.record([envelope("a")])
+    await until(lambda: not ingester.store.queue._unsent)  # type: ignore[attr-defined]
     await redis.xreadgroup(GROUP, "dead", {KEY: ">"}, noack=True)
-    assert [one.idempotency_key for one in await worker.claims_within(FOUND)] == ["a"]
+    assert [event.idempotency_key for event in await worker.claims_within(SCAN_SECONDS)] == ["a"]
 
 
-async def test_what_the_stream_repeats_is_not_run_again(join: Join, redis: Redis) -> None:  # F44
+async def test_an_event_that_the_stream_repeats_is_not_run_again(
+    join: Join, redis: Redis
+) -> None:  # F44
     worker = await join()
     sent = envelopes(50)
     await worker.store.record(sent)
@@ -230,20 +238,20 @@ async def test_what_the_stream_repeats_is_not_run_again(join: Join, redis: Redis
     assert sorted(worker.done) == names(sent)
 
 
-async def test_entries_of_others_do_no_harm(join: Join, redis: Redis) -> None:  # F44
+async def test_entries_of_other_clients_do_no_harm(join: Join, redis: Redis) -> None:  # F44
     worker = await join()
-    await settled_in(worker)
+    await begin_waiting(worker)
     for field in ("no id", "\0", "", "x" * 9000, str(EventId("0" * 32)), b"\xff\xfe"):
         await redis.xadd(KEY, {field: "?"})
     await worker.store.record([envelope("a")])
-    assert [one.idempotency_key for one in await worker.claims_within(FOUND)] == ["a"]
+    assert [event.idempotency_key for event in await worker.claims_within(SCAN_SECONDS)] == ["a"]
     assert worker.facts.of(QueueFailed) == []
 
 
 async def test_nothing_runs_twice_while_the_stream_is_lost_and_repeated(
     join: Join, redis: Redis
 ) -> None:  # P3
-    door, *workers = [await join() for _ in range(4)]
+    ingester, *workers = [await join() for _ in range(4)]
     sent = envelopes(600)
 
     def all_done() -> bool:
@@ -261,7 +269,7 @@ async def test_nothing_runs_twice_while_the_stream_is_lost_and_repeated(
 
     async def feed() -> None:
         for start in range(0, 600, 20):
-            await door.store.record(sent[start : start + 20])
+            await ingester.store.record(sent[start : start + 20])
             await asyncio.sleep(0.005)
 
     working = [worker.work_until(all_done, within=30) for worker in workers]
@@ -269,7 +277,7 @@ async def test_nothing_runs_twice_while_the_stream_is_lost_and_repeated(
     assert sorted(key for worker in workers for key in worker.done) == names(sent)
 
 
-# --- away and back again
+# --- an outage and its end
 
 
 async def test_without_a_broker_everything_starts_and_runs(
@@ -279,19 +287,21 @@ async def test_without_a_broker_everything_starts_and_runs(
     worker = await join()
     for n in range(20):
         await worker.store.record([envelope(f"k{n}")])
-        assert [one.idempotency_key for one in await worker.claims_within(FOUND)] == [f"k{n}"]
+        assert [event.idempotency_key for event in await worker.claims_within(SCAN_SECONDS)] == [
+            f"k{n}"
+        ]
     assert len(worker.facts.of(QueueFailed)) == 1
 
 
 async def test_a_broker_that_comes_back_is_used_again(join: Join, own_valkey: ValkeyServer) -> None:
-    door, worker = await join(), await join()
-    await settled_in(worker)
+    ingester, worker = await join(), await join()
+    await begin_waiting(worker)
     own_valkey.kill()
     for n in range(10):
-        await door.store.record([envelope(f"k{n}")])
+        await ingester.store.record([envelope(f"k{n}")])
     await worker.work_until(lambda: len(worker.done) == 10)
     own_valkey.start()
-    await heard_again(worker)
+    await assert_recovered(worker)
     assert len(worker.facts.of(QueueFailed)) == 1
 
 
@@ -300,12 +310,12 @@ async def test_the_instance_that_records_is_woken_when_the_broker_cannot(
 ) -> None:
     own_valkey.stop()
     worker = await join()
-    await settled_in(worker)
+    await begin_waiting(worker)
     waiting = asyncio.ensure_future(worker.queue.wait(FOREVER))
     await asyncio.sleep(0.05)
     await worker.store.record([envelope("a")])
-    await asyncio.wait_for(waiting, HEARD)
-    assert [one.idempotency_key for one in await worker.claims_within(FOUND)] == ["a"]
+    await asyncio.wait_for(waiting, WAKE_SECONDS)
+    assert [event.idempotency_key for event in await worker.claims_within(SCAN_SECONDS)] == ["a"]
 
 
 # --- a broker that can be read, and not written
@@ -315,22 +325,22 @@ async def refuse_writes(redis: Redis) -> None:
     await redis.config_set("maxmemory", "1")
 
 
-async def test_a_broker_that_takes_no_entries_is_told_of_once_until_it_does(
+async def test_a_broker_that_takes_no_entries_is_reported_once_until_it_does(
     join: Join, redis: Redis
 ) -> None:
     worker = await join()
-    await settled_in(worker)
+    await begin_waiting(worker)
     await refuse_writes(redis)
     for n in range(10):
         await worker.store.record([envelope(f"k{n}")])
         await worker.work_until(lambda n=n: len(worker.done) == n + 1)  # type: ignore[misc]
         await worker.queue.wait(timedelta(milliseconds=20))
-    (told,) = worker.facts.of(QueueFailed, QueueRecovered)
-    assert "maxmemory" in str(told)
+    (reported,) = worker.facts.of(QueueFailed, QueueRecovered)
+    assert "maxmemory" in str(reported)
     await redis.config_set("maxmemory", "0")
     while not worker.facts.of(QueueRecovered):
         await worker.store.record([envelope(f"k{len(worker.done)}")])
-        await worker.finish(await worker.claims_within(FOUND))
+        await worker.finish(await worker.claims_within(SCAN_SECONDS))
     assert len(worker.facts.of(QueueFailed, QueueRecovered)) == 2
 
 
@@ -338,34 +348,34 @@ async def test_the_instance_that_records_is_woken_when_the_broker_takes_no_entri
     join: Join, redis: Redis
 ) -> None:
     worker = await join()
-    await settled_in(worker)
+    await begin_waiting(worker)
     await refuse_writes(redis)
-    for n in range(3):  # also while it is not even tried
+    for n in range(3):  # also while the stream is not tried
         waiting = asyncio.ensure_future(worker.queue.wait(FOREVER))
         await asyncio.sleep(0.05)
         await worker.store.record([envelope(f"k{n}")])
-        await asyncio.wait_for(waiting, HEARD)
-        await worker.finish(await worker.claims_within(FOUND))
+        await asyncio.wait_for(waiting, WAKE_SECONDS)
+        await worker.finish(await worker.claims_within(SCAN_SECONDS))
     assert len(worker.facts.of(QueueFailed)) == 1
 
 
-async def test_who_may_not_write_hears_of_what_others_record(
+async def test_an_instance_that_may_not_write_wakes_for_events_of_others(
     join: Join, redis: Redis, own_valkey: ValkeyServer
 ) -> None:
     await redis.acl_setuser(
-        "mute", enabled=True, nopass=True, keys=["*"], categories=["+@all"], commands=["-eval"]
+        "readonly", enabled=True, nopass=True, keys=["*"], categories=["+@all"], commands=["-eval"]
     )
-    door = await join()
-    worker = await join(own_valkey.url().replace("redis://", "redis://mute:any@"))
-    await settled_in(worker)
+    ingester = await join()
+    worker = await join(own_valkey.url().replace("redis://", "redis://readonly:any@"))
+    await begin_waiting(worker)
     for n in range(5):
         await worker.store.record([envelope(f"own-{n}")])
         await until(lambda: not worker.store.queue._unsent)  # type: ignore[attr-defined]
-        await worker.finish(await worker.claims_within(FOUND))
+        await worker.finish(await worker.claims_within(SCAN_SECONDS))
     await until(lambda: worker.facts.of(QueueFailed))
-    await settled_in(worker)
+    await begin_waiting(worker)
     waiting = asyncio.ensure_future(worker.queue.wait(FOREVER))
     await asyncio.sleep(0.05)
-    await door.store.record([envelope("a")])
+    await ingester.store.record([envelope("a")])
     await asyncio.wait_for(waiting, 1.0)
     assert len(worker.facts.of(QueueFailed, QueueRecovered)) == 1

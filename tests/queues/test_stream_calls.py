@@ -1,4 +1,4 @@
-"""When the database is asked beside the stream, on a clock that a test moves."""
+"""When the database is queried beside the stream, on a clock that a test advances."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -32,89 +32,87 @@ async def backend(postgres_of: Server, valkey: ValkeyServer) -> AsyncIterator[Re
 
 
 @pytest.fixture
-def me(backend: RedisBackend) -> Hands:
+def worker(backend: RedisBackend) -> Hands:
     return Hands(backend.store.queue)
 
 
 async def record(backend: RedisBackend, *keys: str, **more: Any) -> list[EventId]:
     sent = [envelope(key, at=backend.clock(), **more) for key in keys]
     await backend.store.record(sent)
-    return [one.id for one in sent]
+    return [event.id for event in sent]
 
 
-async def lose_announcements(backend: RedisBackend) -> None:
+async def lose_entries(backend: RedisBackend) -> None:
     async with Redis.from_url(backend.valkey.url()) as client:
         await client.flushall()
 
 
-async def test_while_the_stream_has_something_the_database_is_not_asked(
-    backend: RedisBackend, me: Hands
+async def test_while_the_stream_has_entries_the_database_is_not_queried(
+    backend: RedisBackend, worker: Hands
 ) -> None:
     await record(backend, "lost")
-    await lose_announcements(backend)
-    await record(backend, "told")
-    assert await me.keys() == ["told"]
-    assert await me.keys() == ["lost"]
+    await lose_entries(backend)
+    await record(backend, "published")
+    assert await worker.keys() == ["published"]
+    assert await worker.keys() == ["lost"]
 
 
-async def test_once_a_second_the_database_is_asked_however_much_the_stream_has(
-    backend: RedisBackend, me: Hands
+async def test_once_a_second_the_database_is_queried_however_full_the_stream(
+    backend: RedisBackend, worker: Hands
 ) -> None:  # F11
     await record(backend, "lost")
-    await lose_announcements(backend)
+    await lose_entries(backend)
     backend.clock.advance(seconds=1)
-    await record(backend, "told")
-    assert await me.keys() == ["lost", "told"]
+    await record(backend, "published")
+    assert await worker.keys() == ["lost", "published"]
 
 
-async def test_a_retry_comes_when_it_is_due_however_much_the_stream_has(
-    backend: RedisBackend, me: Hands
+async def test_a_retry_is_claimed_when_due_however_full_the_stream(
+    backend: RedisBackend, worker: Hands
 ) -> None:
     await record(backend, "retried")
-    await me.settle(await me.claim_one(), boom(after=timedelta(milliseconds=100)))
+    await worker.settle(await worker.claim_one(), boom(after=timedelta(milliseconds=100)))
     backend.clock.advance(seconds=0.1)
-    await record(backend, "told")
-    assert sorted(await me.keys()) == ["retried", "told"]
+    await record(backend, "published")
+    assert sorted(await worker.keys()) == ["published", "retried"]
 
 
-async def test_a_lane_goes_on_however_much_the_stream_has(backend: RedisBackend, me: Hands) -> None:
+async def test_a_lane_goes_on_however_full_the_stream(backend: RedisBackend, worker: Hands) -> None:
     await record(backend, "a1", "a2", lane="a")
-    head = await me.claim_one()
-    await me.settle(head, done())
-    await record(backend, "told")
-    assert sorted(await me.keys()) == ["a2", "told"]
+    head = await worker.claim_one()
+    await worker.settle(head, done())
+    await record(backend, "published")
+    assert sorted(await worker.keys()) == ["a2", "published"]
 
 
-async def test_while_there_is_a_backlog_the_database_hands_it_out(
-    backend: RedisBackend, me: Hands
-) -> None:
+async def test_a_backlog_is_claimed_from_the_database(backend: RedisBackend, worker: Hands) -> None:
     await record(backend, *(f"lost-{n}" for n in range(6)))
-    await lose_announcements(backend)
-    assert len(await me.claim(2)) == 2
-    await record(backend, "told")
-    assert await me.keys(2) == ["lost-2", "lost-3"]
-    assert await me.keys(4) == ["lost-4", "lost-5", "told"]
+    await lose_entries(backend)
+    assert len(await worker.claim(2)) == 2
+    await record(backend, "published")
+    assert await worker.keys(2) == ["lost-2", "lost-3"]
+    assert await worker.keys(4) == ["lost-4", "lost-5", "published"]
 
 
-async def test_an_announcement_that_comes_to_nothing_does_not_keep_an_idle_worker_awake(
-    backend: RedisBackend, me: Hands
+async def test_an_entry_that_cannot_be_claimed_does_not_keep_an_idle_worker_awake(
+    backend: RedisBackend, worker: Hands
 ) -> None:
     (event_id,) = await record(backend, "held")
-    await me.claim_one()
-    assert await me.claim(caps=HOLDING) == []
+    await worker.claim_one()
+    assert await worker.claim(caps=HOLDING) == []
     async with Redis.from_url(backend.valkey.url()) as client:
-        waiting = asyncio.ensure_future(me.queue.wait(timedelta(seconds=5)))
+        waiting = asyncio.ensure_future(worker.queue.wait(timedelta(seconds=5)))
         await asyncio.sleep(0.05)
         await client.xadd("ackbox", {str(event_id): "webhooks"})
         await waiting
-    assert await me.claim(caps=HOLDING) == []
+    assert await worker.claim(caps=HOLDING) == []
     started = monotonic()
-    await me.queue.wait(timedelta(milliseconds=300))
+    await worker.queue.wait(timedelta(milliseconds=300))
     assert monotonic() - started > 0.25
 
 
-async def test_what_is_announced_is_claimed_though_the_database_does_not_see_it_yet(
-    backend: RedisBackend, me: Hands, monkeypatch: pytest.MonkeyPatch
+async def test_a_published_event_is_claimed_though_a_scan_does_not_see_it_yet(
+    backend: RedisBackend, worker: Hands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own_claim = backend.store._own_queue.claim
 
@@ -123,15 +121,15 @@ async def test_what_is_announced_is_claimed_though_the_database_does_not_see_it_
 
     monkeypatch.setattr(backend.store._own_queue, "claim", claim_only_by_id)
     backend.clock.advance(seconds=1)
-    await record(backend, "told")
-    assert await me.keys() == ["told"]
+    await record(backend, "published")
+    assert await worker.keys() == ["published"]
 
 
 @pytest.mark.parametrize("first", ["stream", "database"])
-async def test_what_was_claimed_before_the_database_failed_is_not_lost(
-    backend: RedisBackend, me: Hands, monkeypatch: pytest.MonkeyPatch, first: str
+async def test_claims_made_before_the_database_failed_are_not_lost(
+    backend: RedisBackend, worker: Hands, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
-    await record(backend, "told", "over", source="x")
+    await record(backend, "published", "over", source="x")
     if first == "database":
         backend.clock.advance(seconds=1)
         monkeypatch.setattr(Stream, "read", fail)
@@ -142,9 +140,9 @@ async def test_what_was_claimed_before_the_database_failed_is_not_lost(
             return await own_claim(*args, **named) if named["ids"] else await fail()
 
         monkeypatch.setattr(backend.store._own_queue, "claim", claim_only_by_id)
-    assert "told" in await me.keys(caps=Caps(share=1, held={}))
+    assert "published" in await worker.keys(caps=Caps(share=1, held={}))
     with pytest.raises(Unavailable):
-        await me.claim(caps=Caps(share=1, held={"x": 1}))
+        await worker.claim(caps=Caps(share=1, held={"x": 1}))
 
 
 async def fail(*_: object, **__: object) -> list[Claim]:
@@ -161,13 +159,13 @@ async def fail(*_: object, **__: object) -> list[Claim]:
         (Caps(share=9, held={}, alone=1), "ac"),
     ],
 )
-def test_no_source_gets_more_than_its_share_of_what_is_announced(caps: Caps, wanted: str) -> None:
-    announced = [(EventId(name), source) for name, source in zip("abcd", "xxyy", strict=True)]
-    assert within_share(announced, caps) == list(wanted)
+def test_no_source_gets_more_than_its_share_of_published_events(caps: Caps, wanted: str) -> None:
+    entries = [(EventId(name), source) for name, source in zip("abcd", "xxyy", strict=True)]
+    assert within_share(entries, caps) == list(wanted)
 
 
-async def test_a_client_that_raises_anything_says_nothing(valkey: ValkeyServer) -> None:
-    """A claim beside it must not be lost for it."""
+async def test_an_unexpected_error_of_the_client_is_not_raised(valkey: ValkeyServer) -> None:
+    """An error of the stream must not lose the claims that the database made."""
     facts = Facts()
     stream = Stream(f"{valkey.url()}?protocol=3", facts)
     try:

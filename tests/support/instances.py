@@ -1,5 +1,4 @@
-"""Instances of one PostgreSQL ledger with a Redis stream before its queue, as the app puts them
-together."""
+"""Instances that share a PostgreSQL ledger and a Redis stream, composed as the app does it."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -7,7 +6,7 @@ from datetime import timedelta
 from time import monotonic
 
 from ackbox.app import utc_now
-from ackbox.app.redis import put_queue_before
+from ackbox.app.redis import attach_queue
 from ackbox.model import Caps, Claim, Settlement, WorkerId
 from ackbox.stores.postgres.database import Address
 from ackbox.stores.postgres.store import PostgresStore, open_store
@@ -19,7 +18,7 @@ SECOND = timedelta(seconds=1)
 
 
 class Instance(Hands):
-    """Its store, its hands, and what it told."""
+    """A worker with its store and the facts that it reported."""
 
     def __init__(self, store: PostgresStore, facts: Facts, name: str) -> None:
         super().__init__(store.queue, WorkerId(name))
@@ -28,7 +27,7 @@ class Instance(Hands):
         self.done: list[str] = []
 
     async def work_until(self, end: Callable[[], bool], *, within: float = 10.0) -> None:
-        """As a worker does: claim, settle, and wait when there is nothing."""
+        """Work like a real worker: claim, settle, and wait when nothing is due."""
         last = monotonic() + within
         while not end():
             assert monotonic() < last, f"{self.name} has done {len(self.done)}"
@@ -42,7 +41,7 @@ class Instance(Hands):
         self.done += [claim.idempotency_key for claim in claims if claim.id in written]
 
     async def claims_within(self, seconds: float) -> list[Claim]:
-        """What the next claim that has something gives."""
+        """Claim until something is claimed, and return it."""
         last = monotonic() + seconds
         while not (claims := await self.claim(caps=Caps(share=1000, held={}), lease=LEASE)):
             assert monotonic() < last, "nothing was claimed"
@@ -57,11 +56,11 @@ Join = Callable[..., Awaitable[Instance]]
 async def joined(
     database: str, queue_url: str | None, name: str, *, notify: bool = False
 ) -> AsyncIterator[Instance]:
-    """Without NOTIFY, so that only the stream can be what woke it."""
+    """Open an instance. NOTIFY is off by default, so that only the stream can wake it."""
     facts = Facts()
     store = await open_store(Address(database), clock=utc_now, observe=facts, notify=notify)
     if queue_url is not None:
-        put_queue_before(queue_url, store, facts, supervisor(facts))
+        attach_queue(queue_url, store, facts, supervisor(facts))
     try:
         yield Instance(store, facts, name)
     finally:

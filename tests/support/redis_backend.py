@@ -1,7 +1,7 @@
-"""The PostgreSQL ledger of a test with a Redis stream before its queue.
+"""A PostgreSQL ledger for tests, with a Redis stream before its queue.
 
-What is recorded is in the stream when `record` returns, so that the claims of a test find it there;
-and the queue goes by the test's clock, so that it asks the database when that has moved.
+When `record` returns, the events are in the stream, so that the claims of a test find them there.
+The queue uses the test's clock, so that a test decides when the database is queried.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ MAJOR = 16
 
 class RedisBackend(PostgresBackend):
     def __init__(self, servers: Callable[[Install], PostgresServer], valkey: ValkeyServer) -> None:
-        (install,) = [one for one in find_installs() if one.major == MAJOR]
+        (install,) = [install for install in find_installs() if install.major == MAJOR]
         super().__init__(Path(), servers(install))
         self.valkey = valkey
 
@@ -40,7 +40,7 @@ class RedisBackend(PostgresBackend):
             services=supervisor(),
             clock=lambda: self.clock().timestamp(),
         )
-        store.hand_over(queue)
+        store.attach_relay(queue)
         record = store.record
 
         async def record_and_send(envelopes: Sequence[Envelope], **more: Any) -> list[Receipt]:

@@ -41,9 +41,9 @@ __all__ = [
 ]
 
 SOURCES = frozenset({"webhooks"})
-_QUEUE_OF_ONE = (
+_QUEUE_WITH_SQLITE = (
     "QUEUE_URL is for the many instances that share a PostgreSQL database: set DATABASE_URL too, "
-    "or unset it. A SQLite ledger has one process, which nobody has to tell of new events."
+    "or unset QUEUE_URL. A SQLite ledger has one process, which needs no queue."
 )
 
 
@@ -52,7 +52,7 @@ def utc_now() -> datetime:
 
 
 class App:
-    """The parts of one process, chosen by its settings; nothing is opened yet. A `guest` lives in
+    """The parts of one process, chosen by its settings; nothing is opened yet. A `guest` runs in
     the process of another app, and leaves that app's logging alone. `observers` see every fact, as
     the log and the metrics do. `ledger_origin` names what chose the ledger, for the log."""
 
@@ -72,9 +72,9 @@ class App:
         self.clock = clock or SteadyClock(utc_now, uptime)
         self.clock_steps = ClockSteps(utc_now, uptime)
         self.guest = guest
-        self.home = choose_backend(settings)
+        self.backend = choose_backend(settings)
         self.packages: set[str] = set()
-        """Of the application: what they log is wanted, wherever they are installed."""
+        """The application's packages. Their log lines are shown, wherever they are installed."""
         self.logger = (
             guest_logger(settings.log_level) if guest else _own_logger(settings, self.packages)
         )
@@ -92,28 +92,28 @@ class App:
         self, on_fatal: Callable[[AckboxError], None], notice: Observer = to_nobody
     ) -> Store:
         observe = to_all(self.observe, notice, on_error=self.on_observer_error)
-        return await self.home.open_store(self.clock, observe, on_fatal, self.services)
+        return await self.backend.open_store(self.clock, observe, on_fatal, self.services)
 
     def open_reader(self) -> Reader:
-        return self.home.open_reader()
+        return self.backend.open_reader()
 
     def ensure_operator_token(self) -> SecretStr | None:
-        """Return `API_TOKEN`, else the token kept with the ledger, which this process holds."""
+        """Return `API_TOKEN`, else the token kept with the ledger, which this process must hold."""
         if self.settings.api_token is not None:
             return self.settings.api_token
-        if (kept := self.home.ensure_token()) is None:
+        if (kept := self.backend.ensure_token()) is None:
             return None
         token, is_new = kept
         if is_new:
-            self.logger.info("operator token created", ledger=self.home.name)
+            self.logger.info("operator token created", ledger=self.backend.name)
         return SecretStr(token)
 
 
 def choose_backend(settings: Settings) -> Backend:
-    """Where the ledger lives. What only one of the stores needs is imported with it."""
+    """Return the backend that the settings name. Only that backend's modules are imported."""
     if settings.database_url is None:
         if settings.queue_url is not None:
-            raise SettingError(_QUEUE_OF_ONE)
+            raise SettingError(_QUEUE_WITH_SQLITE)
         from ackbox.app.sqlite import SqliteBackend
 
         return SqliteBackend(settings)
@@ -128,7 +128,7 @@ def _own_logger(settings: Settings, packages: AbstractSet[str]) -> Logger:
 
 
 def ledger_name(settings: Settings) -> str:
-    """As messages call it; it names no secret."""
+    """Return the name of the ledger in messages. It contains no secret."""
     return choose_backend(settings).name
 
 
@@ -138,27 +138,28 @@ def is_shared(settings: Settings) -> bool:
 
 
 async def open_ledger_to_read(settings: Settings) -> Reader:
-    """Whether or not a server runs; raises `StoreError` unless this release can read it."""
-    home = choose_backend(settings)
-    await home.assert_readable()
-    return home.open_reader()
+    """Open the ledger for reading, also beside a running server. Raise `StoreError` if this release
+    cannot read it."""
+    backend = choose_backend(settings)
+    await backend.assert_readable()
+    return backend.open_reader()
 
 
 async def open_ledger_to_write(settings: Settings, *, clock: Clock = utc_now) -> Store:
-    """For a command, without a server; raises `LedgerInUse` if one runs that must be asked. It does
-    not wait for a ledger that takes no writes now, as a server would."""
-    home = choose_backend(settings)
-    await home.assert_readable()
-    await home.assert_writable()
+    """Open the ledger for a command. Raise `LedgerInUse` if a server holds it exclusively. Unlike a
+    server, this does not wait for a ledger that takes no writes now."""
+    backend = choose_backend(settings)
+    await backend.assert_readable()
+    await backend.assert_writable()
 
     def ignore(error: AckboxError) -> None:
-        """It reaches whoever waits for the operation that met it."""
+        """Do nothing: the caller of the failed operation gets the error."""
 
-    return await home.open_store(clock, to_nobody, ignore, Services(to_nobody, clock=clock))
+    return await backend.open_store(clock, to_nobody, ignore, Services(to_nobody, clock=clock))
 
 
 def running_server(settings: Settings) -> Holder | None:
-    """The process that holds the ledger now, where one holds it for itself."""
+    """Return the process that holds the ledger exclusively, if there is one."""
     return choose_backend(settings).holder()
 
 
@@ -171,17 +172,18 @@ def find_operator_token(settings: Settings) -> SecretStr | None:
 
 
 def copy_ledger(settings: Settings, target: Path) -> AsyncGenerator[BackupProgress, None]:
-    """Without a server; raises `LedgerInUse` if one runs."""
+    """Copy a ledger that no server holds. Raise `LedgerInUse` if one does."""
     return choose_backend(settings).copy(target)
 
 
 def copy_beside_server(settings: Settings, target: Path) -> AsyncGenerator[BackupProgress, None]:
-    """Copy a ledger that a server holds, as it is now, without that server."""
+    """Copy a ledger that a server holds, as it is now, without using that server."""
     return choose_backend(settings).copy_beside_server(target)
 
 
 def migrate_ledger(settings: Settings) -> list[str]:
-    """Returns what was applied; raises `LedgerInUse` if a server holds it for itself."""
+    """Apply migrations and return their names. Raise `LedgerInUse` if a server holds the ledger
+    exclusively."""
     return choose_backend(settings).migrate()
 
 

@@ -1,4 +1,4 @@
-"""What the composition root asks of a place where a ledger lives."""
+"""`Backend`: what the composition root needs of a database that holds a ledger."""
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from ackbox.telemetry import Observer
 
 
 class Holder(Protocol):
-    """A process that holds a ledger for itself, and where it answers."""
+    """The process that holds a ledger exclusively, and the URL at which it responds."""
 
     @property
     def pid(self) -> int: ...
@@ -26,8 +26,8 @@ class Holder(Protocol):
 
 
 class Backend(Protocol):
-    """`batches` is how many batches of ingest may be on their way to it at a time; `shared` means
-    that several processes may hold it at once."""
+    """A database that holds a ledger. `batches` is how many ingest batches may be in flight at a
+    time; `shared` means that several processes may hold the ledger at once."""
 
     @property
     def name(self) -> str: ...
@@ -58,8 +58,8 @@ class Backend(Protocol):
     def holder(self) -> Holder | None: ...
 
     def ensure_token(self) -> tuple[str, bool] | None:
-        """Return the operator token kept with the ledger, and whether it was created now. The
-        caller holds the ledger. None: a ledger of this kind keeps none."""
+        """Return the operator token kept with the ledger, and whether it was created now; None if
+        this backend keeps no token. The caller must hold the ledger."""
         ...
 
     def find_token(self) -> str | None:

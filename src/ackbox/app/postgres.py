@@ -1,4 +1,4 @@
-"""A ledger in a PostgreSQL database, which many instances share."""
+"""The backend for a ledger in a PostgreSQL database, which many instances share."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
@@ -29,7 +29,7 @@ except ModuleNotFoundError as error:
 
 T = TypeVar("T")
 
-_NO_COPY = "A PostgreSQL ledger is backed up with pg_dump, or as your server is."
+_NO_COPY = "Back up a PostgreSQL ledger with pg_dump, or together with your server."
 
 
 class PostgresBackend:
@@ -40,7 +40,7 @@ class PostgresBackend:
     def __init__(self, settings: Settings, url: str) -> None:
         self.name = show_address(url).partition("?")[0]
         self._settings = settings
-        self._put_queue_before = _find_queue(settings)
+        self._attach_queue = _find_queue(settings)
         self._address = Address(
             url, settings.durability, pooled=settings.database_pooling == "transaction"
         )
@@ -59,28 +59,28 @@ class PostgresBackend:
             notify=self._settings.notify,
             services=services,
         )
-        if self._put_queue_before is not None:
-            self._put_queue_before(store, observe, services)
+        if self._attach_queue is not None:
+            self._attach_queue(store, observe, services)
         return store
 
     def open_reader(self) -> PostgresReader:
         return PostgresReader(self._address, waiting_limit=self._settings.queue_maxsize + 1)
 
     async def assert_readable(self) -> None:
-        await self._ask(migrator.assert_current)
-        await self._ask(transfer_in.assert_no_unfinished_promotion)
+        await self._use_database(migrator.assert_current)
+        await self._use_database(transfer_in.assert_no_unfinished_promotion)
 
     async def assert_writable(self) -> None:
-        await self._ask(rights.assert_writable)
+        await self._use_database(rights.assert_writable)
 
     def holder(self) -> None:
-        """Nobody holds it for itself: a command goes to the database."""
+        """Return None: no process holds the ledger exclusively, and commands use the database."""
 
     def ensure_token(self) -> None:
-        """Instances on many machines share the database: only a setting reaches them all."""
+        """Return None: instances may run on many machines, and only a setting reaches them all."""
 
     def find_token(self) -> None:
-        """There is none: see `ensure_token`."""
+        """Return None: see `ensure_token`."""
 
     def copy(self, target: Path) -> AsyncGenerator[BackupProgress, None]:
         raise CommandFailed(_NO_COPY)
@@ -89,10 +89,10 @@ class PostgresBackend:
         raise CommandFailed(_NO_COPY)
 
     def migrate(self) -> list[str]:
-        return names(asyncio.run(self._ask(migrator.migrate)))
+        return names(asyncio.run(self._use_database(migrator.migrate)))
 
     def pending_migrations(self) -> list[str]:
-        return names(asyncio.run(self._ask(migrator.pending)))
+        return names(asyncio.run(self._use_database(migrator.pending)))
 
     def schema_sql(self) -> str:
         return migrator.schema_sql()
@@ -107,7 +107,7 @@ class PostgresBackend:
     def examine_deep(self, tick: Callable[[float], None]) -> Iterator[Finding]:
         return examine_deep(self._address, tick)
 
-    async def _ask(self, work: Callable[[Database], Awaitable[T]]) -> T:
+    async def _use_database(self, work: Callable[[Database], Awaitable[T]]) -> T:
         database = Database(self._address, size=1)
         try:
             return await work(database)
@@ -115,12 +115,12 @@ class PostgresBackend:
             await database.close()
 
 
-PutQueueBefore = Callable[[PostgresStore, Observer, Services], None]
+AttachQueue = Callable[[PostgresStore, Observer, Services], None]
 
 
-def _find_queue(settings: Settings) -> PutQueueBefore | None:
+def _find_queue(settings: Settings) -> AttachQueue | None:
     if settings.queue_url is None:
         return None
-    from ackbox.app.redis import put_queue_before
+    from ackbox.app.redis import attach_queue
 
-    return partial(put_queue_before, settings.queue_url.get_secret_value())
+    return partial(attach_queue, settings.queue_url.get_secret_value())

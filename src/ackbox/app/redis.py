@@ -1,4 +1,4 @@
-"""New events by a Redis stream, before the queue of the database."""
+"""The Redis stream that brings new events to the workers, before the database's own queue."""
 
 from typing import Protocol
 
@@ -21,19 +21,19 @@ except ModuleNotFoundError as error:
 
 
 class Shared(Protocol):
-    """A store of which many instances have one each."""
+    """A store that many instances share."""
 
     @property
     def queue(self) -> EventQueue: ...
 
     def notify(self) -> None: ...
 
-    def hand_over(self, relay: Relay) -> None: ...
+    def attach_relay(self, relay: Relay) -> None: ...
 
 
-def put_queue_before(url: str, store: Shared, observe: Observer, services: Services) -> None:
+def attach_queue(url: str, store: Shared, observe: Observer, services: Services) -> None:
     stream = Stream(url, observe)
-    store.hand_over(RedisQueue(store.queue, stream, fallback=store.notify, services=services))
+    store.attach_relay(RedisQueue(store.queue, stream, fallback=store.notify, services=services))
 
 
 def examine_queue(url: str) -> Finding:

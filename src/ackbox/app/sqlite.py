@@ -1,4 +1,4 @@
-"""A ledger in one SQLite file."""
+"""The backend for a ledger in one SQLite file."""
 
 from collections.abc import AsyncGenerator, Callable, Iterator
 from pathlib import Path
@@ -41,8 +41,8 @@ class SqliteBackend:
         on_fatal: Callable[[AckboxError], None],
         services: Services,
     ) -> SqliteStore:
-        """Its one thread is not restarted: what ends it may have left the file damaged, so it ends
-        the process."""
+        """Open the store. Its writer thread is not restarted: an error that ends the thread may
+        have damaged the file, so it ends the process."""
         self._store = await open_store(
             self._path,
             durability=self._durability,
@@ -59,7 +59,7 @@ class SqliteBackend:
         offline.assert_readable(self._file)
 
     async def assert_writable(self) -> None:
-        """Opening it finds out, and does not wait."""
+        """Check nothing: opening the ledger for writing fails at once if that is not possible."""
 
     def holder(self) -> Holder | None:
         return find_holder(self._path)

@@ -1,1 +1,1 @@
-"""What carries new events to the workers, before the database's own queue."""
+"""Queues that bring new events to the workers faster than the database's own queue does."""

@@ -1,8 +1,8 @@
-"""`EventQueue` by a Redis stream: it says which events are new, the database says who has them.
+"""`EventQueue` over a Redis stream: the stream names new events, the database decides on claims.
 
-Each new event is announced to one instance, where NOTIFY would wake them all. The stream is never
-the truth: what it loses, the database's own claim finds, which is asked whenever the stream has
-nothing, and at least once a second.
+Each new event is published to one instance, whereas NOTIFY would wake all of them. The stream only
+carries hints: a claim on the database finds what the stream loses. The database is queried whenever
+the stream has nothing, and at least once a second.
 """
 
 import asyncio
@@ -29,18 +29,18 @@ from ackbox.model import (
     WorkerId,
 )
 from ackbox.ports import EventQueue
-from ackbox.queues.stream import LONGEST, Announced, Stream
+from ackbox.queues.stream import MAX_ENTRIES, Entries, Stream
 from ackbox.services import Services
 
-_ASK_SECONDS = 1.0
-# An instance that turns to other work still listens to the end of this: one event may be announced
-# to it that another would have taken sooner.
+_DATABASE_SECONDS = 1.0
+# An instance that has found other work listens until this time is over. It may then be given an
+# event that another instance would have run sooner.
 _LISTEN_SECONDS = 0.2
 _CLOSE_SECONDS = 1.0
 
 
 class RedisQueue:
-    """Implements `Relay`. `otherwise` tells workers when the stream cannot."""
+    """Implements `Relay`. If the stream accepts no entries, `fallback` wakes the workers."""
 
     def __init__(
         self,
@@ -55,19 +55,19 @@ class RedisQueue:
         self._stream = stream
         self._fallback = fallback
         self._clock = clock
-        self._ask_at = clock() + _ASK_SECONDS
-        self._heard: Announced = []
-        self._rung = asyncio.Event()
+        self._database_claim_at = clock() + _DATABASE_SECONDS
+        self._received: Entries = []
+        self._wake_up = asyncio.Event()
         self._listening: asyncio.Task[None] | None = None
-        self._unsent: deque[tuple[EventId, str]] = deque(maxlen=LONGEST)
-        self._something_unsent = asyncio.Event()
-        self._one_at_a_time = asyncio.Lock()
-        self._sending = services.run("redis-announcements", self._send_next)
+        self._unsent: deque[tuple[EventId, str]] = deque(maxlen=MAX_ENTRIES)
+        self._has_unsent = asyncio.Event()
+        self._send_lock = asyncio.Lock()
+        self._sending = services.run("redis-publisher", self._send_next)
 
     def publish(self, events: Mapping[EventId, str]) -> None:
         if events:
             self._unsent.extend(events.items())
-            self._something_unsent.set()
+            self._has_unsent.set()
 
     async def claim(
         self,
@@ -78,22 +78,24 @@ class RedisQueue:
         caps: Caps,
         ids: Sequence[EventId] | None = None,
     ) -> list[Claim]:
-        """First those announced, or first what the database finds; then the other, if need be."""
-        ask = _Ask(self._database, worker, lease)
+        """Claim published events first or, when the database is due to be queried, events that it
+        finds. If this leaves room, claim from the other."""
+        database = _DatabaseQueue(self._database, worker, lease)
         if ids is not None:
-            return await ask.claim(limit, caps, ids)
-        self._rung.clear()
-        if self._clock() < self._ask_at:
-            claims = await self._claim_announced(ask, limit, caps)
-            if claims and self._clock() < self._ask_at:
+            return await database.claim(limit, caps, ids)
+        self._wake_up.clear()
+        if self._clock() < self._database_claim_at:
+            claims = await self._claim_published(database, limit, caps)
+            if claims and self._clock() < self._database_claim_at:
                 return claims
-            second = self._ask_database
+            second = self._claim_any
         else:
-            claims = await self._ask_database(ask, limit, caps)
-            if self._clock() >= self._ask_at:
+            claims = await self._claim_any(database, limit, caps)
+            if self._clock() >= self._database_claim_at:
                 return claims
-            second = self._claim_announced
-        return await _and(claims, second(ask, limit - len(claims), _with(caps, claims)))
+            second = self._claim_published
+        more = second(database, limit - len(claims), _add_held(caps, claims))
+        return await _add_claims(claims, more)
 
     async def suspect(self) -> Suspect | None:
         return await self._database.suspect()
@@ -111,29 +113,30 @@ class RedisQueue:
 
     async def settle(self, settlements: Sequence[Settlement]) -> Mapping[EventId, Outcome]:
         written = await self._database.settle(settlements)
-        again_in = [_claimable_in(settlement) for settlement in settlements]
-        soonest = min((delay for delay in again_in if delay is not None), default=_ASK_SECONDS)
-        self._ask_at = min(self._ask_at, self._clock() + soonest)
+        delays = [_claimable_in(settlement) for settlement in settlements]
+        soonest = min((delay for delay in delays if delay is not None), default=_DATABASE_SECONDS)
+        self._database_claim_at = min(self._database_claim_at, self._clock() + soonest)
         return written
 
     async def wait(self, timeout: timedelta) -> None:
-        """For an announcement, or the database's own bell."""
-        bell = asyncio.create_task(self._database.wait(timeout))
+        """Wait for a published event, or for a wake-up of the database's own queue."""
+        database = asyncio.create_task(self._database.wait(timeout))
         try:
-            while not self._rung.is_set() and not bell.done():
+            while not self._wake_up.is_set() and not database.done():
                 listening = self._listen()
-                await asyncio.wait([bell, listening], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([database, listening], return_when=asyncio.FIRST_COMPLETED)
                 if listening.done():
                     listening.result()
         finally:
-            await _end(bell)
+            await _end(database)
 
     async def send(self) -> None:
-        """What was announced; once, for if this fails, the database finds it."""
-        async with self._one_at_a_time:
+        """Send the events that were published. A failure is not retried: the database finds the
+        events."""
+        async with self._send_lock:
             events = dict(self._unsent)
             self._unsent.clear()
-            self._something_unsent.clear()
+            self._has_unsent.clear()
             if events and not await self._stream.add(events):
                 self._fallback()
 
@@ -146,40 +149,43 @@ class RedisQueue:
                 await _end(task)
         await self._stream.close()
 
-    async def _claim_announced(self, ask: "_Ask", limit: int, caps: Caps) -> list[Claim]:
-        announced, self._heard = self._heard[:limit], self._heard[limit:]
-        if len(announced) < limit:
-            announced += await self._stream.read(limit - len(announced))
-        wanted = within_share(announced, caps)
-        if len(wanted) < len(announced):
-            self._ask_at = self._clock()
-        return await ask.claim(limit, caps, wanted) if wanted else []
+    async def _claim_published(
+        self, database: "_DatabaseQueue", limit: int, caps: Caps
+    ) -> list[Claim]:
+        entries, self._received = self._received[:limit], self._received[limit:]
+        if len(entries) < limit:
+            entries += await self._stream.read(limit - len(entries))
+        ids = within_share(entries, caps)
+        if len(ids) < len(entries):
+            self._database_claim_at = self._clock()
+        return await database.claim(limit, caps, ids) if ids else []
 
-    async def _ask_database(self, ask: "_Ask", limit: int, caps: Caps) -> list[Claim]:
-        found = await ask.claim(limit, caps)
-        there_is_more = len(found) >= limit
-        self._ask_at = self._clock() + (0.0 if there_is_more else _ASK_SECONDS)
-        return found
+    async def _claim_any(self, database: "_DatabaseQueue", limit: int, caps: Caps) -> list[Claim]:
+        claims = await database.claim(limit, caps)
+        may_have_more = len(claims) >= limit
+        self._database_claim_at = self._clock() + (0.0 if may_have_more else _DATABASE_SECONDS)
+        return claims
 
     def _listen(self) -> asyncio.Task[None]:
-        """Not cancelled when something else ends the wait: that would cost the connection."""
+        """Return the task that reads the stream. It is not cancelled when something else ends the
+        wait, because that would cost the connection."""
         if self._listening is None or self._listening.done():
-            self._listening = asyncio.create_task(self._hear())
+            self._listening = asyncio.create_task(self._receive())
         return self._listening
 
-    async def _hear(self) -> None:
-        await self._stream.until_worth_trying()
-        if heard := await self._stream.read(1, block=_LISTEN_SECONDS):
-            self._heard += heard
-            self._rung.set()
+    async def _receive(self) -> None:
+        await self._stream.wait_for_retry()
+        if entries := await self._stream.read(1, block=_LISTEN_SECONDS):
+            self._received += entries
+            self._wake_up.set()
 
     async def _send_next(self) -> None:
-        await self._something_unsent.wait()
+        await self._has_unsent.wait()
         await self.send()
 
 
-class _Ask:
-    """The database's own queue, asked for one worker."""
+class _DatabaseQueue:
+    """The database's own queue, for one worker and lease."""
 
     def __init__(self, database: EventQueue, worker: WorkerId, lease: timedelta) -> None:
         self._database = database
@@ -194,21 +200,22 @@ class _Ask:
         )
 
 
-def within_share(announced: Announced, caps: Caps) -> list[EventId]:
-    """Whether other sources wait, only the database knows. So no source gets more than its share
-    here; the rest is left to the database."""
+def within_share(entries: Entries, caps: Caps) -> list[EventId]:
+    """Return the ids that fit into the share of their source. Only the database knows whether other
+    sources wait, so it claims the rest."""
     held = Counter(caps.held)
-    most = caps.share if caps.alone is None else min(caps.share, caps.alone)
-    wanted = []
-    for event_id, source in announced:
-        if held[source] < most:
+    limit = caps.share if caps.alone is None else min(caps.share, caps.alone)
+    ids = []
+    for event_id, source in entries:
+        if held[source] < limit:
             held[source] += 1
-            wanted.append(event_id)
-    return wanted
+            ids.append(event_id)
+    return ids
 
 
 def _claimable_in(settlement: Settlement) -> float | None:
-    """Seconds until it, or the next of its lane, is due: nobody announces those."""
+    """Return the seconds until the event, or the next event of its lane, is due. These are not
+    published."""
     match settlement.outcome:
         case RetryLater(delay=delay) | Snoozed(delay=delay) | Release(parked=False, delay=delay):
             return max(delay.total_seconds(), 0.0)
@@ -216,14 +223,15 @@ def _claimable_in(settlement: Settlement) -> float | None:
             return None if settlement.claim.lane is None else 0.0
 
 
-def _with(caps: Caps, claims: Sequence[Claim]) -> Caps:
+def _add_held(caps: Caps, claims: Sequence[Claim]) -> Caps:
     held = Counter(caps.held)
     held.update(claim.source for claim in claims)
     return replace(caps, held=held)
 
 
-async def _and(claims: list[Claim], more: Awaitable[list[Claim]]) -> list[Claim]:
-    """What is claimed must reach who claimed it; the next claim meets the same trouble."""
+async def _add_claims(claims: list[Claim], more: Awaitable[list[Claim]]) -> list[Claim]:
+    """Add more claims. If that fails, return the claims so far, so that they are not lost: the next
+    claim meets the same error."""
     try:
         return claims + await more
     except AckboxError:

@@ -1,8 +1,8 @@
-"""One Redis stream, read by one consumer group, that may be lost, trimmed or away at any time.
+"""A Redis stream, read by one consumer group, that may be lost, trimmed or unavailable at any time.
 
-Every call ends within a second, and none raises: a stream that is away is told of once, tried again
-with growing pauses, and gives nothing until then. So is one that only takes nothing, or only gives
-nothing, while the other kind of call goes on.
+Every call ends within a second, and none raises an error. An outage is reported once. During an
+outage, calls are retried with growing delays and return nothing. If the server refuses only writes
+or only reads, calls of the other kind go on.
 """
 
 import asyncio
@@ -23,45 +23,45 @@ from ackbox.model import EventId
 from ackbox.telemetry import Observer, QueueFailed, QueueRecovered
 
 T = TypeVar("T")
-Announced = list[tuple[EventId, str]]
+Entries = list[tuple[EventId, str]]
 """Events and their sources."""
 
 KEY = "ackbox"
-LONGEST = 10_000  # more than this waits in the database alone, which is where a backlog is read
+MAX_ENTRIES = 10_000  # a longer backlog is read from the database
 
-# Nothing is left pending, so nobody has to be told apart: all instances read as one consumer.
+# No entry is ever pending, so consumers need not be told apart: all instances read as one.
 _GROUP = _CONSUMER = "ackbox"
-# One entry each, by one command: a sixth of what a pipeline of XADD costs the client.
+# One command adds all entries: this costs the client a sixth of a pipeline of XADD.
 _ADD = f"""for i = 1, #ARGV, 2 do
-    redis.call('XADD', KEYS[1], 'MAXLEN', '~', {LONGEST}, '*', ARGV[i], ARGV[i + 1])
+    redis.call('XADD', KEYS[1], 'MAXLEN', '~', {MAX_ENTRIES}, '*', ARGV[i], ARGV[i + 1])
 end
 return #ARGV"""
 _SECONDS = 1.0
-_FIRST_PAUSE = 0.1
-_LONGEST_PAUSE = 5.0
+_FIRST_DELAY = 0.1
+_MAX_DELAY = 5.0
 
 
-class _About(Enum):
-    """What a trouble is about. One that the server told us concerns calls of that kind alone: a
-    server that is full can be read."""
+class _Scope(Enum):
+    """The calls that an outage concerns. An error response concerns calls of its kind alone: a
+    server that is out of memory can still be read."""
 
     SERVER = auto()
     ADDING = auto()
     READING = auto()
 
 
-class _Trouble:
+class _Outage:
     def __init__(self) -> None:
         self.retry_at = 0.0
-        self._pause = _FIRST_PAUSE
+        self._delay = _FIRST_DELAY
 
-    def met(self, now: float) -> None:
-        self.retry_at = now + self._pause
-        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+    def postpone_retry(self, now: float) -> None:
+        self.retry_at = now + self._delay
+        self._delay = min(self._delay * 2, _MAX_DELAY)
 
 
 class Stream:
-    """Connects on first use. All calls come from one event loop."""
+    """A client that connects on first use. All calls come from one event loop."""
 
     def __init__(
         self, url: str, observe: Observer, *, clock: Callable[[], float] = monotonic
@@ -69,48 +69,50 @@ class Stream:
         self._client = make_client(url)
         self._observe = observe
         self._clock = clock
-        self._troubles: dict[_About, _Trouble] = {}
+        self._outages: dict[_Scope, _Outage] = {}
 
     async def add(self, events: Mapping[EventId, str]) -> bool:
-        """Whether they are in the stream now: if not, nobody hears of them here."""
+        """Add the events, and return whether they are in the stream now."""
         pairs = [text for pair in events.items() for text in pair]
         add = partial(self._client.eval, _ADD, 1, KEY, *pairs)
-        return await self._attempt(_About.ADDING, add, None) is not None
+        return await self._attempt(_Scope.ADDING, add, None) is not None
 
-    async def read(self, count: int, *, block: float = 0.0) -> Announced:
-        """At most `count` that no other instance was given, after at most `block` seconds.
+    async def read(self, count: int, *, block: float = 0.0) -> Entries:
+        """Return at most `count` entries that no other instance has read, after at most `block`
+        seconds.
 
-        Who does not block is in a hurry: while the stream is away, others find out that it is back.
+        A call that does not block returns nothing during an outage: it is in a hurry, and calls
+        that block notice when the outage is over.
         """
-        if self._in_the_way_of(_About.READING) and not block:
+        if self._outages_of(_Scope.READING) and not block:
             return []
-        return await self._attempt(_About.READING, lambda: self._read(count, block), [])
+        return await self._attempt(_Scope.READING, lambda: self._read(count, block), [])
 
-    async def until_worth_trying(self) -> None:
-        """To read: at once, unless it is away."""
-        await asyncio.sleep(max(self._pause_before(_About.READING), 0.0))
+    async def wait_for_retry(self) -> None:
+        """Wait until a read is worth trying: no time at all, unless there is an outage."""
+        await asyncio.sleep(max(self._delay_before(_Scope.READING), 0.0))
 
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def _read(self, count: int, block: float) -> Announced:
+    async def _read(self, count: int, block: float) -> Entries:
         try:
             return await self._read_group(count, block)
         except ResponseError as error:
             if not str(error).startswith("NOGROUP"):
                 raise
-        # It never was there, or was lost with all it held (F11).
+        # The group never existed, or the server has lost it with the stream (F11).
         try:
             await self._client.xgroup_create(KEY, _GROUP, id="0", mkstream=True)
         except ResponseError as error:
-            if not str(error).startswith("BUSYGROUP"):  # another instance was faster
+            if not str(error).startswith("BUSYGROUP"):  # another instance has created it
                 raise
         return await self._read_group(count, 0.0)
 
-    async def _read_group(self, count: int, block: float) -> Announced:
-        # Without acknowledgement: what dies with its reader is in the database, due, and found
-        # there sooner than any pending entry could be called abandoned (F44).
-        answer = await self._client.xreadgroup(
+    async def _read_group(self, count: int, block: float) -> Entries:
+        # Entries are not acknowledged. If the reader dies, the event is still due in the database,
+        # and is found there sooner than a pending entry could be called abandoned (F44).
+        response = await self._client.xreadgroup(
             _GROUP,
             _CONSUMER,
             {KEY: ">"},
@@ -118,42 +120,43 @@ class Stream:
             block=round(block * 1000) or None,
             noack=True,
         )
-        return _events(answer)
+        return _entries(response)
 
-    async def _attempt(self, kind: _About, call: Callable[[], Awaitable[T]], fallback: T) -> T:
-        if self._pause_before(kind) > 0:
+    async def _attempt(self, kind: _Scope, call: Callable[[], Awaitable[T]], fallback: T) -> T:
+        if self._delay_before(kind) > 0:
             return fallback
         try:
             async with asyncio.timeout(_SECONDS):
                 result = await call()
-        except Exception as error:  # noqa: BLE001 - a hint: whatever its client raises, the ledger has it all
-            self._note_trouble(kind if isinstance(error, ResponseError) else _About.SERVER, error)
+        except Exception as error:  # noqa: BLE001 - the stream is a hint: no error may stop a claim
+            self._note_failure(kind if isinstance(error, ResponseError) else _Scope.SERVER, error)
             return fallback
-        self._note_well(kind)
+        self._note_success(kind)
         return result
 
-    def _in_the_way_of(self, kind: _About) -> list[_Trouble]:
-        return [self._troubles[about] for about in (_About.SERVER, kind) if about in self._troubles]
+    def _outages_of(self, kind: _Scope) -> list[_Outage]:
+        return [self._outages[scope] for scope in (_Scope.SERVER, kind) if scope in self._outages]
 
-    def _pause_before(self, kind: _About) -> float:
-        retries = [unavailable_reason.retry_at for unavailable_reason in self._in_the_way_of(kind)]
+    def _delay_before(self, kind: _Scope) -> float:
+        retries = [outage.retry_at for outage in self._outages_of(kind)]
         return max(retries) - self._clock() if retries else 0.0
 
-    def _note_trouble(self, about: _About, error: BaseException) -> None:
-        if not self._troubles:
-            said = " ".join(str(error).split()) or type(error).__name__
-            self._observe(QueueFailed(f"Redis cannot be used: {said}"))
-        self._troubles.setdefault(about, _Trouble()).met(self._clock())
+    def _note_failure(self, scope: _Scope, error: BaseException) -> None:
+        if not self._outages:
+            message = " ".join(str(error).split()) or type(error).__name__
+            self._observe(QueueFailed(f"Redis cannot be used: {message}"))
+        self._outages.setdefault(scope, _Outage()).postpone_retry(self._clock())
 
-    def _note_well(self, kind: _About) -> None:
-        """That one kind of call works says of the other only that the server is there."""
-        ended = [self._troubles.pop(about, None) for about in (_About.SERVER, kind)]
-        if any(ended) and not self._troubles:
+    def _note_success(self, kind: _Scope) -> None:
+        """End the outages of the server and of this kind of call. A success says nothing about
+        calls of the other kind."""
+        ended = [self._outages.pop(scope, None) for scope in (_Scope.SERVER, kind)]
+        if any(ended) and not self._outages:
             self._observe(QueueRecovered())
 
 
 def make_client(url: str) -> Any:
-    """Raises `SettingError` for what no connection could be made of."""
+    """Return a client that has not connected yet. Raise `SettingError` for an unusable URL."""
     number = urlsplit(url).path.removeprefix("/")
     if number and not number.isdecimal():
         raise _refused(f"{number} is no number of a database, as in redis://host:6379/0")
@@ -161,12 +164,12 @@ def make_client(url: str) -> Any:
         client: Any = Redis.from_url(
             url,
             decode_responses=True,
-            encoding_errors="replace",  # whoever else wrote there
+            encoding_errors="replace",  # other clients may have written anything
             socket_connect_timeout=None,
-            socket_timeout=None,  # a whole call has its end, however many steps it takes
+            socket_timeout=None,  # the time-out covers a whole call, whatever its steps
             retry=Retry(NoBackoff(), 0),
         )
-        client.connection_pool.make_connection()  # it connects nowhere, but takes all options
+        client.connection_pool.make_connection()  # does not connect, but checks all options
     except TypeError as error:
         option = str(error).rpartition(" ")[2]
         raise _refused(f"the Redis client knows no option {option}") from None
@@ -179,10 +182,10 @@ def _refused(reason: str) -> SettingError:
     return SettingError(f"QUEUE_URL cannot be used: {reason.rstrip('.')}.")
 
 
-def _events(answer: Sequence[Any]) -> Announced:
+def _entries(response: Sequence[Any]) -> Entries:
     return [
         (EventId(event_id), source)
-        for _, entries in answer
+        for _, entries in response
         for _, fields in entries
         for event_id, source in (fields or {}).items()  # None: deleted in the meantime (F44)
     ]

@@ -139,8 +139,8 @@ class PostgresStore:
             self._relay.publish(_new_events(envelopes, receipts))
         return receipts
 
-    def hand_over(self, relay: Relay) -> None:
-        """From now on it brings new events to the workers. It is closed with the store."""
+    def attach_relay(self, relay: Relay) -> None:
+        """Let this relay bring new events to the workers. It is closed with the store."""
         self.queue = self._relay = relay
 
     async def cursor(self, source: str) -> str | None:
