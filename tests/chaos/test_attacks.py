@@ -58,7 +58,7 @@ def test_100_mib_of_trailers_cost_others_nothing(guarded: Server, stalls: Path) 
 def test_bodies_that_stop_one_byte_short_are_gone_in_time(  # S3, F55
     guarded: Server, stalls: Path, kind: str
 ) -> None:
-    """However quickly the rest came: ten seconds, and up to one for the sweep."""
+    """However fast the other bytes came, the limit is ten seconds, and up to one for the sweep."""
     count, data = STALLED[kind]
     data = data.replace(b"\r\n", f"\r\nAuthorization: {GOOD['Authorization']}\r\n".encode(), 1)
     with healthy_sender(guarded, token=TOKEN) as sender:
@@ -73,8 +73,8 @@ def test_bodies_that_stop_one_byte_short_are_gone_in_time(  # S3, F55
 def test_connections_that_a_proxy_shares_are_never_silent(  # C1, C4, F57
     guarded: Server, stalls: Path
 ) -> None:
-    """Hostile and honest requests by turns on the same connections, as behind a proxy that uses
-    them for all of its clients; every honest one gets its 202."""
+    """Send hostile and honest requests by turns on the same connections, like a proxy that shares
+    connections between its clients. Every honest request gets its 202."""
     with healthy_sender(guarded, token=TOKEN) as sender, ThreadPoolExecutor(10) as threads:
         clients = [threads.submit(share_a_connection, guarded) for _ in range(8)]
         clients += [threads.submit(half_close_at_random, guarded, 300, seed) for seed in range(2)]

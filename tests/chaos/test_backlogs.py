@@ -1,4 +1,4 @@
-"""A start on a large backlog (F33), and a herd that is due at once (F34)."""
+"""A start with a large backlog (F33), and many events that are due at once (F34)."""
 
 import json
 import time
@@ -36,14 +36,14 @@ async def handle(event):
 
 
 def grow(server: Server, rows: int) -> None:
-    """The server is stopped, so this process may write."""
+    """Insert rows. The server must be stopped, so that this process may write."""
     connection = apsw.Connection(str(server.ledger))
     connection.execute("PRAGMA synchronous = off")
     connection.execute(GROW, (rows,))
     connection.close()
 
 
-def test_a_million_pending_rows_are_no_weight(tmp_path: Path) -> None:  # F33
+def test_a_million_pending_rows_cost_neither_memory_nor_time(tmp_path: Path) -> None:  # F33
     with serving(tmp_path, QUICK, {"QUEUE_MAXSIZE": "2000000"}) as server:
         server.post(posted())
         server.wait_until_idle()
@@ -75,7 +75,7 @@ async def handle(event):
     global running
     running += 1
     try:
-        with open("most", "a") as file:
+        with open("running", "a") as file:
             print(running, file=file)
         await asyncio.sleep(0.001)
         if not os.path.exists("up"):
@@ -86,7 +86,7 @@ async def handle(event):
 DUE = "SELECT CAST(strftime('%s', retry_after) AS INTEGER) FROM events WHERE outcome = 'retry'"
 
 
-def test_a_herd_due_at_once_is_held_and_spread(tmp_path: Path) -> None:  # F34
+def test_many_retries_due_at_once_are_limited_and_spread(tmp_path: Path) -> None:  # F34
     settings = {
         "WORKER_COUNT": "20",
         "RETRY_BASE_DELAY": "60s",
@@ -103,12 +103,12 @@ def test_a_herd_due_at_once_is_held_and_spread(tmp_path: Path) -> None:  # F34
         waits = [ingest_seconds(server) for _ in range(200)]
         time.sleep(20)
         due = Counter(second for (second,) in server.query(DUE))
-        most = max(int(line) for line in (tmp_path / "most").read_text().split())
+        concurrency = max(int(line) for line in (tmp_path / "running").read_text().split())
         (tmp_path / "up").touch()
     finally:
         server.kill()
-    assert most <= 20
-    inner = sorted(due.items())[25:95]  # the whole window of the first delays, less its edges
+    assert concurrency <= 20
+    inner = sorted(due.items())[25:95]  # the window of the first delays, without its edges
     mean = sum(count for _, count in inner) / len(inner)
     assert max(count for _, count in inner) <= 2 * mean
     assert sorted(waits)[197] < 0.5

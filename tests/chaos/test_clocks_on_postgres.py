@@ -1,4 +1,4 @@
-"""An instance whose clock is an hour off changes nothing: the server's is the only one (F25)."""
+"""An instance whose clock is an hour off does no harm: only the server's clock is used (F25)."""
 
 import asyncio
 from collections.abc import Callable
@@ -30,10 +30,10 @@ HOLDERS = "SELECT count(DISTINCT holder) FROM claims_log WHERE holder IS NOT NUL
 
 
 def faked(offset: str) -> dict[str, str]:
-    found = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
-    assert found, "make chaos needs libfaketime: apt-get install faketime"
+    libraries = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
+    assert libraries, "make chaos needs libfaketime: apt-get install faketime"
     return {
-        "LD_PRELOAD": str(found[0]),
+        "LD_PRELOAD": str(libraries[0]),
         "FAKETIME": offset,
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
     }
@@ -61,5 +61,5 @@ async def test_an_instance_one_hour_off_changes_nothing(
         assert max(claims_log.lateness(cluster, [])) < 2
         assert "clock" in cluster.instances[0].log
         instance = cluster.instances[0]
-        instance.kill()  # what it held is taken when the server says so
+        instance.kill()  # its claims are taken over when their leases expire by the server's clock
         instance.restart()

@@ -27,7 +27,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
         yield started
 
 
-async def test_a_hundred_faults_lose_nothing_and_do_nothing_twice(
+async def test_a_hundred_faults_lose_no_event_and_apply_no_effect_twice(
     server: PostgresServer, tmp_path: Path
 ) -> None:
     with clustered(server, tmp_path, APP, SETTINGS) as cluster:
@@ -38,7 +38,7 @@ async def test_a_hundred_faults_lose_nothing_and_do_nothing_twice(
         late = claims_log.lateness(cluster, disturbances.outages)
         print(
             f"{dict(disturbances.count)}, {len(history.acked)} acknowledged, {len(late)} claims, "
-            f"the latest {max(late):.2f} s after it could be"
+            f"the latest {max(late):.2f} s after its event was claimable"
         )
         history.check(cluster.query)
         history.check_order(cluster.query)
@@ -50,7 +50,7 @@ async def test_a_hundred_faults_lose_nothing_and_do_nothing_twice(
 def test_connections_that_hang_for_ever_are_given_up(
     server: PostgresServer, tmp_path: Path
 ) -> None:  # F20
-    """As when a firewall forgets them: new ones can be made, old ones say nothing."""
+    """A firewall may drop the state of connections: old ones are silent, new ones can be made."""
     with (
         proxied(server.port) as proxy,
         clustered(server, tmp_path, APP, SETTINGS, count=1, port=proxy.port) as cluster,

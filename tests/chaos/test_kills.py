@@ -10,7 +10,7 @@ import pytest
 
 from support.app_server import AppServer, serving
 from support.history import APP, History
-from support.kill_loop import SETTINGS, kill_again_and_again
+from support.kill_loop import SETTINGS, kill_repeatedly
 from support.polling import eventually
 from support.wire import Cut
 
@@ -23,14 +23,14 @@ RARE = ("sendto", "ftruncate", "unlink")  # one POST may do without these
 
 async def test_three_hundred_kills_under_load_lose_nothing(tmp_path: Path) -> None:  # F2
     with serving(tmp_path, APP, SETTINGS) as server:
-        history = await kill_again_and_again(server, CYCLES)
+        history = await kill_repeatedly(server, CYCLES)
         assert len(history.acked) > 20 * CYCLES
         history.check(server.query)
         assert server.stop() == 0
 
 
 class Doomed(AppServer):
-    """strace kills it when it makes this system call for the n-th time, once it is attached."""
+    """A server that strace, once attached, kills at its n-th call of one system call."""
 
     def doom(self, call: str, when: int) -> "subprocess.Popen[bytes]":
         command = ["strace", "-f", "-qq", "-p", str(self.pid), "-o", "/dev/null"]
@@ -54,12 +54,13 @@ def test_a_kill_at_any_system_call_loses_nothing(tmp_path: Path, call: str) -> N
 
 
 def survived(server: Doomed, call: str, when: int) -> bool:
-    """One POST under a trace; then a restart without, and all must be as promised."""
+    """Send one POST under strace, restart without strace, and check the history. Return whether the
+    server survived."""
     history = History(seed=when)
     tracer = server.doom(call, when)
     attached(server.pid)
     key, body = history.next_event()
-    with suppress(Cut, OSError):  # then it is not acknowledged: it may be there or not
+    with suppress(Cut, OSError):  # not acknowledged: the event may exist or not
         history.note(key, server.post(body).json()["id"])
     alive = not dies_within(server, 1.0)
     tracer.kill()
@@ -74,7 +75,7 @@ def survived(server: Doomed, call: str, when: int) -> bool:
 
 
 def dies_within(server: Doomed, seconds: float) -> bool:
-    """Its work may still make the call that kills it."""
+    """Wait for the server to die: its workers may still make the fatal call."""
     try:
         server.process.wait(seconds)
     except subprocess.TimeoutExpired:

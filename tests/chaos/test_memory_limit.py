@@ -1,4 +1,4 @@
-"""F45 in full: ten gigabytes through a server that may have a quarter of one."""
+"""F45 in full: ten gigabytes through a server that may use a quarter of a gigabyte."""
 
 from pathlib import Path
 

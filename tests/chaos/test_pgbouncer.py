@@ -1,4 +1,4 @@
-"""Behind the pooling proxy that most people use."""
+"""Instances behind PgBouncer, the most common pooling proxy."""
 
 import asyncio
 import shutil
@@ -54,13 +54,13 @@ def bouncing(server: PostgresServer, mode: str) -> Iterator[int]:
             **identity(server.user),
         ) as running:
             try:
-                eventually(lambda: answers(port))
+                eventually(lambda: accepts_connections(port))
                 yield port
             finally:
                 running.kill()
 
 
-def answers(port: int) -> bool:
+def accepts_connections(port: int) -> bool:
     try:
         Wire(port).socket.close()
     except OSError:

@@ -18,7 +18,7 @@ EVENTS = 160_000  # each leaves two dead entries: recorded, then claimed
 STEP = 10_000
 
 
-async def test_claims_stay_quick_while_vacuum_is_kept_away(
+async def test_claims_stay_fast_while_vacuum_is_blocked(
     postgres_of: Callable[[Install], PostgresServer],
 ) -> None:
     url = postgres_of(find_installs()[-1]).create_database()

@@ -1,6 +1,6 @@
-"""Faults that `make test` injects, done for real: a disk that fills up, a sync that fails.
+"""Real versions of the faults that `make test` injects: a disk that fills up, a sync that fails.
 
-They need root, mount and strace. A filesystem with a file open for writing cannot be turned
+These tests need root, mount and strace. A filesystem with a file open for writing cannot be turned
 read-only here, so F10 stays with the fault-injecting VFS.
 """
 
@@ -23,7 +23,7 @@ MIB = 1024 * 1024
 
 
 @pytest.fixture(autouse=True)
-def _able() -> None:
+def _requirements() -> None:
     assert os.geteuid() == 0, "make chaos mounts filesystems: run it as root"
     for program in ("mount", "umount", "strace"):
         assert shutil.which(program), f"make chaos needs {program}"
@@ -45,11 +45,11 @@ def run(*command: str) -> None:
 
 def post(server: Server, size: int = 100) -> tuple[int, str]:
     key = str(uuid4())
-    answer = server.post({"idempotency_key": key, "payload": "x" * size})
-    return answer.status, key
+    response = server.post({"idempotency_key": key, "payload": "x" * size})
+    return response.status, key
 
 
-def found(server: Server, key: str) -> bool:
+def is_recorded(server: Server, key: str) -> bool:
     return server.get(f"/webhooks?idempotency_key={key}").status == 200
 
 
@@ -78,20 +78,20 @@ def test_a_full_disk_refuses_and_recovers_and_loses_nothing(tmp_path: Path) -> N
         assert server.get("/health").status == 200
         assert server.get("/metrics").status == 200
         assert server.get("/ready").status == 503
-        assert all(found(server, key) for key in accepted)
-        troubles = [line for line in server.records() if line["level"] == "error"]
-        assert len(troubles) <= 3
+        assert all(is_recorded(server, key) for key in accepted)
+        errors = [line for line in server.records() if line["level"] == "error"]
+        assert len(errors) <= 3
 
         ballast.unlink()
         run("mount", "-o", "remount,size=128m", str(disk))
         eventually(lambda: post(server)[0] == 202, within=5.0)
-        assert all(found(server, key) for key in accepted)
+        assert all(is_recorded(server, key) for key in accepted)
         assert server.stop() == 0
 
 
 @contextmanager
 def failing_syncs(server: Server, when: str) -> Iterator[None]:
-    """strace makes the server's own fdatasync calls fail, those that `when` names."""
+    """Let strace fail those fdatasync calls of the server that `when` selects."""
     rule = f"inject=fdatasync:error=EIO:when={when}"
     tracer = subprocess.Popen(
         ["strace", "-f", "-p", str(server.pid), "-e", "trace=fdatasync", "-e", rule],
@@ -107,7 +107,7 @@ def failing_syncs(server: Server, when: str) -> Iterator[None]:
         tracer.communicate()
 
 
-def test_a_failed_sync_is_never_an_acknowledgement_and_the_store_mends_itself(
+def test_a_failed_sync_is_never_acknowledged_and_the_store_recovers(
     tmp_path: Path,
 ) -> None:  # F8
     with running(tmp_path) as server:
@@ -117,7 +117,7 @@ def test_a_failed_sync_is_never_an_acknowledgement_and_the_store_mends_itself(
             assert post(server)[0] == 503
             eventually(server.is_ready, within=10.0)
             assert post(server)[0] == 202
-        assert found(server, kept)
+        assert is_recorded(server, kept)
         assert server.stop() == 0
 
 
@@ -129,5 +129,5 @@ def test_a_second_failed_sync_within_a_minute_ends_the_process(tmp_path: Path) -
             assert post(server)[0] == 503
             assert server.process.wait(30) != 0
         server.restart()
-        assert found(server, kept)
+        assert is_recorded(server, kept)
         assert server.stop() == 0

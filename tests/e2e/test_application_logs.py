@@ -1,5 +1,5 @@
-"""What an operator reads in the log of a real server: the application's own lines, events without a
-handler, and a stop (N4, N7, N16)."""
+"""The log of a real server shows the application's own lines, events without a handler, and a stop
+(N4, N7, N16)."""
 
 from pathlib import Path
 from typing import Any
@@ -52,9 +52,9 @@ def test_the_log_of_a_server(tmp_path: Path) -> None:
         assert server.stop() == 0
 
         for line, event_id in zip(("in a task", "in a thread", "slow"), ids, strict=True):
-            (found,) = lines(server, line)  # N16
-            assert (found["logger"], found["event_id"]) == ("billing", event_id)
-            assert found["level"] == "info"
+            (record,) = lines(server, line)  # N16
+            assert (record["logger"], record["event_id"]) == ("billing", event_id)
+            assert record["level"] == "info"
         (unhandled,) = lines(server, "no handler for this event type")  # N4
         assert unhandled["event_id"] in unknown
         assert unhandled["event_type"] == "unknown"
@@ -66,7 +66,7 @@ def test_the_log_of_a_server(tmp_path: Path) -> None:
         assert lines(server, "no handlers") == []
 
 
-def test_an_inbox_without_handlers_is_warned_of(tmp_path: Path) -> None:  # N4
+def test_an_inbox_without_handlers_logs_a_warning(tmp_path: Path) -> None:  # N4
     app = "from ackbox import Inbox\ninbox = Inbox()\n"
     with serving(tmp_path, app) as server:
         (line,) = lines(server, "no handlers")

@@ -52,7 +52,7 @@ def test_a_step_of_the_clock_skips_no_event_and_runs_none_twice(
         retries = "SELECT count(*) FROM events WHERE outcome = 'retry'"
         eventually(lambda: slow in runs(tmp_path) and server.query(retries) == [(1,)])
         set_clock(tmp_path, hours)
-        eventually(lambda: told_steps(server) == [hours * 3600])
+        eventually(lambda: reported_steps(server) == [hours * 3600])
         later = accepted(server, "quick")
         eventually(lambda: server.statuses()["completed"] == 2)
         assert runs(tmp_path).count(slow) == 1
@@ -62,7 +62,7 @@ def test_a_step_of_the_clock_skips_no_event_and_runs_none_twice(
         assert server.query("SELECT run, unsettled FROM events") == [(2, 0)] * 3
 
 
-def test_a_start_with_the_clock_set_back_runs_what_waits(tmp_path: Path) -> None:  # F25
+def test_a_start_with_the_clock_set_back_runs_waiting_events(tmp_path: Path) -> None:  # F25
     set_clock(tmp_path, 1)
     with serving(tmp_path, APP, {"WORKER_COUNT": "0"}) as server:
         waiting = accepted(server, "quick")
@@ -76,11 +76,11 @@ def test_a_start_with_the_clock_set_back_runs_what_waits(tmp_path: Path) -> None
 
 
 def accepted(server: AppServer, payload: str) -> str:
-    answer = server.post(posted(payload=payload))
-    assert answer.status == 202
-    return str(answer.json()["id"])
+    response = server.post(posted(payload=payload))
+    assert response.status == 202
+    return str(response.json()["id"])
 
 
-def told_steps(server: AppServer) -> list[float]:
-    said = [line for line in server.records() if line["event"] == "clock was set"]
-    return [round(line["seconds"]) for line in said]
+def reported_steps(server: AppServer) -> list[float]:
+    lines = [line for line in server.records() if line["event"] == "clock was set"]
+    return [round(line["seconds"]) for line in lines]

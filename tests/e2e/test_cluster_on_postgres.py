@@ -1,4 +1,4 @@
-"""Three instances on one PostgreSQL, and what may happen to them (F2, F5, F17, F21, F38)."""
+"""Three instances on one PostgreSQL survive kills and outages (F2, F5, F17, F21, F38)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,13 +16,13 @@ RUN_WITHIN = 5.0
 
 @pytest.fixture
 def server() -> Iterator[PostgresServer]:
-    """One that may be killed."""
+    """A server that the test may kill."""
     with running_postgres(find_installs()[-1]) as started:
         yield started
 
 
 @pytest.mark.timeout(120)
-async def test_whatever_happens_nothing_is_lost_and_nothing_done_twice(
+async def test_no_fault_loses_an_event_or_applies_an_effect_twice(
     server: PostgresServer, tmp_path: Path
 ) -> None:  # F2, F17, F38
     with clustered(server, tmp_path, APP, SETTINGS) as cluster:

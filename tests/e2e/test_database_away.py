@@ -1,4 +1,4 @@
-"""A start while PostgreSQL is away, and a start that waiting cannot mend (F38)."""
+"""A start waits while PostgreSQL is unavailable, and fails where waiting cannot help (F38)."""
 
 import socket
 import time
@@ -30,7 +30,7 @@ COMMANDS = [("serve",), ("work", "worked:inbox")]
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
-    """Trusts the tests, and asks everybody else for a password."""
+    """A server that trusts the tests, and requires a password of all others."""
     with running_postgres(find_installs()[-1]) as started:
         started.execute(f"CREATE ROLE reader LOGIN PASSWORD '{PASSWORD}'")
         started.execute(f"CREATE ROLE owner LOGIN PASSWORD '{PASSWORD}'")
@@ -43,7 +43,7 @@ def server() -> Iterator[PostgresServer]:
 
 @contextmanager
 def starting(folder: Path, url: str, command: tuple[str, ...] = ("serve",)) -> Iterator[Server]:
-    """Its socket is open; more is not said."""
+    """Start a server, and wait only until its socket is open."""
     folder.mkdir(exist_ok=True)
     (folder / "worked.py").write_text(APP)
     settings = {"DATABASE_URL": url, "PORT": free_port(), "WORKER_COUNT": "1"}
@@ -71,10 +71,8 @@ def test_a_server_that_comes_later_is_waited_for(
             expected = 503 if command == ("serve",) else 404
             assert_problem(ours.post(posted()), expected)
             assert ours.get("/metrics").status == 200
-            unavailable_reason = eventually(
-                lambda: [r for r in ours.records() if r["level"] == "error"]
-            )
-            assert unavailable_reason[0]["event"] == "store unavailable"
+            errors = eventually(lambda: [r for r in ours.records() if r["level"] == "error"])
+            assert errors[0]["event"] == "store unavailable"
         finally:
             server.start()
         eventually(ours.is_ready, within=20)
@@ -95,7 +93,7 @@ def test_a_signal_ends_the_waiting_at_once_with_0(tmp_path: Path, command: tuple
 
 
 # W5, F38
-def test_a_signal_ends_the_waiting_for_a_server_that_says_nothing(tmp_path: Path) -> None:
+def test_a_signal_ends_the_waiting_for_a_silent_server(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         with starting(tmp_path, f"postgresql://127.0.0.1:{port}/x") as ours:
@@ -119,8 +117,8 @@ def test_a_database_that_takes_no_writes_is_waited_for(
         server.execute(allow + "off")
         eventually(ours.is_ready, within=20)
         assert ours.post(posted()).status == 202
-        said = [record["event"] for record in ours.records()]
-        assert (said.count("store unavailable"), said.count("store recovered")) == (1, 1)
+        lines = [record["event"] for record in ours.records()]
+        assert (lines.count("store unavailable"), lines.count("store recovered")) == (1, 1)
         assert ours.stop() == 0
 
 
@@ -142,14 +140,14 @@ def test_a_standby_is_waited_for_until_it_is_promoted(tmp_path: Path) -> None:
 
 def assert_waits_for_writes(ours: Server) -> None:
     eventually(lambda: "store unavailable" in ours.log)
-    for answer in (ours.get("/ready"), ours.post(posted())):
-        detail = assert_problem(answer, 503, **{"retry-after": "1"})
+    for response in (ours.get("/ready"), ours.post(posted())):
+        detail = assert_problem(response, 503, **{"retry-after": "1"})
         assert "takes no writes: it is a standby, or read-only" in detail
 
 
 # F51
 @pytest.mark.parametrize(
-    ("address", "said"),
+    ("address", "reason"),
     [
         ("owner:wrong-" + PASSWORD + "@{host}/postgres", "password authentication failed"),
         ("nobody:" + PASSWORD + "@{host}/postgres", "nobody"),
@@ -160,20 +158,20 @@ def assert_waits_for_writes(ours: Server) -> None:
         ("reader:" + PASSWORD + "@{host}/postgres", "permission denied"),
     ],
 )
-def test_what_waiting_cannot_mend_is_one_line_without_the_password(
-    server: PostgresServer, tmp_path: Path, address: str, said: str
+def test_a_refused_address_is_one_line_without_the_password(
+    server: PostgresServer, tmp_path: Path, address: str, reason: str
 ) -> None:
     url = "postgresql://" + address.format(host=f"127.0.0.1:{server.port}")
     done = serve_until_it_ends(tmp_path, url)
-    assert said in said_by(done)
+    assert reason in error_line(done)
     assert PASSWORD not in done.err
 
 
 # F51
 @pytest.mark.parametrize("url", ["mysql://u:{0}@h/x", "postgresql://u:{0}@h:port/x", "{0}"])
-def test_what_is_no_address_is_one_line_without_the_password(tmp_path: Path, url: str) -> None:
+def test_an_invalid_address_is_one_line_without_the_password(tmp_path: Path, url: str) -> None:
     done = serve_until_it_ends(tmp_path, url.format(PASSWORD))
-    assert "DATABASE_URL" in said_by(done)
+    assert "DATABASE_URL" in error_line(done)
     assert PASSWORD not in done.err
 
 
@@ -184,19 +182,19 @@ def test_a_newer_schema_is_one_line(server: PostgresServer, tmp_path: Path) -> N
         "INSERT INTO schema_migrations (version, name, checksum) VALUES (99, 'x', '')",
         url.rpartition("/")[2],
     )
-    assert "newer ackbox" in said_by(serve_until_it_ends(tmp_path, url))
+    assert "newer ackbox" in error_line(serve_until_it_ends(tmp_path, url))
 
 
 # F38
 async def test_a_database_that_goes_away_during_the_start_is_waited_for(
     server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    really, failures = PostgresReader.stats, [Unavailable("away"), Unavailable("away")]
+    original, failures = PostgresReader.stats, [Unavailable("away"), Unavailable("away")]
 
     async def stats(reader: PostgresReader) -> Stats:
         if failures:
             raise failures.pop()
-        return await really(reader)
+        return await original(reader)
 
     monkeypatch.setattr(PostgresReader, "stats", stats)
     monkeypatch.setattr(runtime, "_WAIT_SECONDS", 0.01)
@@ -216,12 +214,12 @@ def test_the_password_is_in_no_log(server: PostgresServer, tmp_path: Path) -> No
         server.stop()
         try:
             eventually(lambda: ours.get("/ready").status == 503)
-            answers = [ours.get("/ready").body, ours.post(posted()).body]
+            responses = [ours.get("/ready").body, ours.post(posted()).body]
         finally:
             server.start()
         eventually(ours.is_ready, within=20)
         assert PASSWORD not in ours.log
-        assert not any(PASSWORD.encode() in answer for answer in answers)
+        assert not any(PASSWORD.encode() in response for response in responses)
         assert PASSWORD not in ours.get("/metrics").body.decode()
 
 
@@ -229,8 +227,8 @@ def serve_until_it_ends(folder: Path, url: str) -> Done:
     return run("serve", folder=folder, DATABASE_URL=url, PORT="0", LOG_FORMAT="json")
 
 
-def said_by(done: Done) -> str:
-    """The one line that is not of the log."""
+def error_line(done: Done) -> str:
+    """Return the only line that is not a log line."""
     assert done.code == 1, done
     (line,) = [line for line in done.err.splitlines() if not line.startswith("{")]
     assert line.startswith("ackbox: ")

@@ -1,4 +1,4 @@
-"""How a serving process ends (W5, F26), and whom a hanging handler holds up (F24)."""
+"""How a serving process drains (W5, F26), and that a hanging handler delays no other (F24)."""
 
 import asyncio
 import signal
@@ -27,7 +27,7 @@ async def handle(event):
 RUNNING = "SELECT count(*) FROM events WHERE status = 'processing'"
 
 
-def test_a_drain_finishes_what_runs_and_hands_back_the_rest(tmp_path: Path) -> None:  # W5, F26
+def test_a_drain_finishes_running_events_and_releases_the_rest(tmp_path: Path) -> None:  # W5, F26
     with serving(tmp_path, SLEEPS, {"WORKER_COUNT": "3"}) as server:
         for _ in range(8):
             server.post(posted(payload=1.0))
@@ -43,11 +43,11 @@ def test_a_drain_finishes_what_runs_and_hands_back_the_rest(tmp_path: Path) -> N
         ]
 
 
-def test_past_the_grace_what_runs_is_handed_back(tmp_path: Path) -> None:  # W5
+def test_after_the_grace_running_events_are_released(tmp_path: Path) -> None:  # W5
     with serving(tmp_path, SLEEPS, {"SHUTDOWN_GRACE": "300ms"}) as server:
         assert hang(server, 4) == 4
         assert server.stop() == 0
-        assert handed_back(server) == [("pending", 0, None, None)]
+        assert released(server) == [("pending", 0, None, None)]
 
 
 def test_a_second_signal_is_fast(tmp_path: Path) -> None:  # F26
@@ -59,7 +59,7 @@ def test_a_second_signal_is_fast(tmp_path: Path) -> None:  # F26
         started = time.monotonic()
         assert server.process.wait(20) == 0
         assert time.monotonic() - started < 5
-        assert handed_back(server) == [("pending", 0, None, None)]
+        assert released(server) == [("pending", 0, None, None)]
 
 
 def hang(server: AppServer, events: int) -> int:
@@ -69,7 +69,7 @@ def hang(server: AppServer, events: int) -> int:
     return events
 
 
-def handed_back(server: AppServer) -> list[tuple[object, ...]]:
+def released(server: AppServer) -> list[tuple[object, ...]]:
     return server.query("SELECT DISTINCT status, attempts, processor_id, lease_until FROM events")
 
 
@@ -160,7 +160,7 @@ def test_a_source_that_hangs_does_not_starve_another(tmp_path: Path, threads: bo
 SLEEP = "__import__('time').sleep(60)"
 
 
-def test_the_backlog_counts_what_waits_and_not_what_runs(tmp_path: Path) -> None:  # W7
+def test_the_backlog_counts_waiting_events_and_not_running_ones(tmp_path: Path) -> None:  # W7
     settings = {"WORKER_COUNT": "2", "QUEUE_MAXSIZE": "3"}
     with serving(tmp_path, SLEEPS, settings) as server:
         for _ in range(20):
@@ -190,7 +190,7 @@ async def quick(event):
 """
 
 
-def test_a_handler_that_will_not_be_cancelled_holds_up_nobody(tmp_path: Path) -> None:  # F24, F26
+def test_a_handler_that_cannot_be_cancelled_delays_no_other(tmp_path: Path) -> None:  # F24, F26
     settings = {"WORKER_COUNT": "2", "SHUTDOWN_GRACE": "500ms"}
     with serving(tmp_path, STUBBORN, settings) as server:
         server.post(posted(event_type="stubborn"))
@@ -220,7 +220,7 @@ async def fine(event):
 """
 
 
-def test_an_outcome_that_cannot_be_written_harms_no_other(tmp_path: Path) -> None:
+def test_an_outcome_that_cannot_be_written_harms_no_other_event(tmp_path: Path) -> None:
     settings = {"CLAIM_TIMEOUT": "1s", "RETRY_BASE_DELAY": "10ms"}
     with serving(tmp_path, POISON, settings) as server:
         server.post(posted(event_type="poison"))

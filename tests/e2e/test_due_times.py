@@ -46,17 +46,17 @@ def test_two_hundred_retries_over_restarts_run_within_a_second_of_due(tmp_path: 
 
 
 def restart(server: AppServer) -> tuple[float, float]:
-    """A second after the last one; returns since when, and until when, it was down."""
+    """Restart a second after the last restart. Return when the server was down, and until when."""
     time.sleep(1.0)
     down = time.time()
-    assert server.stop() == 0  # a kill would run again what ran, and not what is due
+    assert server.stop() == 0  # a kill would repeat running events, not only due ones
     server.restart()
     return down, time.time()
 
 
 def lateness(runs: list[dict[str, float]], downtimes: list[tuple[float, float]]) -> list[float]:
-    """For each retry: how long after it was due, and could run, it ran. One that was due just as
-    the process began to drain was handed back."""
+    """Return for each retry how long after its due time, or after the end of a downtime, it ran. A
+    retry that was due just as the process began to drain was released."""
     last = {(run["id"], run["attempt"]): run for run in runs}
     late = []
     for (event_id, attempt), run in last.items():
@@ -68,7 +68,7 @@ def lateness(runs: list[dict[str, float]], downtimes: list[tuple[float, float]])
 
 
 def could_not_run(due: float, ran: float, downtimes: list[tuple[float, float]]) -> list[float]:
-    """The end of the downtime that it was due in, if it ran after that."""
+    """Return the end of the downtime in which the retry was due, if it ran after that."""
     return [up for down, up in downtimes if down - 0.2 <= due <= up <= ran]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from support.app_server import AppServer, serving
 from support.history import APP
-from support.kill_loop import SETTINGS, kill_again_and_again
+from support.kill_loop import SETTINGS, kill_repeatedly
 from support.polling import eventually
 from support.posting import posted
 
@@ -14,7 +14,7 @@ from support.posting import posted
 @pytest.mark.timeout(240)
 async def test_twenty_five_kills_under_load_lose_nothing(tmp_path: Path) -> None:  # F2
     with serving(tmp_path, APP, SETTINGS) as server:
-        history = await kill_again_and_again(server, 25)
+        history = await kill_repeatedly(server, 25)
         assert len(history.acked) > 500
         history.check(server.query)
         assert server.stop() == 0
@@ -33,7 +33,7 @@ async def handle(event):
 """
 
 
-def test_what_ran_at_a_kill_runs_again_at_once(tmp_path: Path) -> None:  # F5, W4
+def test_events_that_ran_at_a_kill_run_again_at_once(tmp_path: Path) -> None:  # F5, W4
     settings = {"WORKER_COUNT": "20", "CLAIM_TIMEOUT": "10m"}
     with serving(tmp_path, SLEEPS_ONCE, settings) as server:
         for _ in range(20):
@@ -44,7 +44,7 @@ def test_what_ran_at_a_kill_runs_again_at_once(tmp_path: Path) -> None:  # F5, W
         server.restart()
         server.wait_until_idle(within=3)
         assert server.query("SELECT DISTINCT status, attempts, run FROM events") == [
-            ("completed", 1, 2)  # S9: the attempt is given back
+            ("completed", 1, 2)  # S9: the attempt is refunded
         ]
 
 
@@ -69,7 +69,8 @@ async def handle(event):
 def test_a_handler_that_kills_the_process_ends_as_a_dead_letter_alone(
     tmp_path: Path, attempts: int, runs: int
 ) -> None:  # F23, S9
-    """Also with one attempt, which all that ran beside it would have lost with it."""
+    """This holds with one attempt too: a kill must not cost the events that ran beside the killer
+    their only attempt."""
     settings = {"WORKER_COUNT": "0", "MAX_ATTEMPTS": str(attempts)}
     server = AppServer(tmp_path, KILLER, settings)
     try:
@@ -92,13 +93,13 @@ def test_a_handler_that_kills_the_process_ends_as_a_dead_letter_alone(
 
 
 def restart_until_idle(server: AppServer) -> int:
-    """As systemd would; returns how often it was started."""
+    """Restart the server as systemd would, and return how often it was started."""
     for start in range(1, 20):
         server.process = server._start()
         eventually(lambda: has_died(server) or is_idle(server), within=20, every=0.1)
         if server.process.poll() is None:
             return start
-    raise AssertionError("it never came to an end")
+    raise AssertionError("the server never became idle")
 
 
 def has_died(server: AppServer) -> bool:

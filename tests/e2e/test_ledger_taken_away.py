@@ -1,4 +1,4 @@
-"""The ledger of a running server, truncated, replaced or removed: no `202` after that."""
+"""If the ledger of a running server is truncated, replaced or removed, no request gets `202`."""
 
 import os
 from collections.abc import Callable
@@ -36,12 +36,12 @@ def replace(path: Path) -> None:
 
 
 def overwrite(path: Path) -> None:
-    """As `cp other.db events.db` does."""
+    """Overwrite the file in place, as `cp other.db events.db` does."""
     path.write_bytes(b"\xff" * path.stat().st_size)
 
 
 def status(server: Server, key: str) -> int | None:
-    """None when the server is gone."""
+    """Return the status of a POST; None if the server has ended."""
     try:
         return server.post(posted(key)).status
     except (ConnectionError, Cut):

@@ -1,4 +1,4 @@
-"""PostgreSQL goes away while plain handlers run in their threads (S7, F59)."""
+"""PostgreSQL becomes unavailable while plain handlers run in their threads (S7, F59)."""
 
 import time
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ def test_an_outage_of_three_leases_ends_no_process_and_repeats_each_run(
             lost = "ackbox_leases_lost_total"
             eventually(lambda: server.metric(lost) == WORKERS, within=20)
             end = time.monotonic() + 3 * LEASE_SECONDS
-            while time.monotonic() < end:  # the outage itself, not a wait for something
+            while time.monotonic() < end:  # the length of the outage, not a wait for a condition
                 assert server.get("/health").status == 200
         finally:
             postgres.start()

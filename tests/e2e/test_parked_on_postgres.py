@@ -1,4 +1,4 @@
-"""What an instance without a handler holds goes back while another, which has one, runs."""
+"""Events that an instance without a handler parked are unparked by an instance that has one."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,11 +13,11 @@ from support.events import envelope
 from support.postgres import Install, PostgresServer, find_installs
 from support.postgres_backend import FOLLOW
 
-HOLD = """UPDATE events SET status = 'pending', outcome = 'held', claimable_at = NULL,
+PARK = """UPDATE events SET status = 'pending', outcome = 'parked', claimable_at = NULL,
 processed_at = NULL"""
 
 
-async def test_what_is_held_during_a_rolling_update_is_put_back_without_a_restart(
+async def test_events_parked_during_a_rolling_update_are_unparked_without_a_restart(
     postgres_of: Callable[[Install], PostgresServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runtime, "_HELD_SECONDS", 0.05)
@@ -36,6 +36,6 @@ async def test_what_is_held_during_a_rolling_update_is_put_back_without_a_restar
         completed = "SELECT count(*) FROM events WHERE status = 'completed'"
         while await asyncio.to_thread(server.execute, completed, url.rpartition("/")[2]) != "1":
             pass
-        for statement in (HOLD, *FOLLOW):
+        for statement in (PARK, *FOLLOW):
             await asyncio.to_thread(server.execute, statement, url.rpartition("/")[2])
         assert await asyncio.wait_for(runs.get(), 10) == 2

@@ -1,4 +1,4 @@
-"""A PostgreSQL that goes away, cut off or hanging: 503 meanwhile, and back by itself (F20, F38)."""
+"""While PostgreSQL is unavailable, requests get 503; afterwards all recovers (F20, F38)."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -45,13 +45,13 @@ async def handle(event):
         raise
     note("ended", event)
 """
-ANSWERED_WITHIN = 5.0 + 1.0  # INGEST_TIMEOUT, and how often deadlines are looked at
+RESPONSE_WITHIN = 5.0 + 1.0  # INGEST_TIMEOUT, and the interval at which deadlines are checked
 IDLE = {"WORKER_COUNT": "0"}
 
 
 @pytest.fixture
 def own_server() -> Iterator[PostgresServer]:
-    """One that may be stopped."""
+    """A server that the test may stop."""
     with running_postgres(find_installs()[-1]) as started:
         yield started
 
@@ -67,7 +67,7 @@ def proxy(shared_server: PostgresServer) -> Iterator[TcpProxy]:
         yield made
 
 
-def test_a_stopped_server_is_a_503_and_all_comes_back_by_itself(
+def test_a_stopped_server_is_a_503_and_all_recovers_by_itself(
     own_server: PostgresServer, tmp_path: Path
 ) -> None:  # F38
     with clustered(own_server, tmp_path, QUICK, count=2, first=IDLE) as cluster:
@@ -94,7 +94,7 @@ def test_terminated_back_ends_lose_nothing_and_listening_goes_on(
         keys: list[str] = []
         for _ in range(3):
             cluster.terminate_backends()
-            keys += [eventually(sending(one), within=10) for one in cluster.instances]
+            keys += [eventually(sending(instance), within=10) for instance in cluster.instances]
         assert_all_done(cluster, keys)
         assert_wakes(cluster)
 
@@ -108,8 +108,8 @@ def test_a_frozen_holder_finishes_after_the_takeover_and_changes_nothing(
         holder.pause()
         cluster.wait_until_idle(within=6)
         settled = cluster.query("SELECT run, status, attempts, processed_at FROM events")
-        assert settled[0][:3] == (2, "completed", 1)  # what the lost run spent was given back
-        holder.go_on()
+        assert settled[0][:3] == (2, "completed", 1)  # the attempt of the lost run was refunded
+        holder.resume()
         eventually(lambda: ended_or_cancelled(holder), within=5)
         assert cluster.query("SELECT run, status, attempts, processed_at FROM events") == settled
 
@@ -142,7 +142,7 @@ def test_a_database_that_hangs_is_a_503_in_time_and_the_instance_recovers(
         proxy.hang()
         started = time.monotonic()
         assert_problem(instance.post(posted()), 503, **{"retry-after": "5"})
-        assert time.monotonic() - started < ANSWERED_WITHIN
+        assert time.monotonic() - started < RESPONSE_WITHIN
         assert instance.get("/health").status == 200
         eventually(lambda: instance.get("/ready").status == 503, within=5)
         proxy.heal()
@@ -151,7 +151,7 @@ def test_a_database_that_hangs_is_a_503_in_time_and_the_instance_recovers(
         assert_all_done(cluster, keys)
 
 
-def test_a_database_that_is_away_while_an_instance_starts_ends_no_start(
+def test_a_database_that_is_unavailable_during_a_start_does_not_end_it(
     shared_server: PostgresServer, proxy: TcpProxy, tmp_path: Path
 ) -> None:  # F38
     url = shared_server.create_database().replace(f":{shared_server.port}/", f":{proxy.port}/")
@@ -171,7 +171,7 @@ def test_a_database_that_is_away_while_an_instance_starts_ends_no_start(
         instance.kill()
 
 
-def test_a_database_that_goes_away_in_the_midst_of_a_start_ends_no_start(
+def test_a_database_that_is_lost_in_the_middle_of_a_start_does_not_end_it(
     shared_server: PostgresServer, proxy: TcpProxy, tmp_path: Path
 ) -> None:  # F38
     url = shared_server.create_database().replace(f":{shared_server.port}/", f":{proxy.port}/")
@@ -179,7 +179,7 @@ def test_a_database_that_goes_away_in_the_midst_of_a_start_ends_no_start(
     instance = Instance(tmp_path, QUICK, url, {})
     try:
         eventually(refusing(instance))
-        time.sleep(1)  # it goes on trying
+        time.sleep(1)  # the start keeps retrying
         assert instance.process.poll() is None, instance.log
         proxy.heal()
         eventually(instance.is_ready, within=15)
@@ -197,16 +197,16 @@ def send(instance: Instance) -> str:
 def sending(instance: Instance) -> Callable[[], str]:
     def try_to_send() -> str:
         assert instance.process.poll() is None, instance.log
-        answer = instance.post(posted())
-        return str(answer.json()["id"]) if answer.status == 202 else ""
+        response = instance.post(posted())
+        return str(response.json()["id"]) if response.status == 202 else ""
 
     return try_to_send
 
 
 def refusing(instance: Instance) -> Callable[[], bool]:
     def is_refusing() -> bool:
-        answer = instance.try_get("/ready")
-        return answer is not None and answer.status == 503
+        response = instance.try_get("/ready")
+        return response is not None and response.status == 503
 
     return is_refusing
 
@@ -218,12 +218,13 @@ def assert_all_done(cluster: Cluster, ids: list[str]) -> None:
 
 
 def assert_wakes(cluster: Cluster) -> None:
-    """One hears of what the other recorded, which has no workers, sooner than by its next look."""
+    """Check that one instance wakes for events of the other, which has no workers, sooner than it
+    would by its own polling."""
     eventually(lambda: median(waits(cluster, 5)) < 0.5, within=15)
 
 
 def waits(cluster: Cluster, events: int) -> list[float]:
-    """One after the other: each comes when the workers have just begun to wait."""
+    """Send events one by one, each when the workers have just begun to wait. Return the delays."""
     for _ in range(events):
         send(cluster.instances[0])
         cluster.wait_until_idle()
@@ -233,7 +234,7 @@ def waits(cluster: Cluster, events: int) -> list[float]:
 
 
 def running_at(cluster: Cluster) -> list[Instance]:
-    return [one for one in cluster.instances if noted(one, "began")]
+    return [instance for instance in cluster.instances if noted(instance, "began")]
 
 
 def ended_or_cancelled(instance: Instance) -> bool:

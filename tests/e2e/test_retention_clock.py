@@ -18,7 +18,7 @@ from support.facts import Facts
 
 
 async def run_once(folder: Path, clock: Clock, until: type[Fact], *, send: bool) -> Facts:
-    """Run an inbox until a fact of this kind is there."""
+    """Run an inbox until a fact of this kind is observed, and return all facts."""
     facts, settings = Facts(), Settings(db_path=folder / "inbox.db")
     inbox = Inbox()
 
@@ -46,6 +46,6 @@ async def test_a_clock_that_is_a_month_ahead_at_the_start_deletes_nothing(
     facts = await run_once(tmp_path, clock, RetentionPaused, send=False)
     assert facts.of(Pruned) == []
 
-    monkeypatch.setattr(retention, "_PLAUSIBLE_AGE", timedelta(days=60))  # as it was before
+    monkeypatch.setattr(retention, "_PLAUSIBLE_AGE", timedelta(days=60))  # without the check
     facts = await run_once(tmp_path, clock, Pruned, send=False)
     assert [fact.tombstoned for fact in facts.of(Pruned)] == [1]

@@ -1,5 +1,5 @@
-"""Exporters and background loops that raise: events are taken, run, settled and timed out all the
-same, and the operator is told (S26, F56)."""
+"""If exporters or background loops raise, events are still accepted, run, settled and timed out.
+The operator is informed (S26, F56)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -44,8 +44,8 @@ LOOPS = {
     "parked-events": (SqliteReader, "parked_type"),
     "run-timeouts": (Executor, "_cancel"),
 }
-"""Each service of an inbox on SQLite, and something that it calls. `ingest` and its time-outs have
-a sender who waits: see below."""
+"""Each service of an inbox on SQLite, and a method that it calls. A test of their own covers
+`ingest` and its time-outs, for which a sender waits."""
 
 
 def settings(folder: Path) -> Settings:
@@ -80,12 +80,12 @@ class Running:
                 await asyncio.sleep(0.01)
 
     async def health(self, headers: dict[str, str] | None = None) -> dict[str, Any]:
-        got = await asyncio.to_thread(self.client.get, "/health", headers=headers)
-        found: dict[str, Any] = got.json()
-        return found
+        response = await asyncio.to_thread(self.client.get, "/health", headers=headers)
+        body: dict[str, Any] = response.json()
+        return body
 
     def failures(self, name: str) -> int:
-        """How often it failed in all, from the metrics."""
+        """Return how often the service has failed, from the metrics."""
         text = self.runtime.metrics()[0].decode()
         line = f'ackbox_service_failures_total{{service="{name}"}} '
         return int(float(text.partition(line)[2].partition("\n")[0]))
@@ -109,7 +109,7 @@ async def running(folder: Path, *observers: Callable[[Fact], None]) -> AsyncIter
 
 
 async def assert_all_goes_on(inbox: Running) -> None:
-    """Ingest, claims, settlements, time-outs."""
+    """Check that ingest, claims, settlements and time-outs work."""
     quick, slow = await inbox.send(), await inbox.send("slow")
     assert (await inbox.ended(quick)).status is Status.COMPLETED
     assert (await inbox.ended(slow)).error_code == "timeout"
@@ -127,7 +127,7 @@ async def test_an_observer_that_always_raises_breaks_nothing(tmp_path: Path) -> 
         metrics = inbox.runtime.metrics()[0].decode()
         counted = metrics.partition("\nackbox_observer_failures_total ")[2].partition("\n")[0]
         assert float(counted) > 5
-        assert "ackbox_events_processed_total 1.0" in metrics  # the other observers saw it all
+        assert "ackbox_events_processed_total 1.0" in metrics  # the other observers saw every fact
 
 
 @pytest.mark.parametrize("name", sorted(LOOPS))
@@ -146,24 +146,26 @@ async def test_a_loop_that_raises_is_restarted_and_shown_to_the_operator(
         shown = {service["name"]: service for service in (await inbox.health(OPERATOR))["services"]}
         assert shown[name]["state"] == "failing"
         assert shown[name]["error"].startswith("RuntimeError in broken")
-        assert {one["state"] for one in shown.values() if one["name"] != name} == {"running"}
+        assert {service["state"] for service in shown.values() if service["name"] != name} == {
+            "running"
+        }
         assert "services" not in await inbox.health()
 
         breaks.clear()
         await assert_all_goes_on(inbox)
-        if name != "parked-events":  # which is done once
+        if name != "parked-events":  # which runs once
             await inbox.until(lambda: state_of(inbox, name) == "running")
 
 
 def break_for_a_while(monkeypatch: pytest.MonkeyPatch, where: type, method: str) -> list[Exception]:
-    """Until the list is emptied, the method raises."""
-    really: Callable[..., Any] = getattr(where, method)
+    """Let the method raise until the returned list is emptied."""
+    original: Callable[..., Any] = getattr(where, method)
     breaks: list[Exception] = [RuntimeError("a bug")]
 
     def broken(*args: Any, **named: Any) -> Any:
         if breaks:
             raise breaks[0]
-        return really(*args, **named)
+        return original(*args, **named)
 
     monkeypatch.setattr(where, method, broken)
     return breaks
@@ -171,7 +173,7 @@ def break_for_a_while(monkeypatch: pytest.MonkeyPatch, where: type, method: str)
 
 def state_of(inbox: Running, name: str) -> str:
     services: Services = inbox.runtime.services
-    return next(one.state for one in services.statuses if one.name == name)
+    return next(status.state for status in services.statuses if status.name == name)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Taking events and processing them, in processes of their own on one PostgreSQL (P3)."""
+"""One process accepts events and another processes them, on one PostgreSQL (P3)."""
 
 import signal
 import time
@@ -55,34 +55,34 @@ def working(folder: Path, url: str, **settings: str) -> Iterator[Server]:
 
 
 # P3
-def test_one_process_takes_events_and_another_processes_them(
+def test_one_process_accepts_events_and_another_processes_them(
     server: PostgresServer, url: str, tmp_path: Path
 ) -> None:
-    taking = {"DATABASE_URL": url, "WORKER_COUNT": "3"}
-    with running(tmp_path / "in", taking, command=("serve", "--no-workers")) as door:
+    settings = {"DATABASE_URL": url, "WORKER_COUNT": "3"}
+    with running(tmp_path / "in", settings, command=("serve", "--no-workers")) as ingester:
         for _ in range(5):
-            assert door.post(posted(payload=0)).status == 202
+            assert ingester.post(posted(payload=0)).status == 202
         assert statuses(server, url) == "pending|5"
         with working(tmp_path / "work", url) as worker:
             eventually(lambda: statuses(server, url) == "completed|5")
-            door.post(posted(payload=0))
+            ingester.post(posted(payload=0))
             eventually(lambda: statuses(server, url) == "completed|6")
-            assert worker.metric("ackbox_events_processed_total") == 6
+            eventually(lambda: worker.metric("ackbox_events_processed_total") == 6)
 
 
-def test_who_only_works_answers_probes_and_nothing_else(url: str, tmp_path: Path) -> None:
+def test_a_worker_process_responds_to_probes_and_nothing_else(url: str, tmp_path: Path) -> None:
     with working(tmp_path / "work", url) as worker:
         assert worker.get("/health").json() == {"status": "ok", "durability": "full"}
         assert worker.get("/ready").status == 200
         assert worker.metric("ackbox_events_claimed_total") == 0
         for path in ("/webhooks", "/webhooks/batch"):
-            answer = exchange(worker.port, request("POST", path, posted(payload=0)))
-            assert "`ackbox serve`" in assert_problem(answer, 404)
+            response = exchange(worker.port, request("POST", path, posted(payload=0)))
+            assert "`ackbox serve`" in assert_problem(response, 404)
         for path in ("/api/events", "/api/stats", "/webhooks?idempotency_key=a", "/openapi.json"):
             assert_problem(worker.get(path), 404)
 
 
-def test_a_sender_who_meets_a_worker_is_told_so_and_not_to_log_in(url: str, tmp_path: Path) -> None:
+def test_a_sender_at_a_worker_process_gets_404_and_not_401(url: str, tmp_path: Path) -> None:
     with working(tmp_path / "work", url, API_TOKEN="a-token-of-twenty-characters") as worker:
         assert_problem(worker.post(posted()), 404)
         assert_problem(exchange(worker.port, request("GET", "/metrics")), 401)
@@ -112,10 +112,10 @@ def test_without_a_token_the_routes_of_operators_are_closed_on_postgresql(
 
 # W5, F26
 def test_a_worker_drains_at_a_signal(server: PostgresServer, url: str, tmp_path: Path) -> None:
-    taking = {"DATABASE_URL": url}
-    with running(tmp_path / "in", taking, command=("serve", "--no-workers")) as door:
+    settings = {"DATABASE_URL": url}
+    with running(tmp_path / "in", settings, command=("serve", "--no-workers")) as ingester:
         for _ in range(8):
-            door.post(posted(payload=1.0))
+            ingester.post(posted(payload=1.0))
     with working(tmp_path / "work", url) as worker:
         eventually(lambda: "processing" in statuses(server, url))
         worker.process.send_signal(signal.SIGTERM)
@@ -126,7 +126,7 @@ def test_a_worker_drains_at_a_signal(server: PostgresServer, url: str, tmp_path:
 
 
 # F38
-def test_a_worker_is_ready_while_its_database_is_there(tmp_path: Path) -> None:
+def test_a_worker_is_ready_while_its_database_is_available(tmp_path: Path) -> None:
     with running_postgres(NEWEST) as server, working(tmp_path / "work", server.url()) as worker:
         server.stop()
         eventually(lambda: worker.get("/ready").status == 503)
@@ -136,12 +136,12 @@ def test_a_worker_is_ready_while_its_database_is_there(tmp_path: Path) -> None:
 
 
 # W5, F38
-def test_a_signal_ends_a_worker_whose_database_is_away(tmp_path: Path) -> None:
+def test_a_signal_ends_a_worker_whose_database_is_unavailable(tmp_path: Path) -> None:
     with running_postgres(NEWEST) as server:
         url = server.url()
-        taking = {"DATABASE_URL": url}
-        with running(tmp_path / "in", taking, command=("serve", "--no-workers")) as door:
-            door.post(posted(payload=600))
+        settings = {"DATABASE_URL": url}
+        with running(tmp_path / "in", settings, command=("serve", "--no-workers")) as ingester:
+            ingester.post(posted(payload=600))
         with working(tmp_path / "work", url, SHUTDOWN_GRACE="1s") as worker:
             eventually(lambda: "processing" in statuses(server, url))
             server.stop()

@@ -15,7 +15,7 @@ OPEN = "SELECT count(*) FROM events WHERE status IN ('pending', 'processing')"
 
 
 class AppServer(Server):
-    """Its module is `app.py` in its folder; its port stays the same over restarts."""
+    """A server whose module is `app.py` in its folder. Its port stays the same over restarts."""
 
     def __init__(self, folder: Path, app: str, settings: Mapping[str, str] | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ class AppServer(Server):
 def serving(
     folder: Path, app: str, settings: Mapping[str, str] | None = None
 ) -> Iterator[AppServer]:
-    """A ready server; gone at the end, whatever happens."""
+    """Start a server and wait until it is ready. It is always ended, and must log no traceback."""
     server = AppServer(folder, app, settings)
     try:
         server.wait_until_ready()

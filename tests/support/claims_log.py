@@ -1,5 +1,5 @@
-"""What became of every claim: a trigger of the test's own notes each change of an event's row, in
-the order in which the row's lock let them happen."""
+"""A log of all claims: a trigger of the tests records each change of an event's row, in the order
+in which transactions got the row's lock."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -50,21 +50,21 @@ Outage = tuple[float, float]
 
 
 def install(cluster: Cluster) -> None:
-    """Before the first event; the schema must be there."""
+    """Create the trigger. Call this when the schema exists, before the first event."""
     cluster.server.execute(_TRIGGER, cluster.name)
 
 
 def check(cluster: Cluster, *, lease: float) -> None:
-    """After all is settled; no event was replayed."""
+    """Check the log after all events are settled. No event may have been replayed."""
     assert cluster.query(_TWO_HOLDERS) == [], "a claim was taken while another was valid"
-    assert cluster.query(_WITHOUT_A_CLAIM) == [], "settled by who had no claim"
-    assert cluster.query(_COMPLETED_TWICE) == [], "settled for good, twice"
+    assert cluster.query(_WITHOUT_A_CLAIM) == [], "settled without a claim"
+    assert cluster.query(_COMPLETED_TWICE) == [], "an event ended twice"
     assert cluster.query(_CLAIMABLE_TOO_LATE.format(lease=lease)) == []
 
 
 def check_lanes(cluster: Cluster) -> int:
-    """Never two running in one lane, and each ends before a younger one begins; returns how many
-    runs were looked at."""
+    """Check that at most one event of a lane runs, and that each ends before a younger one begins.
+    Return the number of changes that were checked."""
     running: dict[str, set[int]] = defaultdict(set)
     ended: dict[str, int] = defaultdict(int)
     rows = cluster.query(_LANES)
@@ -80,13 +80,12 @@ def check_lanes(cluster: Cluster) -> int:
 
 
 def lateness(cluster: Cluster, outages: Sequence[Outage]) -> list[float]:
-    """For each claim, how long after the event could be claimed; without the time in which nobody
-    could have."""
+    """Return for each claim how long the event had been claimable, not counting the outages."""
     return [
         taken - due - sum(_overlap(outage, (due, taken)) for outage in outages)
         for _, _, due, taken in cluster.query(_CLAIMS)
     ]
 
 
-def _overlap(one: Outage, other: Outage) -> float:
-    return max(min(one[1], other[1]) - max(one[0], other[0]), 0.0)
+def _overlap(first: Outage, second: Outage) -> float:
+    return max(min(first[1], second[1]) - max(first[0], second[0]), 0.0)

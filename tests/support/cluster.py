@@ -20,7 +20,7 @@ _READY_WITHIN = 60.0  # ten Pythons that start at once on two cores
 
 
 class Instance(AppServer):
-    """Its port is known before it listens."""
+    """An instance whose port is known before it listens."""
 
     def __init__(self, folder: Path, app: str, url: str, settings: Settings) -> None:
         super().__init__(folder, app, {"DATABASE_URL": url, **settings})
@@ -28,8 +28,8 @@ class Instance(AppServer):
 
     def is_ready(self) -> bool:
         assert self.process.poll() is None, self.log
-        answer = self.try_get("/ready")
-        return answer is not None and answer.status == 200
+        response = self.try_get("/ready")
+        return response is not None and response.status == 200
 
     def try_get(self, path: str) -> Response | None:
         with suppress(OSError, Cut):
@@ -39,7 +39,7 @@ class Instance(AppServer):
     def pause(self) -> None:
         os.kill(self.pid, signal.SIGSTOP)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
 
     def _announced_port(self) -> int:
@@ -47,7 +47,7 @@ class Instance(AppServer):
 
 
 class Cluster:
-    """Whatever they connect through, we ask the server itself."""
+    """Instances and their database server. Queries go to the server itself, not through a proxy."""
 
     def __init__(self, server: PostgresServer, name: str, instances: list[Instance]) -> None:
         self.server = server
@@ -59,15 +59,15 @@ class Cluster:
         return [instance.port for instance in self.instances]
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
-        """As JSON shows it: times and ids are text."""
-        wrapped = f"SELECT coalesce(json_agg(found), '[]') FROM ({sql}) AS found"
+        """Return rows as decoded JSON, in which times and ids are text."""
+        wrapped = f"SELECT coalesce(json_agg(result), '[]') FROM ({sql}) AS result"
         return [tuple(row.values()) for row in json.loads(self.server.execute(wrapped, self.name))]
 
     def wait_until_idle(self, *, within: float = 30.0) -> None:
         eventually(lambda: self.query(OPEN) == [(0,)], within=within, every=0.1)
 
     def terminate_backends(self) -> None:
-        """Every connection of the instances, at once."""
+        """Terminate every connection of the instances at once."""
         self.server.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
             f"WHERE datname = '{self.name}' AND pid <> pg_backend_pid()"
@@ -90,8 +90,9 @@ def clustered(
     port: int = 0,
     first: Settings | None = None,
 ) -> Iterator[Cluster]:
-    """All are ready, on a new database; at the end they are gone, and none has died or logged a
-    traceback. With a port they connect there, to a proxy; the first may have settings of its own.
+    """Start instances on a new database, and wait until all are ready. They are ended at the end,
+    and none may have died or logged a traceback. With `port` they connect to a proxy there; `first`
+    are additional settings of the first instance.
     """
     url = server.create_database()
     used = url.replace(f":{server.port}/", f":{port or server.port}/")

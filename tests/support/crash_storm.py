@@ -40,20 +40,21 @@ Query = Callable[[str], list[tuple[Any, ...]]]
 
 
 class Storm(NamedTuple):
-    """The slow handlers take so many seconds, and go on until the gate is there."""
+    """A server whose slow handlers take some seconds, and run on until the gate file exists."""
 
     server: AppServer
     query: Query
     gate: Path
 
-    def rage(self) -> None:
-        """Kill it while all ten run, twice; then they are suspects, and one runs at each kill."""
+    def kill_repeatedly(self) -> None:
+        """Kill the server twice while all ten events run. They are suspects then: at the third kill
+        only one of them runs."""
         for _ in range(HANDLERS):
             assert self.server.post(posted(event_type="slow")).status == 202
         for run in range(1, KILLS + 1):
             running = HANDLERS if run < KILLS else 1
-            asked = SLOW_RUNNING.format(run=run)
-            eventually(lambda: self.query(asked)[0][0] >= running, within=30, every=0.05)  # noqa: B023
+            query = SLOW_RUNNING.format(run=run)
+            eventually(lambda: self.query(query)[0][0] >= running, within=30, every=0.05)  # noqa: B023
             self.server.kill()
             self.server.restart()
 
@@ -69,7 +70,7 @@ class Storm(NamedTuple):
         return monotonic() - posted_at
 
     def check(self, *, within: float) -> None:
-        """Let the slow handlers end: no event is a dead letter."""
+        """Let the slow handlers end, and check that no event became a dead letter."""
         self.gate.touch()
         eventually(lambda: self.query(OPEN) == [(0,)], within=within, every=0.1)
         assert self.query("SELECT status, count(*) FROM events GROUP BY 1") == [

@@ -1,4 +1,4 @@
-"""What happens to a cluster at a bad time: instances die or freeze, the database goes away."""
+"""Faults of a cluster under load: instances die or freeze, the database is lost."""
 
 import asyncio
 import random
@@ -12,7 +12,7 @@ from support.history import History, Senders
 
 
 class Disturbances:
-    """`outages` says when the database was away."""
+    """Faults at random times. `outages` records when the database was unavailable."""
 
     def __init__(self, cluster: Cluster, lease: float, *, seed: int = 1) -> None:
         self.cluster = cluster
@@ -30,7 +30,7 @@ class Disturbances:
         ]
 
     def each(self) -> list[Callable[[], None]]:
-        """One of each kind."""
+        """Return one fault of each kind."""
         return self._rounds[1:]
 
     def any(self) -> Callable[[], None]:
@@ -47,11 +47,11 @@ class Disturbances:
         instance.restart()
 
     def freeze(self) -> None:
-        """Beyond its leases, so that others take over what it has."""
+        """Freeze an instance until its leases have expired, so that others take over its claims."""
         instance = self._chance.choice(self.cluster.instances)
         instance.pause()
         time.sleep(self._lease * self._chance.uniform(1.1, 1.8))
-        instance.go_on()
+        instance.resume()
 
     def terminate(self) -> None:
         self.cluster.terminate_backends()
@@ -82,11 +82,11 @@ SETTINGS: Settings = {
 async def disturb(
     cluster: Cluster, rounds: list[Callable[[], None]], disturbances: Disturbances, *, senders: int
 ) -> History:
-    """Under load; ends when everything that was sent is acknowledged and settled."""
+    """Run the faults under load. Return when all sent events are acknowledged and settled."""
     history = History()
     sending = Senders(cluster.ports, history, count=senders, pause=0.1, patience=2)
-    for one in rounds:
-        await asyncio.to_thread(disturbances.run, one)
+    for fault in rounds:
+        await asyncio.to_thread(disturbances.run, fault)
     await asyncio.wait_for(sending.stop(), 30)
     await asyncio.to_thread(cluster.wait_until_idle, within=60)
     return history

@@ -11,7 +11,7 @@ MIB = 1024 * 1024
 
 
 def flood(server: Server, *, events: int, connections: int, size: int = 1_000_000) -> Counter[int]:
-    """How often which status was the answer."""
+    """Return how often each status was the response."""
     each = events // connections
     with ThreadPoolExecutor(connections) as threads:
         counts = threads.map(lambda _: _post_many(server, each, size), range(connections))

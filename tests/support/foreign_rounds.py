@@ -1,4 +1,4 @@
-"""Open, read and close the ledger inside the process that serves it; post; kill -9; look."""
+"""Open and close the ledger inside the process that serves it, then post, kill -9 and compare."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from support.embedded import WITHOUT_CHECK, WITHOUT_HOOK, embedded
 
 
 def kill_after_foreign_closes(folder: Path, rounds: int) -> None:
-    """Only the shared locks protect the log. Nothing acknowledged may be lost in any round."""
+    """Check that no acknowledged event is lost while only the shared locks protect the log."""
     acked: set[str] = set()
     with embedded(folder, without=(WITHOUT_HOOK, WITHOUT_CHECK)) as app:
         for number in range(rounds):

@@ -1,4 +1,4 @@
-"""A database server of the tests' own, on a loopback port, in the care of a guardian."""
+"""A database server of the tests, on a loopback port. A guardian process ends it with the tests."""
 
 import os
 import random
@@ -21,7 +21,7 @@ _GONE_WITHIN = 30.0
 
 
 class GuardedServer(ABC):
-    """Keeps its port from its first start on, so that clients find it again after a restart."""
+    """A server that keeps the port of its first start, so that clients find it after a restart."""
 
     def __init__(self, folder: Path, *, user: str = "") -> None:
         self.folder = folder
@@ -32,15 +32,15 @@ class GuardedServer(ABC):
 
     @abstractmethod
     def command(self, port: int) -> list[str]:
-        """What runs the server in the foreground, logging to standard output or error."""
+        """Return a command that runs the server in the foreground, logging to stdout or stderr."""
 
     @property
     def log(self) -> str:
         return self.log_file.read_text(errors="replace")
 
     def start(self) -> Self:
-        """Returns when it accepts connections."""
-        assert self.process is None, "it runs already"
+        """Start the server, and return when it accepts connections."""
+        assert self.process is None, "the server already runs"
         for port in [self.port] if self.port else free_ports(5):
             if self._starts_on(port):
                 self.port = port
@@ -48,48 +48,48 @@ class GuardedServer(ABC):
         raise AssertionError(f"no server came up:\n{self.log}")
 
     def stop(self) -> None:
-        """In good order, without waiting for clients to leave; no-op if it does not run."""
+        """Shut the server down, without waiting for clients. Do nothing if it does not run."""
         self._end(signal.SIGINT)
 
     def kill(self) -> None:
-        """A crash. Returns when no process of it is left."""
+        """Kill the server like a crash, and return when no process of it is left."""
         self._end(signal.SIGKILL)
 
     def restart(self) -> Self:
-        """On the same data and the same port, whether it runs, was stopped or was killed."""
+        """Start the server on the same data and port, whether it runs, was stopped or killed."""
         self.stop()
         return self.start()
 
     def _starts_on(self, port: int) -> bool:
-        said = self._spawn(port)
+        log_start = self._spawn(port)
         running = self.process
         assert running is not None
 
-        def settled() -> bool:
-            return running.poll() is not None or _READY.search(self.log[said:]) is not None
+        def has_started_or_ended() -> bool:
+            return running.poll() is not None or _READY.search(self.log[log_start:]) is not None
 
-        eventually(settled, within=_GONE_WITHIN)
+        eventually(has_started_or_ended, within=_GONE_WITHIN)
         if running.poll() is None:
             return True
         self.stop()
-        assert _PORT_TAKEN in self.log[said:], self.log
+        assert _PORT_TAKEN in self.log[log_start:], self.log
         return False
 
     def _spawn(self, port: int) -> int:
-        """Returns how long the log was before."""
+        """Start the process, and return how long the log was before."""
         with self.log_file.open("ab") as log:
-            said = len(self.log)
+            log_start = len(self.log)
             self.process = subprocess.Popen(
-                # Isolated and without site: it starts faster, and coverage does not follow.
+                # Isolated and without site: it starts faster, and coverage does not trace it.
                 [sys.executable, "-I", "-S", guardian.__file__, self.user, *self.command(port)],
                 cwd=self.folder,
                 env=clean_environment(),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for the tests, which then end this
+                start_new_session=True,  # Ctrl-C goes to the tests, which then end this process
             )
-        return said
+        return log_start
 
     def _end(self, order: signal.Signals) -> None:
         if self.process is None:
@@ -104,15 +104,15 @@ class GuardedServer(ABC):
 
 
 def clean_environment() -> dict[str, str]:
-    """Without the PG* variables and the locale of whoever runs the tests."""
+    """Return an environment without PG* variables and without the locale of the caller."""
     return {"PATH": os.environ["PATH"], "LC_ALL": "C", "TZ": "UTC"}
 
 
 def free_ports(count: int) -> list[int]:
-    """Another process may still be faster to use one.
+    """Return free ports. Another process may still take one before it is used.
 
-    They lie below the ports that systems give to outgoing connections: among those, a client that
-    tries again and again while the server is down would at last connect to itself.
+    They lie below the range of ephemeral ports: inside that range, a client that keeps retrying
+    while the server is down could eventually connect to itself.
     """
     candidates = random.sample(range(15_000, 32_000), 100)
     return [port for port in candidates if _is_free(port)][:count]

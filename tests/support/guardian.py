@@ -1,8 +1,8 @@
-"""Runs a server that cannot outlive the tests, however these end.
+"""Run a server that cannot outlive the tests, however the tests end.
 
 `python guardian.py USER COMMAND...` reads orders from its standard input: a byte is a signal for
-the server; the end of the input, which comes also when the starter is killed, means to stop it.
-It exits once the server and all processes that the server started are gone.
+the server. The end of the input, which comes also when the starter is killed, stops the server.
+The guardian exits once the server and all processes that the server started are gone.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def identity(user: str) -> dict[str, Any]:
-    """For `subprocess`: run as this user, or as who we are if there is no name."""
+    """Return arguments of `subprocess` that run a command as this user, if a name is given."""
     if not user:
         return {}
     return {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []}
@@ -52,13 +52,13 @@ def obey(server: "subprocess.Popen[bytes]") -> None:
 
 
 def adopt_orphans() -> None:
-    """Makes this, not init, the parent of what a killed server leaves behind."""
+    """Make this process, not init, the parent of processes that a killed server leaves behind."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def kill_the_orphans() -> None:
-    """A backend of PostgreSQL ends its query, however long, before it sees its server dead."""
+    """Kill what is left: a PostgreSQL backend notices its server's death only after its query."""
     if sys.platform == "linux":
         for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
             os.kill(int(pid), signal.SIGKILL)

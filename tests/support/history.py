@@ -1,4 +1,4 @@
-"""Senders that never give up, and a checker of what became of everything they were promised."""
+"""Senders that retry until they are acknowledged, and a check of what became of their events."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from typing import Any
 from support.wire import request
 
 Query = Callable[[str], list[tuple[Any, ...]]]
-"""Asks a ledger, of whichever kind."""
+"""A query on a ledger of either kind."""
 
 APP = """
 import asyncio
@@ -34,7 +34,7 @@ async def handle(event: Event, tx: Tx) -> None:
 
 
 class History:
-    """What was sent, and what was acknowledged: key -> event id."""
+    """The events that were sent, and those that were acknowledged (key to event id)."""
 
     def __init__(self, *, seed: int = 1) -> None:
         self.attempted: set[str] = set()
@@ -64,7 +64,7 @@ class History:
         self.acked_at.setdefault(key, time.monotonic())
 
     def check(self, query: Query) -> None:
-        """After all is settled: nothing lost, nothing stale, effects exactly once."""
+        """Check, after all is settled: nothing is lost or stale, and effects apply exactly once."""
         rows = query("SELECT id, idempotency_key, status, run FROM events")
         settled = {event_id: (status, run) for event_id, _, status, run in rows}
         assert set(self.acked.values()) <= set(settled), "acknowledged and lost"
@@ -75,10 +75,10 @@ class History:
         assert sorted(effects) == sorted(
             (event_id, run) for event_id, (status, run) in settled.items() if status == "completed"
         ), "effects are not exactly those of the runs that completed their events"
-        _check_tallies(query, Counter(status for status, _ in settled.values()))
+        _check_status_counts(query, Counter(status for status, _ in settled.values()))
 
     def check_order(self, query: Query) -> None:
-        """In a lane, what was sent after another's acknowledgement comes after it."""
+        """Check that an event sent after the acknowledgement of another of its lane comes later."""
         rows = query(
             "SELECT lane, idempotency_key FROM events WHERE lane IS NOT NULL "
             "ORDER BY ledger_id DESC"
@@ -86,11 +86,13 @@ class History:
         first_acked: dict[str, float] = {}
         for lane, key in rows:
             younger = first_acked.get(lane, float("inf"))
-            assert self.sent_at[key] <= younger, f"{key} overtook one acknowledged before"
+            assert self.sent_at[key] <= younger, (
+                f"{key} is before an event that was acknowledged before {key} was sent"
+            )
             first_acked[lane] = min(younger, self.acked_at.get(key, float("inf")))
 
 
-def _check_tallies(query: Query, counted: Counter[str]) -> None:
+def _check_status_counts(query: Query, counted: Counter[str]) -> None:
     kept: dict[str, int] = dict(
         query("SELECT status, sum(events) FROM status_counts GROUP BY status")
     )
@@ -98,8 +100,8 @@ def _check_tallies(query: Query, counted: Counter[str]) -> None:
 
 
 class Senders:
-    """So many at once; each sends the same event until it is acknowledged, then the next. With
-    several ports, each try goes to any of them, and some events are sent once more afterwards."""
+    """Concurrent senders. Each sends an event until it is acknowledged, and then the next. With
+    several ports, each request goes to a random one, and some events are sent again afterwards."""
 
     def __init__(
         self, ports: Sequence[int], history: History, *, count: int, pause: float, patience: float
@@ -112,7 +114,7 @@ class Senders:
         self._tasks = [asyncio.create_task(self._send_forever()) for _ in range(count)]
 
     async def stop(self) -> None:
-        """Each finishes the event it has in hand."""
+        """Stop, after each sender's current event is acknowledged."""
         self._stopped = True
         await asyncio.gather(*self._tasks)
 
@@ -131,13 +133,13 @@ class Senders:
             await asyncio.sleep(random.uniform(0.05, 0.25))
 
     async def _post(self, body: bytes) -> str | None:
-        """None unless it was acknowledged."""
+        """Return the event id, or None if the request was not acknowledged."""
         try:
             async with asyncio.timeout(self._patience):
-                answer = await exchange(random.choice(self._ports), body)
+                response = await exchange(random.choice(self._ports), body)
         except OSError:
             return None
-        head, _, content = answer.partition(b"\r\n\r\n")
+        head, _, content = response.partition(b"\r\n\r\n")
         status = int(head[9:12] or b"0")
         if status not in (200, 202) or not content.endswith(b"}"):
             self._history.refused[status] += 1

@@ -1,4 +1,4 @@
-"""SIGKILL and restart, again and again, while senders send."""
+"""Kill and restart a server repeatedly under load."""
 
 import asyncio
 import random
@@ -9,8 +9,8 @@ from support.history import History, Senders
 SETTINGS = {"MAX_ATTEMPTS": "30", "RETRY_BASE_DELAY": "20ms", "RETRY_MAX_DELAY": "200ms"}
 
 
-async def kill_again_and_again(server: AppServer, cycles: int) -> History:
-    """Ends when everything that was sent is acknowledged and settled."""
+async def kill_repeatedly(server: AppServer, cycles: int) -> History:
+    """Kill the server `cycles` times. Return when all sent events are acknowledged and settled."""
     history = History()
     senders = Senders([server.port], history, count=50, pause=0.2, patience=30)
     for _ in range(cycles):

@@ -1,4 +1,4 @@
-"""What a forgotten transaction does to a queue: vacuum must keep every dead row it could see."""
+"""A transaction that stays open: vacuum must keep every dead row that it could see."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +16,7 @@ _BATCH = 200
 
 @asynccontextmanager
 async def pinned(url: str) -> AsyncIterator[None]:
-    """With a number and a snapshot of its own."""
+    """Keep a transaction open that has a transaction id and a snapshot."""
     connection = await asyncpg.connect(url)
     try:
         await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
@@ -27,14 +27,14 @@ async def pinned(url: str) -> AsyncIterator[None]:
 
 
 async def claim_seconds(store: PostgresStore, events: int) -> list[float]:
-    """So many are recorded, claimed and done, a batch at a time; how long each claim took."""
-    hands = Hands(store.queue)
+    """Record, claim and settle events batch by batch, and return how long each claim took."""
+    worker = Hands(store.queue)
     took: list[float] = []
     for _ in range(events // _BATCH):
         await store.record([envelope(new_key()) for _ in range(_BATCH)])
         started = monotonic()
-        claims = await hands.claim(_BATCH)
+        claims = await worker.claim(_BATCH)
         took.append(monotonic() - started)
         assert len(claims) == _BATCH
-        await hands.settle_all(claims, done())
+        await worker.settle_all(claims, done())
     return took

@@ -9,7 +9,7 @@ from support.aside import Aside, serving_aside
 
 
 class TcpProxy:
-    """Its public methods are called from any thread but its own."""
+    """A proxy whose public methods may be called from any thread but its own."""
 
     def __init__(self, target: int) -> None:
         self._target = target
@@ -24,19 +24,19 @@ class TcpProxy:
         return self.aside.port
 
     def cut(self) -> None:
-        """All connections end, and no new one gets through, until `heal`."""
+        """End all connections and refuse new ones, until `heal`."""
         self.aside.do(self._cut)
 
     def allow(self, count: int) -> None:
-        """So many more connections get through, until `heal`."""
+        """Accept so many more connections and no others, until `heal`."""
         self._allowed = count
 
     def hang(self) -> None:
-        """Nothing moves any more and nothing ends, until `heal`."""
+        """Let all connections hang, neither forwarding nor ending, until `heal`."""
         self.aside.do(self._flowing.clear)
 
     def strand(self) -> None:
-        """The connections of now never move again and never end; new ones are forwarded."""
+        """Let the current connections hang for ever, and forward new ones."""
         self.aside.do(self._strand)
 
     def heal(self) -> None:
@@ -80,7 +80,7 @@ class TcpProxy:
 
 @contextmanager
 def proxied(target: int) -> Iterator[TcpProxy]:
-    """In front of that port of this machine."""
+    """Run a proxy in front of this local port."""
     proxy = TcpProxy(target)
     with serving_aside(proxy.accept) as proxy.aside:
         yield proxy
