@@ -19,6 +19,7 @@ VALUES = {
     "backup_dir": ("mine", "theirs"),
     "database_url": (POSTGRES, "postgresql://elsewhere/theirs"),
     "queue_url": ("redis://mine", "redis://theirs"),
+    "docs_url": ("https://mine", "https://theirs"),
     "durability": ("normal", "full"),
     "database_pooling": ("transaction", "session"),
     "notify": ("off", "on"),
