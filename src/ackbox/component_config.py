@@ -1,4 +1,4 @@
-"""What the settings mean to each part of a running inbox."""
+"""Derive the configuration of each component from the settings."""
 
 import random
 from datetime import timedelta

@@ -1,7 +1,7 @@
-"""From an envelope to a durable row: a bounded buffer in front of the ledger, and group commit.
+"""Make envelopes durable: a bounded buffer in front of the ledger, and group commit.
 
-While one batch is being made durable the next one gathers; there is no timer and no added delay. A
-caller is answered when its own batch is durable, and never waits longer than the time-out.
+While one batch commits, the next is collected; there is no timer and no added delay. A caller gets
+its receipts when its own batch is durable, and never waits longer than the time-out.
 """
 
 import asyncio
@@ -32,11 +32,11 @@ _EXPIRY_SECONDS = 0.25
 _BUDGET_SECONDS = 60.0
 _DRAIN_SECONDS = 0.01
 _LONGEST_DELAY = 0.5
-"""Senders wait while a failed loop does."""
+"""The longest delay before a failed loop restarts. It is short because senders wait meanwhile."""
 
 
 class Limits(Struct, frozen=True):
-    """How much may wait, how long a caller does, and how many batches are stored at a time."""
+    """How much may wait, how long a caller waits, and how many batches commit at a time."""
 
     buffer_events: int
     buffer_bytes: int
@@ -46,7 +46,7 @@ class Limits(Struct, frozen=True):
 
 
 class Submission:
-    """Envelopes that were handed over together, and who waits for them."""
+    """Envelopes that were handed over together, and the future that their caller awaits."""
 
     __slots__ = ("admitted", "arrived", "envelopes", "waiter")
 
@@ -60,7 +60,7 @@ class Submission:
 
 
 class Ingest:
-    """One per process. Everything here runs on the event loop."""
+    """The buffer and the group commit of one process. All methods run on the event loop."""
 
     def __init__(
         self,
@@ -90,49 +90,53 @@ class Ingest:
         self._failing_since: float | None = None
         self._last_failure = ""
         self._closed: str | None = None
-        self._parcels: deque[Submission] = deque()
+        self._submissions: deque[Submission] = deque()
         self._deadlines: deque[tuple[float, asyncio.Future[list[Receipt]]]] = deque()
-        self._bell = asyncio.Event()
+        self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._loops: list[asyncio.Task[None]] = []
 
     def start(self, services: Services) -> None:
-        """From now on what is accepted is made durable."""
-        others = (f"ingest-{number}" for number in range(2, self._limits.in_flight + 1))
-        names = ["ingest", *others]
+        """Start the loops that make accepted events durable."""
+        more = (f"ingest-{number}" for number in range(2, self._limits.in_flight + 1))
+        names = ["ingest", *more]
         self._loops = [
-            *(services.run(name, self._pump, longest_delay=_LONGEST_DELAY) for name in names),
-            services.run("ingest-timeouts", self._expire),
+            *(
+                services.run(name, self._record_next, longest_delay=_LONGEST_DELAY)
+                for name in names
+            ),
+            services.run("ingest-timeouts", self._expire_and_wait),
         ]
 
     async def accept(self, envelope: Envelope) -> Receipt:
-        """Returns when the event is durable. Raises `NotAccepted` when it was not taken."""
+        """Return when the event is durable; raise `NotAccepted` if the event was refused."""
         self._admit(1)
-        return (await self._hand_over((envelope,)))[0]
+        return (await self._submit((envelope,)))[0]
 
     async def accept_many(self, envelopes: Sequence[Envelope]) -> list[Receipt]:
-        """All of them, or `NotAccepted` for all."""
+        """Return when all events are durable; raise `NotAccepted` if all of them were refused."""
         if not envelopes:
             return []
         self._admit(len(envelopes))
-        return await self._hand_over(envelopes)
+        return await self._submit(envelopes)
 
     def note_writable(self) -> None:
-        """Somebody saw a write succeed."""
+        """Note that a write succeeded, so that ingest no longer counts as failing."""
         self._failing_since = None
 
     def note_claimed(self, events: int) -> None:
-        """So many wait no longer; with a minus, they wait again."""
+        """Take so many events off the backlog; a negative number puts them back."""
         self._backlog = max(self._backlog - events, 0)
 
     def recount(self, waiting: int, recorded_before: int) -> None:
-        """So many were counted; what became durable since the count began may be missing there, and
-        is added: rather too many for a moment than too few (W7)."""
+        """Replace the backlog by a count of the store. Events that became durable since the count
+        began may be missing from it and are added: for a moment the backlog is rather too large
+        than too small (W7)."""
         self._backlog = waiting + self.recorded - recorded_before
 
     @property
     def waiting(self) -> int:
-        """W7: admitted and not yet durable, or durable and not yet claimed."""
+        """Events that are admitted and not yet durable, or durable and not yet claimed (W7)."""
         return self._backlog + self._admitted
 
     @property
@@ -147,37 +151,38 @@ class Ingest:
 
     @property
     def failure(self) -> str | None:
-        """Why the last batch was not stored; None when batches are stored."""
+        """Why the last batch was not recorded; None while batches are recorded."""
         return self._last_failure or None if self.failing else None
 
     @property
     def critical(self) -> bool:
-        """Past the budget of L9: the process goes on, and says so."""
+        """Whether ingest has failed for longer than the budget of L9. The process continues and
+        reports itself as critical."""
         since = self._failing_since
         return since is not None and self._monotonic() - since > _BUDGET_SECONDS
 
     @property
     def buffered(self) -> tuple[int, int]:
-        """Events and bytes in the buffer now."""
+        """The number of events and of bytes in the buffer."""
         return self._admitted, self.bytes.held
 
     def refuse_new(self, reason: str) -> None:
-        """From now on nothing is taken; what was taken is still made durable."""
+        """Refuse new events from now on; admitted events are still made durable."""
         self._closed = reason
 
     async def close(self) -> None:
-        """Make durable what was taken, then stop. A ledger that hangs is not waited for longer than
-        any caller would."""
+        """Make the admitted events durable, then stop. If the ledger hangs, give up after the same
+        time-out as a caller."""
         self.refuse_new("The inbox is shutting down.")
-        await self._drained()
+        await self._wait_until_drained()
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
-        self._fail(list(self._parcels), Stopped("The inbox has shut down."))
-        self._parcels.clear()
+        self._fail(list(self._submissions), Stopped("The inbox has shut down."))
+        self._submissions.clear()
 
-    async def _drained(self) -> None:
-        """An event set by every batch would cost the hot path."""
+    async def _wait_until_drained(self) -> None:
+        """Poll until no event is admitted: an event set by every batch would slow the hot path."""
         end = self._monotonic() + self._limits.timeout
         while self._admitted and self._monotonic() < end:
             await self._sleep(_DRAIN_SECONDS)
@@ -195,23 +200,23 @@ class Ingest:
             raise Unavailable(unavailable_reason, retry_after=5)
         self._admitted += events
 
-    def _overloaded(self, reason: str, what: str) -> Overloaded:
+    def _overloaded(self, reason: str, message: str) -> Overloaded:
         self._observe(Refused(reason))
-        return Overloaded(f"{what}; try again soon.")
+        return Overloaded(f"{message}; try again soon.")
 
-    def _hand_over(self, envelopes: Sequence[Envelope]) -> asyncio.Future[list[Receipt]]:
+    def _submit(self, envelopes: Sequence[Envelope]) -> asyncio.Future[list[Receipt]]:
         now = self._monotonic()
         waiter: asyncio.Future[list[Receipt]] = self._loop.create_future()
-        self._parcels.append(Submission(envelopes, waiter, now))
+        self._submissions.append(Submission(envelopes, waiter, now))
         self._deadlines.append((now + self._limits.timeout, waiter))
-        self._bell.set()
+        self._wake.set()
         return waiter
 
-    async def _pump(self) -> None:
-        await self._bell.wait()
-        batch = self._take()
+    async def _record_next(self) -> None:
+        await self._wake.wait()
+        batch = self._collect_batch()
         try:
-            await self._store(batch)
+            await self._record(batch)
         except asyncio.CancelledError:
             self._fail(batch, Stopped("The inbox has shut down."))
             raise
@@ -220,24 +225,24 @@ class Ingest:
             self._note_failure(_events(batch), error, retrying=False)
             raise
 
-    def _take(self) -> list[Submission]:
+    def _collect_batch(self) -> list[Submission]:
         batch: list[Submission] = []
         events = size = 0
-        while self._parcels and events < _BATCH_EVENTS and size < _BATCH_BYTES:
-            parcel = self._parcels.popleft()
-            batch.append(parcel)
-            for envelope in parcel.envelopes:
+        while self._submissions and events < _BATCH_EVENTS and size < _BATCH_BYTES:
+            submission = self._submissions.popleft()
+            batch.append(submission)
+            for envelope in submission.envelopes:
                 events += 1
                 size += len(envelope.payload)
-        if not self._parcels:
-            self._bell.clear()
+        if not self._submissions:
+            self._wake.clear()
         return batch
 
-    async def _store(self, batch: list[Submission]) -> None:
-        """L9: try until durable, or until nobody waits any more."""
+    async def _record(self, batch: list[Submission]) -> None:
+        """Retry until the batch is durable, or until no caller waits any more (L9)."""
         delays = ingest_delays(self._uniform)
-        while batch := self._still_wanted(batch):
-            envelopes = [envelope for parcel in batch for envelope in parcel.envelopes]
+        while batch := self._drop_expired(batch):
+            envelopes = [envelope for submission in batch for envelope in submission.envelopes]
             try:
                 receipts = await self._ledger.record(envelopes)
             except InvalidEvent as error:
@@ -248,31 +253,31 @@ class Ingest:
                 return
             except Unavailable as error:
                 self._note_failure(len(envelopes), error, retrying=True)
-                await self._sleep(min(next(delays), self._patience(batch)))
+                await self._sleep(min(next(delays), self._seconds_left(batch)))
             else:
                 self._resolve(batch, envelopes, receipts)
                 return
 
     async def _isolate(self, batch: list[Submission], error: InvalidEvent) -> None:
-        """A batch with something in it that can never be stored is stored parcel by parcel."""
+        """Record each submission alone, because one of them can never be stored."""
         if len(batch) == 1:
             self._give_up(batch, error)
             return
-        for parcel in batch:
-            await self._store([parcel])
+        for submission in batch:
+            await self._record([submission])
 
     def _give_up(self, batch: list[Submission], error: AckboxError) -> None:
         self._note_failure(_events(batch), error, retrying=False)
         self._fail(batch, error)
 
-    def _still_wanted(self, batch: list[Submission]) -> list[Submission]:
-        self._resolve_late()
-        for parcel in batch:
-            if parcel.waiter.done():
-                self._dismiss(parcel)
-        return [parcel for parcel in batch if parcel.admitted]
+    def _drop_expired(self, batch: list[Submission]) -> list[Submission]:
+        self._expire_waiters()
+        for submission in batch:
+            if submission.waiter.done():
+                self._uncount(submission)
+        return [submission for submission in batch if submission.admitted]
 
-    def _patience(self, batch: list[Submission]) -> float:
+    def _seconds_left(self, batch: list[Submission]) -> float:
         return max(batch[-1].arrived + self._limits.timeout - self._monotonic(), 0.0)
 
     def _resolve(
@@ -285,25 +290,25 @@ class Ingest:
         self.recorded += new
         start = 0
         seconds: list[float] = []
-        for parcel in batch:
-            self._dismiss(parcel)
-            end = start + len(parcel.envelopes)
-            seconds += [now - parcel.arrived] * (end - start)
-            if not parcel.waiter.done():
-                parcel.waiter.set_result(list(receipts[start:end]))
+        for submission in batch:
+            self._uncount(submission)
+            end = start + len(submission.envelopes)
+            seconds += [now - submission.arrived] * (end - start)
+            if not submission.waiter.done():
+                submission.waiter.set_result(list(receipts[start:end]))
             start = end
         self._observe(Recorded(envelopes, receipts, seconds))
 
     def _fail(self, batch: list[Submission], error: Exception) -> None:
-        for parcel in batch:
-            self._dismiss(parcel)
-            if not parcel.waiter.done():
-                parcel.waiter.set_exception(error)
+        for submission in batch:
+            self._uncount(submission)
+            if not submission.waiter.done():
+                submission.waiter.set_exception(error)
 
-    def _dismiss(self, parcel: Submission) -> None:
-        """It waits no longer, whatever became of it; counted once."""
-        self._admitted -= parcel.admitted
-        parcel.admitted = 0
+    def _uncount(self, submission: Submission) -> None:
+        """Count the events of a submission as no longer admitted, once."""
+        self._admitted -= submission.admitted
+        submission.admitted = 0
 
     def _note_failure(self, events: int, error: Exception, *, retrying: bool) -> None:
         if not isinstance(error, InvalidEvent):
@@ -315,21 +320,21 @@ class Ingest:
         if self._failing_since is None:
             self._failing_since = self._monotonic()
 
-    async def _expire(self) -> None:
-        """Nobody waits longer than the time-out, whatever the ledger does."""
+    async def _expire_and_wait(self) -> None:
+        """End the waiting of callers at their time-out, whatever the ledger does."""
         await asyncio.sleep(_EXPIRY_SECONDS)
-        self._resolve_late()
+        self._expire_waiters()
 
-    def _resolve_late(self) -> None:
+    def _expire_waiters(self) -> None:
         now = self._monotonic()
         while self._deadlines and (self._deadlines[0][1].done() or self._deadlines[0][0] <= now):
             _, waiter = self._deadlines.popleft()
             if not waiter.done():
                 waiter.set_exception(
-                    Unavailable("The database did not answer in time.", retry_after=5)
+                    Unavailable("The database did not respond in time.", retry_after=5)
                 )
                 self._observe(Refused("timeout"))
 
 
 def _events(batch: Sequence[Submission]) -> int:
-    return sum(len(parcel.envelopes) for parcel in batch)
+    return sum(len(submission.envelopes) for submission in batch)

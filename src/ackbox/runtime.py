@@ -1,4 +1,4 @@
-"""One running inbox: started in a fixed order (L12), telling how it is, stopped without loss."""
+"""One running inbox: its start in a fixed order (L12), its health, and its stop without loss."""
 
 import asyncio
 import random
@@ -34,8 +34,8 @@ from ackbox.telemetry import (
 )
 from ackbox.worker import Executor, Heartbeat, LoopProbe, Worker
 
-_WAIT_SECONDS = 1.0
-_HELD_SECONDS = 60.0
+_RETRY_SECONDS = 1.0
+_UNPARK_SECONDS = 60.0
 _HUNG_NAMED = 10
 _CANNOT_STORE = "Events cannot be stored."
 
@@ -48,16 +48,16 @@ class Phase(StrEnum):
 
 
 class Health(Struct, frozen=True):
-    """The process is alive; `critical` means that events have not been storable for a minute, or
-    that a background loop has kept failing for one."""
+    """The health of the process. `critical` means that for a minute events could not be recorded,
+    or that a background loop has kept failing for a minute."""
 
     status: str
     durability: str
 
 
 class Unready(Struct, frozen=True):
-    """Why events are not welcome: `reason` is for everybody, `detail` for operators; it may name
-    paths (S24)."""
+    """Why events are not accepted. `reason` is for everybody; `detail` is for operators and may
+    name paths (S24)."""
 
     reason: str
     detail: str
@@ -74,7 +74,7 @@ class Runtime:
         self.failed = asyncio.Event()
         self.operator_token = app.settings.api_token
         self._app = app
-        self._waits_for: str | None = None
+        self._outage: str | None = None
         self._store: Store | None = None
         self._reader: Reader | None = None
         self._ingest: Ingest | None = None
@@ -89,15 +89,17 @@ class Runtime:
         self._heartbeat: Heartbeat | None = None
 
     async def start(self) -> None:
-        """Pragmas asserted and migrations verified as the store opens; then what is there is looked
-        at, and only then does the door open."""
+        """Open the store, read its state, start the services, and only then accept events.
+
+        Opening the store asserts its pragmas and verifies its migrations.
+        """
         for caution in cautions(self.settings):
             self.logger.warning("caution", reason=caution)
         self._app.packages |= self.registry.packages
-        self._store = store = await self._app.open_store(self._fail, self._note_waiting)
+        self._store = store = await self._app.open_store(self._fail, self._note_outage)
         self.operator_token = self._app.ensure_operator_token()
         self._reader = reader = self._app.open_reader()
-        newest_age, stats, backlog = await self._look_around(store, reader)
+        newest_age, stats, backlog = await self._prepare_store(store, reader)
         self._ingest = Ingest(
             store,
             component_config.ingest_limits(self.settings, self._app.backend.batches),
@@ -106,23 +108,23 @@ class Runtime:
             uniform=random.uniform,
         )
         self._ingest.start(self.services)
-        watch = self._make_watch(self._ingest, store, reader)
-        watch.measure(stats)
+        monitor = self._make_monitor(self._ingest, store, reader)
+        monitor.measure(stats)
         retention = self._make_retention(store, self._ingest)
         retention.pause_if_implausible(newest_age)
         self._loops = [
-            self.services.run("monitor", watch.tick_and_wait),
+            self.services.run("monitor", monitor.tick_and_wait),
             self.services.run("retention", retention.tick_and_wait, longest_delay=60.0),
         ]
         self._loop_probe = LoopProbe(observe=self.observe, service=self.services.add("loop-probe"))
         if self.settings.worker_count:
             self._start_worker(store.queue)
-            self._loops.append(self._start_putting_back(store, reader))
+            self._loops.append(self._start_unparking(store, reader))
         self.phase = Phase.RUNNING
         self._warn_without_handlers()
-        self._tell_of_start(stats, backlog)
+        self._report_start(stats, backlog)
 
-    def _tell_of_start(self, stats: Stats, backlog: int) -> None:
+    def _report_start(self, stats: Stats, backlog: int) -> None:
         self.observe(
             Started(
                 stats,
@@ -136,52 +138,57 @@ class Runtime:
         )
 
     def _why_refused(self, backlog: int) -> str | None:
-        """Why new events are not accepted now. A full queue does not make the inbox unready, but
-        senders get 429."""
+        """Return why new events are refused now, or None. A full queue does not make the inbox
+        unready, but senders get 429."""
         if (unready := self.why_not_ready()) is not None:
             return unready.detail
         if backlog < self.settings.queue_maxsize:
             return None
         return f"{backlog} events wait, and QUEUE_MAXSIZE is {self.settings.queue_maxsize}."
 
-    async def _look_around(
+    async def _prepare_store(
         self, store: Store, reader: Reader
     ) -> tuple[timedelta | None, Stats, int]:
-        """Users' tables made, what a dead process left made claimable, what waits counted. A
-        database that goes away meanwhile is waited for; a disk in trouble would be no better
-        after a while."""
+        """Create the users' tables, make the events of a dead process claimable, and count the
+        backlog.
+
+        If a shared database goes away meanwhile, try again. A failing disk is an error, because
+        waiting would not repair it.
+        """
         while True:
             try:
-                newest_age = await reader.newest_age(self.clock())  # `recover` changes events
+                newest_age = await reader.newest_age(
+                    self.clock()
+                )  # first: `recover` changes events
                 await store.apply_schema(self._schemas)
                 await store.recover()
                 return newest_age, await reader.stats(), await reader.waiting(self.clock())
             except Unavailable:
                 if not self._app.backend.shared:
                     raise
-                await asyncio.sleep(_WAIT_SECONDS)
+                await asyncio.sleep(_RETRY_SECONDS)
 
     def _warn_without_handlers(self) -> None:
         if self.settings.worker_count and not len(self.registry):
             self.logger.warning("no handlers", unhandled=self.settings.unhandled)
 
     def cancel_grace(self) -> None:
-        """Whoever stops us will not wait for running handlers any longer."""
+        """Make `stop` wait no longer for running handlers."""
         if self._worker is not None:
             self._worker.cancel_grace()
 
     async def stop(self) -> None:
-        """Make durable what was taken, then let go of the ledger."""
+        """Make the accepted events durable, then close the ledger."""
         started, was_running = monotonic(), self.phase is Phase.RUNNING
         self.phase = Phase.DRAINING
         if was_running:
-            self._tell_of_stop()
+            self._report_stop()
         await self._close()
         self.phase = Phase.STOPPED
         if was_running:
             self.observe(StopEnded(self._released, monotonic() - started))
 
-    def _tell_of_stop(self) -> None:
+    def _report_stop(self) -> None:
         grace = self.settings.shutdown_grace.total_seconds()
         if self._worker is None:
             self.observe(StopBegan({}, 0, grace))
@@ -204,11 +211,11 @@ class Runtime:
             await self._store.close()
 
     async def read(self, sql: str, params: Mapping[str, object]) -> list[dict[str, Any]]:
-        """A user's own question to a user's own tables."""
+        """Run a user's query on the user's own tables."""
         return await self.reader.query(sql, params)
 
     def advertise(self, url: str) -> None:
-        """Where this process answers, once that is known."""
+        """Publish the URL of this process, once it is known."""
         self.operations.advertise(url, workers=self.settings.worker_count)
         self.logger.info("listening", url=url)
 
@@ -253,11 +260,11 @@ class Runtime:
         return Health("critical" if critical else "ok", self.settings.durability)
 
     def why_not_ready(self) -> Unready | None:
-        """None when events are welcome."""
+        """Return why events are not accepted, or None if they are."""
         if self.phase is not Phase.RUNNING:
             return Unready(self._state, self._state)
         if self.failure is not None:
-            return Unready("The inbox failed, and stops.", str(self.failure))
+            return Unready("The inbox failed and is stopping.", str(self.failure))
         unavailable_reason = None if self._store is None else self._store.unavailable_reason
         if unavailable_reason is None and not self.ingest.failing:
             return None
@@ -265,35 +272,35 @@ class Runtime:
 
     @property
     def _state(self) -> str:
-        """As senders may read it."""
-        waiting = self.phase is Phase.STARTING and self._waits_for is not None
-        return f"The inbox is {self.phase}." + (f" {self._waits_for}" if waiting else "")
+        """The phase in a sentence that senders may read."""
+        waiting = self.phase is Phase.STARTING and self._outage is not None
+        return f"The inbox is {self.phase}." + (f" {self._outage}" if waiting else "")
 
-    def _note_waiting(self, fact: Fact) -> None:
-        """For a start that waits for its store has none yet that could be asked."""
+    def _note_outage(self, fact: Fact) -> None:
+        """Remember why the start waits: there is no store yet whose reason could be read."""
         match fact:
-            case StoreFailed(_, told):
-                self._waits_for = told
+            case StoreFailed(_, reason):
+                self._outage = reason
             case StoreRecovered():
-                self._waits_for = None
+                self._outage = None
             case _:
                 pass
 
     def _fail(self, error: AckboxError, **details: str | None) -> None:
-        """Of the store, or of the workers: the process drains and ends."""
+        """Record a failure of the store or of the workers: the process drains and exits."""
         self.failure = error
         self.logger.critical("the inbox failed", reason=str(error), **details)
         self.failed.set()
 
     def _end_if_stuck(self, fact: Fact) -> None:
-        """As many as there are workers: whatever hangs there will not come back by itself."""
+        """Fail when as many handlers hang as there are workers: they will not end by themselves."""
         if not isinstance(fact, HandlerAbandoned) or self.failure is not None:
             return
         count = len(fact.hung)
         if count >= self.settings.worker_count:
-            named = ", ".join(fact.hung[-_HUNG_NAMED:])
+            names = ", ".join(fact.hung[-_HUNG_NAMED:])
             more = f", and {count - _HUNG_NAMED} more" if count > _HUNG_NAMED else ""
-            stuck = HandlersStuck(f"{count} handlers hang and cannot be ended: {named}{more}.")
+            stuck = HandlersStuck(f"{count} handlers hang and cannot be ended: {names}{more}.")
             self._fail(stuck, stack=fact.stack)
 
     def make_executor(
@@ -329,21 +336,21 @@ class Runtime:
         self._worker.start(self.services)
 
     def _count_work(self, fact: Fact) -> None:
-        """What is claimed waits no longer, what is handed back waits again (W7)."""
+        """Take claimed events off the backlog, and put released events back (W7)."""
         if self._ingest is None:
             return
         match fact:
             case Claimed(claims):
                 self._ingest.note_claimed(sum(c.attempts == 1 and not c.unsettled for c in claims))
             case Settled(_, _, written):
-                back = [outcome for outcome in written.values() if isinstance(outcome, Release)]
+                released = [outcome for outcome in written.values() if isinstance(outcome, Release)]
                 if self.phase is Phase.DRAINING:
-                    self._released += len(back)
-                self._ingest.note_claimed(-sum(not outcome.parked for outcome in back))
+                    self._released += len(released)
+                self._ingest.note_claimed(-sum(not outcome.parked for outcome in released))
             case _:
                 pass
 
-    def _make_watch(self, ingest: Ingest, store: Store, reader: Reader) -> Monitor:
+    def _make_monitor(self, ingest: Ingest, store: Store, reader: Reader) -> Monitor:
         async def recount() -> None:
             before = ingest.recorded
             ingest.recount(await reader.waiting(self.clock()), before)
@@ -357,30 +364,32 @@ class Runtime:
             clock_steps=self._app.clock_steps,
         )
 
-    def _start_putting_back(self, store: Store, reader: Reader) -> asyncio.Task[None]:
-        """Once; or, where another instance without that handler may hold more, every minute."""
+    def _start_unparking(self, store: Store, reader: Reader) -> asyncio.Task[None]:
+        """Unpark once; on a shared database every minute, because another instance without the
+        handler may park more events."""
 
         def handles(source: str, event_type: str) -> bool:
-            """Unless they are to be held, also those that no handler takes: they complete."""
-            holding = self.settings.unhandled == "park"
-            return not holding or self.registry.find(source, event_type) is not None
+            """Unless unhandled events are parked, unpark those without a handler too: the worker
+            completes them."""
+            parks = self.settings.unhandled == "park"
+            return not parks or self.registry.find(source, event_type) is not None
 
         async def unpark() -> None:
             await unpark_handled(store, reader, handles, observe=self.observe)
 
-        async def put_back_and_wait() -> None:
+        async def unpark_and_wait() -> None:
             await unpark()
-            await asyncio.sleep(_HELD_SECONDS)
+            await asyncio.sleep(_UNPARK_SECONDS)
 
         if self._app.backend.shared:
-            return self.services.run("parked-events", put_back_and_wait)
+            return self.services.run("parked-events", unpark_and_wait)
         return self.services.run_once("parked-events", unpark)
 
     def _make_retention(self, store: Store, ingest: Ingest) -> Retention:
         seen = ingest.recorded
 
         def is_busy() -> bool:
-            """Something was recorded since this was asked last."""
+            """Return whether something was recorded since the last call."""
             nonlocal seen
             before, seen = seen, ingest.recorded
             return seen != before

@@ -27,14 +27,14 @@ Sleep = Callable[[float], Awaitable[None]]
 LONGEST_DELAY = 5.0
 _FIRST_DELAY = 0.1
 _STEADY_SECONDS = 10.0
-"""A restarted step that has run for so long without failing counts as recovered: it may have
-nothing to do for hours."""
+"""A restarted step counts as recovered after so many seconds without a failure: it may have nothing
+to do for hours."""
 _CRITICAL_SECONDS = 60.0
 
 
 class ServiceStatus(Struct, frozen=True):
-    """One service, for the operator; `since` is when it started, first failed in a row, or
-    recovered."""
+    """The state of a service, for operators. `since` is the time of its start, of its recovery, or
+    of the first failure in the current row of failures."""
 
     name: str
     state: str
@@ -44,7 +44,7 @@ class ServiceStatus(Struct, frozen=True):
 
 
 class Service:
-    """What is known of one background loop. Any thread may report to it."""
+    """The state of one background loop. Any thread may report failures and successes."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Service:
         return bool(self.failures) and self._last_failed - self._first_failed >= _CRITICAL_SECONDS
 
     def failed(self, error: BaseException) -> int:
-        """Record a failure; returns how many there were in a row."""
+        """Record a failure; return how many failures there were in a row."""
         with self._lock:
             self._last_failed = self._monotonic()
             if not self.failures:
@@ -93,21 +93,22 @@ class Service:
         return fact.failures
 
     def guard(self, call: Callable[[], object]) -> None:
-        """Call it, for a timer: an error is recorded, and the timer goes on."""
+        """Call a function of a timer or thread, and record its error instead of raising it."""
         try:
             call()
         except Exception as error:  # noqa: BLE001 - the supervisor of background loops
             self.failed(error)
         else:
-            self.worked()
+            self.succeeded()
 
     def expect_steady(self) -> None:
-        """The loop was restarted: unless it fails again soon, it works. Call on the event loop."""
+        """Count the restarted loop as recovered unless it fails again soon. Call this method on the
+        event loop."""
         loop = asyncio.get_running_loop()
-        self._steady = loop.call_later(self._steady_after, self.worked)
+        self._steady = loop.call_later(self._steady_after, self.succeeded)
 
-    def worked(self) -> None:
-        """Record that the loop works: free of cost unless it had failed."""
+    def succeeded(self) -> None:
+        """Record a success. This costs nothing unless the loop had failed."""
         if not self.failures:
             return
         with self._lock:
@@ -130,7 +131,7 @@ class Services:
         monotonic: Callable[[], float] = monotonic,
         steady_after: float = _STEADY_SECONDS,
     ) -> None:
-        self._observe = to_all(observe)  # a supervisor must not end by what it reports
+        self._observe = to_all(observe)  # a failing observer must not end the supervisor
         self._clock = clock
         self._uniform = uniform
         self._sleep = sleep
@@ -139,7 +140,7 @@ class Services:
         self._services: dict[str, Service] = {}
 
     def add(self, name: str) -> Service:
-        """A service that its owner supervises: a timer, or a thread."""
+        """Add a service whose owner reports to it: a timer or a thread."""
         service = Service(
             name,
             self._observe,
@@ -163,7 +164,7 @@ class Services:
         return asyncio.create_task(repeated, name=f"ackbox {name}")
 
     def run_once(self, name: str, step: Step) -> asyncio.Task[None]:
-        """Repeat the step until it succeeds once; from then on it is not listed."""
+        """Repeat the step until it succeeds once; then remove the service from the list."""
 
         async def until_done() -> None:
             done = asyncio.Event()
@@ -196,10 +197,10 @@ class Services:
                 if _is_cancelled():
                     raise
                 delay = self._delay(service.failed(error), longest)
-                await _unless(stopping, self._sleep(delay))
+                await _sleep_until_stopping(stopping, self._sleep(delay))
                 service.expect_steady()
             else:
-                service.worked()
+                service.succeeded()
 
     def _delay(self, failures: int, longest: float) -> float:
         full = min(_FIRST_DELAY * 2.0 ** min(failures - 1, 32), longest)
@@ -207,24 +208,24 @@ class Services:
 
 
 def summarize(error: BaseException) -> str:
-    """Name an error without the values in its text: those of a driver quote what senders sent."""
+    """Name an error without its text: the text of a driver's error quotes values of senders."""
     if isinstance(error, AckboxError):
         return str(error)
     frames = traceback.extract_tb(error.__traceback__)
     name = type(error).__name__
     if not frames:
         return name
-    place = frames[-1]
-    return f"{name} in {place.name} ({PurePath(place.filename).name}:{place.lineno})"
+    frame = frames[-1]
+    return f"{name} in {frame.name} ({PurePath(frame.filename).name}:{frame.lineno})"
 
 
 def _is_cancelled() -> bool:
-    """Whether this task itself is cancelled; something that it awaits may be cancelled too."""
+    """Return whether this task itself is cancelled, not only something that it awaits."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
-async def _unless(stopping: asyncio.Event | None, sleeping: Awaitable[None]) -> None:
+async def _sleep_until_stopping(stopping: asyncio.Event | None, sleeping: Awaitable[None]) -> None:
     """Sleep, or return early when `stopping` is set."""
     if stopping is None:
         await sleeping

@@ -20,7 +20,7 @@ processed_at = NULL"""
 async def test_events_parked_during_a_rolling_update_are_unparked_without_a_restart(
     postgres_of: Callable[[Install], PostgresServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime, "_HELD_SECONDS", 0.05)
+    monkeypatch.setattr(runtime, "_UNPARK_SECONDS", 0.05)
     server = postgres_of(find_installs()[-1])
     url = server.create_database()
     settings = Settings(database_url=SecretStr(url), unhandled="park")

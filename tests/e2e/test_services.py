@@ -136,7 +136,7 @@ async def test_a_loop_that_raises_is_restarted_and_shown_to_the_operator(
 ) -> None:  # S26, F56
     for module, constant in ((monitor_module, "_SECONDS"), (scheduler, "_OVERDUE_CHECK_SECONDS")):
         monkeypatch.setattr(module, constant, 0.05)
-    monkeypatch.setattr(retention, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(retention, "_TICK_SECONDS", 0.05)
     where, method = LOOPS[name]
     breaks = break_for_a_while(monkeypatch, where, method)
     async with running(tmp_path) as inbox:
@@ -177,7 +177,7 @@ def state_of(inbox: Running, name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "method"), [("ingest", "_take"), ("ingest-timeouts", "_resolve_late")]
+    ("name", "method"), [("ingest", "_collect_batch"), ("ingest-timeouts", "_expire_waiters")]
 )
 async def test_ingest_that_raises_is_restarted(
     name: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -197,7 +197,7 @@ async def test_on_a_shared_ledger_parked_events_are_looked_for_again_after_an_er
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # S26
     monkeypatch.setattr(SqliteBackend, "shared", True)
-    monkeypatch.setattr("ackbox.runtime._HELD_SECONDS", 0.05)
+    monkeypatch.setattr("ackbox.runtime._UNPARK_SECONDS", 0.05)
     breaks = break_for_a_while(monkeypatch, SqliteReader, "parked_type")
     async with running(tmp_path) as inbox:
         await inbox.until(lambda: inbox.failures("parked-events") >= 2)

@@ -1,4 +1,4 @@
-"""W7: `QUEUE_MAXSIZE` counts what waits, and not what was claimed."""
+"""`QUEUE_MAXSIZE` counts the events that wait, not those that were claimed (W7)."""
 
 from collections.abc import AsyncIterator
 
@@ -17,7 +17,8 @@ class Ledger:
 
     async def record(self, envelopes: list[Envelope], *, cursor: object = None) -> list[Receipt]:
         return [
-            Receipt(ReceiptKind.NEW, one.id, Status.PENDING, one.received_at) for one in envelopes
+            Receipt(ReceiptKind.NEW, sent.id, Status.PENDING, sent.received_at)
+            for sent in envelopes
         ]
 
 
@@ -41,7 +42,7 @@ async def accept(ingest: Ingest, count: int) -> None:
         await ingest.accept(envelope(f"{ingest.recorded}-{n}"))
 
 
-async def test_what_was_there_counts_and_what_is_claimed_does_not(ingest: Ingest) -> None:
+async def test_the_backlog_at_the_start_counts_and_claimed_events_do_not(ingest: Ingest) -> None:
     await accept(ingest, 2)
     with pytest.raises(Overloaded):
         await accept(ingest, 1)
@@ -51,7 +52,7 @@ async def test_what_was_there_counts_and_what_is_claimed_does_not(ingest: Ingest
         await accept(ingest, 1)
 
 
-async def test_what_is_handed_back_waits_again(ingest: Ingest) -> None:
+async def test_released_events_wait_again(ingest: Ingest) -> None:
     ingest.note_claimed(2)
     ingest.note_claimed(-2)
     await accept(ingest, 2)
@@ -59,18 +60,18 @@ async def test_what_is_handed_back_waits_again(ingest: Ingest) -> None:
         await accept(ingest, 1)
 
 
-async def test_a_recount_puts_it_right_and_forgets_nothing_that_came_meanwhile(
+async def test_a_recount_keeps_the_events_that_arrived_meanwhile(
     ingest: Ingest,
 ) -> None:
     before = ingest.recorded
     await accept(ingest, 1)
-    ingest.recount(1, before)  # counted while that one became durable: perhaps without it
+    ingest.recount(1, before)  # the count may have missed the event that became durable
     assert ingest.waiting == 2
     ingest.recount(1, ingest.recorded)
     assert ingest.waiting == 1
 
 
-async def test_it_never_goes_below_nothing(ingest: Ingest) -> None:
+async def test_the_backlog_is_never_negative(ingest: Ingest) -> None:
     ingest.note_claimed(50)
     assert ingest.waiting == 0
     assert ingest.capacity == 4

@@ -1,6 +1,6 @@
-"""Ingest: bounded, patient with the ledger for so long, and fair to everybody in a batch.
+"""Ingest: its bounds, its retries, and what each caller of a batch gets.
 
-The ledger here only does what a test tells it to; clock, sleep and chance are passed in.
+The ledger follows the script of a test; clock, sleep and randomness are passed in.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ NEW, DUPLICATE = ReceiptKind.NEW, ReceiptKind.DUPLICATE
 DOWN = Unavailable("The database is down.")
 
 Step = Exception | asyncio.Event | None
-"""What the ledger does at a call: raise this, wait for this, or store."""
+"""The reaction of the ledger to a call: raise this error, wait for this event, or store (None)."""
 
 
 class ScriptedLedger:
@@ -44,25 +44,25 @@ class ScriptedLedger:
         self.called = asyncio.Event()
         self.stored: dict[str, Envelope] = {}
         self.poison: set[str] = set()
-        self.usual: Step = None
+        self.default: Step = None
 
     async def record(
         self, envelopes: Sequence[Envelope], *, cursor: Cursor | None = None
     ) -> list[Receipt]:
         self.calls.append(list(envelopes))
         self.called.set()
-        step = self.script.pop(0) if self.script else self.usual
+        step = self.script.pop(0) if self.script else self.default
         if isinstance(step, asyncio.Event):
             await step.wait()
         elif step is not None:
             raise step
-        if self.poison & {one.idempotency_key for one in envelopes}:
+        if self.poison & {sent.idempotency_key for sent in envelopes}:
             raise InvalidEvent("This can never be stored.")
-        return [self._store(one) for one in envelopes]
+        return [self._store(sent) for sent in envelopes]
 
-    def _store(self, one: Envelope) -> Receipt:
-        kept = self.stored.setdefault(one.idempotency_key, one)
-        kind = NEW if kept is one else DUPLICATE
+    def _store(self, sent: Envelope) -> Receipt:
+        kept = self.stored.setdefault(sent.idempotency_key, sent)
+        kind = NEW if kept is sent else DUPLICATE
         return Receipt(kind, kept.id, Status.PENDING, kept.received_at)
 
     async def cursor(self, source: str) -> str | None:
@@ -72,7 +72,7 @@ class ScriptedLedger:
 
 
 class Time:
-    """Stands still, save while somebody sleeps."""
+    """A clock that moves only while somebody sleeps."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -88,8 +88,8 @@ class Time:
 
 
 def limits(**changes: float) -> Limits:
-    usual = {"buffer_events": 100, "buffer_bytes": 1000, "queue_events": 1000, "timeout": 5.0}
-    return Limits(**(usual | changes))  # type: ignore[arg-type]
+    defaults = {"buffer_events": 100, "buffer_bytes": 1000, "queue_events": 1000, "timeout": 5.0}
+    return Limits(**(defaults | changes))  # type: ignore[arg-type]
 
 
 @asynccontextmanager
@@ -112,13 +112,13 @@ async def ingesting(
     assert ingest.buffered == (0, 0)
 
 
-async def handed_over(ingest: Ingest, sent: Sequence[Envelope]) -> list[asyncio.Task[Receipt]]:
-    calls = [asyncio.create_task(ingest.accept(one)) for one in sent]
+async def submit(ingest: Ingest, sent: Sequence[Envelope]) -> list[asyncio.Task[Receipt]]:
+    calls = [asyncio.create_task(ingest.accept(envelope)) for envelope in sent]
     await asyncio.sleep(0)
     return calls
 
 
-async def test_an_accepted_event_is_answered_with_its_receipt() -> None:
+async def test_an_accepted_event_gets_its_receipt() -> None:
     ledger, sent = ScriptedLedger(), envelope()
     async with ingesting(ledger) as (ingest, facts):
         receipt = await ingest.accept(sent)
@@ -128,29 +128,29 @@ async def test_an_accepted_event_is_answered_with_its_receipt() -> None:
     assert [fact.receipts for fact in facts.of(Recorded)] == [[receipt], [again]]
 
 
-async def test_what_arrives_while_a_batch_is_stored_is_the_next_batch() -> None:  # group commit
+async def test_events_that_arrive_during_a_commit_are_the_next_batch() -> None:  # group commit
     gate = asyncio.Event()
     ledger = ScriptedLedger(gate)
     async with ingesting(ledger) as (ingest, _):
-        first = await handed_over(ingest, [envelope("first")])
+        first = await submit(ingest, [envelope("first")])
         await ledger.called.wait()
-        others = await handed_over(ingest, envelopes(50))
+        others = await submit(ingest, envelopes(50))
         gate.set()
         receipts = await asyncio.gather(*first, *others)
     assert [len(call) for call in ledger.calls] == [1, 50]
-    assert [one.id for call in ledger.calls for one in call] == [r.id for r in receipts]
+    assert [sent.id for call in ledger.calls for sent in call] == [r.id for r in receipts]
 
 
 async def test_each_caller_gets_its_own_receipts() -> None:
     async with ingesting(ScriptedLedger()) as (ingest, _):
-        one, many, none = envelope("one"), envelopes(3), list[Envelope]()
-        answers = await asyncio.gather(
-            ingest.accept_many(many), ingest.accept_many(none), ingest.accept_many([one])
+        single, many, none = envelope("one"), envelopes(3), list[Envelope]()
+        results = await asyncio.gather(
+            ingest.accept_many(many), ingest.accept_many(none), ingest.accept_many([single])
         )
-    assert [[receipt.id for receipt in answer] for answer in answers] == [
+    assert [[receipt.id for receipt in result] for result in results] == [
         [sent.id for sent in many],
         [],
-        [one.id],
+        [single.id],
     ]
 
 
@@ -159,19 +159,19 @@ async def test_a_batch_is_bounded_in_events_and_in_bytes() -> None:  # F45
     ledger = ScriptedLedger(gate)
     mebibyte = b"x" * 1024 * 1024
     async with ingesting(ledger, buffer_events=5000, queue_events=9000) as (ingest, _):
-        first = await handed_over(ingest, [envelope("first")])
+        first = await submit(ingest, [envelope("first")])
         await ledger.called.wait()
-        large = await handed_over(ingest, [envelope(f"large-{n}", mebibyte) for n in range(20)])
-        many = await handed_over(ingest, envelopes(2500))
+        large = await submit(ingest, [envelope(f"large-{n}", mebibyte) for n in range(20)])
+        many = await submit(ingest, envelopes(2500))
         gate.set()
         await asyncio.gather(*first, *large, *many)
     for call in ledger.calls:
         assert len(call) <= 1000
-        assert sum(len(one.payload) for one in call[:-1]) < 8 * 1024 * 1024
+        assert sum(len(sent.payload) for sent in call[:-1]) < 8 * 1024 * 1024
     assert sum(len(call) for call in ledger.calls) == 2521
 
 
-async def test_a_failing_ledger_is_tried_again_by_the_delays_of_l9() -> None:  # L9
+async def test_a_failing_ledger_is_retried_with_the_delays_of_l9() -> None:  # L9
     ledger, time = ScriptedLedger(*[DOWN] * 8), Time()
     async with ingesting(ledger, time=time, timeout=60.0) as (ingest, facts):
         receipt = await ingest.accept(envelope())
@@ -181,11 +181,11 @@ async def test_a_failing_ledger_is_tried_again_by_the_delays_of_l9() -> None:  #
 
 
 @pytest.mark.parametrize("error", [DOWN, StorageFull("No room.", retry_after=5)])
-async def test_a_caller_waits_for_a_failing_ledger_no_longer_than_the_time_out(
+async def test_a_caller_of_a_failing_ledger_waits_at_most_for_the_timeout(
     error: Unavailable,
 ) -> None:  # L9
     ledger, time = ScriptedLedger(), Time()
-    ledger.usual = error
+    ledger.default = error
     async with ingesting(ledger, time=time) as (ingest, facts):
         began = time.now
         with pytest.raises(Unavailable, match="in time") as caught:
@@ -195,9 +195,9 @@ async def test_a_caller_waits_for_a_failing_ledger_no_longer_than_the_time_out(
     assert [fact.reason for fact in facts.of(Refused)] == ["timeout"]
 
 
-async def test_a_failing_ledger_is_not_hammered_when_the_time_out_comes() -> None:  # F9, L9
+async def test_a_failing_ledger_is_not_called_more_often_near_the_timeout() -> None:  # F9, L9
     ledger, time = ScriptedLedger(), Time()
-    ledger.usual = DOWN
+    ledger.default = DOWN
     async with ingesting(ledger, time=time) as (ingest, _):
         with pytest.raises(Unavailable):
             await ingest.accept(envelope())
@@ -206,28 +206,28 @@ async def test_a_failing_ledger_is_not_hammered_when_the_time_out_comes() -> Non
     assert len(ledger.calls) <= 8
 
 
-async def test_a_hanging_ledger_keeps_nobody_longer_than_the_time_out() -> None:  # F29
+async def test_a_caller_of_a_hanging_ledger_waits_at_most_for_the_timeout() -> None:  # F29
     ledger, time = ScriptedLedger(), Time()
-    ledger.usual = asyncio.Event()
+    ledger.default = asyncio.Event()
     async with ingesting(ledger, time=time) as (ingest, facts):
-        calls = await handed_over(ingest, envelopes(3))
+        calls = await submit(ingest, envelopes(3))
         await ledger.called.wait()
-        calls += await handed_over(ingest, [envelope("queued behind")])
+        calls += await submit(ingest, [envelope("queued behind")])
         time.now += 4.9
-        ingest._resolve_late()
+        ingest._expire_waiters()
         await asyncio.sleep(0)
         assert not any(call.done() for call in calls)
         time.now += 0.2
-        ingest._resolve_late()
-        answers = await asyncio.gather(*calls, return_exceptions=True)
-        assert [type(answer) for answer in answers] == [Unavailable] * 4
+        ingest._expire_waiters()
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(result) for result in results] == [Unavailable] * 4
     assert [fact.reason for fact in facts.of(Refused)] == ["timeout"] * 4
 
 
-async def test_the_time_out_comes_by_itself() -> None:
-    """The one test on the real clock: that the look at the deadlines is really scheduled."""
+async def test_the_timeout_needs_no_other_event() -> None:
+    """The only test on the real clock: it shows that the check of the deadlines is scheduled."""
     ledger = ScriptedLedger()
-    ledger.usual = asyncio.Event()
+    ledger.default = asyncio.Event()
     ingest = Ingest(
         ledger, limits(timeout=0.01), backlog=0, observe=Facts(), uniform=lambda low, high: high
     )
@@ -237,12 +237,12 @@ async def test_the_time_out_comes_by_itself() -> None:
     await ingest.close()
 
 
-async def test_an_unknown_outcome_is_told_and_not_tried_again() -> None:  # F8
+async def test_an_unknown_outcome_is_reported_and_not_retried() -> None:  # F8
     ledger = ScriptedLedger(OutcomeUnknown("The commit failed."))
     async with ingesting(ledger) as (ingest, facts):
-        calls = await handed_over(ingest, envelopes(3))
-        answers = await asyncio.gather(*calls, return_exceptions=True)
-        assert [type(answer) for answer in answers] == [OutcomeUnknown] * 3
+        calls = await submit(ingest, envelopes(3))
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(result) for result in results] == [OutcomeUnknown] * 3
         assert len(ledger.calls) == 1
         assert ingest.failing
         assert (await ingest.accept(envelope("after"))).kind is NEW
@@ -250,9 +250,9 @@ async def test_an_unknown_outcome_is_told_and_not_tried_again() -> None:  # F8
     assert [(fact.events, fact.retrying) for fact in facts.of(RecordFailed)] == [(3, False)]
 
 
-async def test_a_dead_ledger_is_not_waited_for() -> None:  # F29
+async def test_a_stopped_ledger_is_not_retried() -> None:  # F29
     ledger, time = ScriptedLedger(), Time()
-    ledger.usual = Stopped("The writer stopped.")
+    ledger.default = Stopped("The writer stopped.")
     async with ingesting(ledger, time=time) as (ingest, _):
         began = time.now
         with pytest.raises(Stopped):
@@ -261,14 +261,14 @@ async def test_a_dead_ledger_is_not_waited_for() -> None:  # F29
 
 
 @pytest.mark.parametrize("error", [LedgerCorrupt("Damaged."), ZeroDivisionError("a bug")])
-async def test_an_error_nobody_expected_answers_the_batch_and_the_next_one_is_stored(
+async def test_an_unexpected_error_fails_its_batch_and_the_next_batch_is_stored(
     error: Exception,
 ) -> None:  # F29
     ledger = ScriptedLedger(error)
     async with ingesting(ledger) as (ingest, facts):
-        calls = await handed_over(ingest, envelopes(3))
-        answers = await asyncio.gather(*calls, return_exceptions=True)
-        assert [type(answer) for answer in answers] == [Unavailable] * 3
+        calls = await submit(ingest, envelopes(3))
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(result) for result in results] == [Unavailable] * 3
         assert (await ingest.accept(envelope("after"))).kind is NEW
     assert [fact.events for fact in facts.of(RecordFailed)] == [3]
 
@@ -278,31 +278,31 @@ async def test_one_bad_event_fails_alone() -> None:  # F28
     ledger = ScriptedLedger(gate)
     ledger.poison = {"key-31"}
     async with ingesting(ledger) as (ingest, facts):
-        first = await handed_over(ingest, [envelope("first")])
+        first = await submit(ingest, [envelope("first")])
         await ledger.called.wait()
-        calls = await handed_over(ingest, envelopes(64))
+        calls = await submit(ingest, envelopes(64))
         gate.set()
-        answers = await asyncio.gather(*first, *calls, return_exceptions=True)
-        assert isinstance(answers.pop(32), InvalidEvent)
-        assert all(isinstance(answer, Receipt) and answer.kind is NEW for answer in answers)
+        results = await asyncio.gather(*first, *calls, return_exceptions=True)
+        assert isinstance(results.pop(32), InvalidEvent)
+        assert all(isinstance(result, Receipt) and result.kind is NEW for result in results)
         assert not ingest.failing
     assert [fact.events for fact in facts.of(RecordFailed)] == [1]
 
 
-async def test_a_ledger_that_fails_while_a_bad_event_is_singled_out_is_tried_again() -> None:
+async def test_a_ledger_that_fails_while_a_bad_event_is_isolated_is_retried() -> None:
     ledger = ScriptedLedger(InvalidEvent("bad"), DOWN, DOWN)  # F28, L9
     ledger.poison = {"key-1"}
     async with ingesting(ledger) as (ingest, _):
-        calls = await handed_over(ingest, envelopes(3))
-        answers = await asyncio.gather(*calls, return_exceptions=True)
-    assert [type(answer) for answer in answers] == [Receipt, InvalidEvent, Receipt]
+        calls = await submit(ingest, envelopes(3))
+        results = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(result) for result in results] == [Receipt, InvalidEvent, Receipt]
 
 
 async def test_the_buffer_is_bounded_in_number() -> None:  # W7, L2
     gate = asyncio.Event()
     ledger = ScriptedLedger(gate)
     async with ingesting(ledger, buffer_events=5) as (ingest, facts):
-        calls = await handed_over(ingest, envelopes(5))
+        calls = await submit(ingest, envelopes(5))
         assert ingest.capacity == 0
         with pytest.raises(Overloaded):
             await ingest.accept(envelope("too many"))
@@ -323,18 +323,18 @@ async def test_the_buffer_is_bounded_in_bytes() -> None:  # L2, F45
         ingest.bytes.hold(400)
         assert ingest.buffered == (0, 1000)
         ingest.bytes.release(1000)
-        ingest.bytes.hold(5000)  # one that is larger than the buffer has it to itself
+        ingest.bytes.hold(5000)  # a body larger than the buffer gets all of it
         with pytest.raises(Overloaded):
             ingest.bytes.hold(1)
         ingest.bytes.release(5000)
     assert [fact.reason for fact in facts.of(Refused)] == ["buffer_bytes"] * 2
 
 
-async def test_the_queue_counts_what_is_admitted_and_what_is_pending() -> None:  # W7
+async def test_the_queue_limit_counts_admitted_and_pending_events() -> None:  # W7
     gate = asyncio.Event()
     ledger = ScriptedLedger(gate)
     async with ingesting(ledger, backlog=7, queue_events=10) as (ingest, facts):
-        calls = await handed_over(ingest, envelopes(3))
+        calls = await submit(ingest, envelopes(3))
         assert (ingest.waiting, ingest.capacity) == (10, 0)
         with pytest.raises(Overloaded, match="10 events wait"):
             await ingest.accept(envelope("too many"))
@@ -353,7 +353,7 @@ async def test_a_duplicate_does_not_make_the_queue_longer() -> None:  # W7
         assert ingest.waiting == 1
 
 
-async def test_a_ledger_in_trouble_is_not_even_asked() -> None:  # F9
+async def test_an_unavailable_ledger_is_not_called() -> None:  # F9
     ledger = ScriptedLedger()
     ledger.unavailable_reason = "The disk is nearly full."
     async with ingesting(ledger) as (ingest, facts):
@@ -369,7 +369,7 @@ async def test_a_ledger_in_trouble_is_not_even_asked() -> None:  # F9
 
 async def test_failures_past_the_budget_are_critical_until_a_write_succeeds() -> None:  # L9
     ledger, time = ScriptedLedger(), Time()
-    ledger.usual = DOWN
+    ledger.default = DOWN
     async with ingesting(ledger, time=time) as (ingest, _):
         assert not ingest.failing
         for n in range(13):
@@ -377,12 +377,12 @@ async def test_failures_past_the_budget_are_critical_until_a_write_succeeds() ->
                 await ingest.accept(envelope(f"refused-{n}"))
             assert ingest.failing
             assert ingest.critical == (n == 12)
-        ledger.usual = None
+        ledger.default = None
         await ingest.accept(envelope())
         assert (ingest.failing, ingest.critical) == (False, False)
 
 
-async def test_a_ledger_in_trouble_past_the_budget_is_critical_too() -> None:  # F9, L9
+async def test_a_ledger_unavailable_past_the_budget_is_critical_too() -> None:  # F9, L9
     ledger, time = ScriptedLedger(), Time()
     ledger.unavailable_reason = "The disk is nearly full."
     async with ingesting(ledger, time=time) as (ingest, _):
@@ -392,9 +392,9 @@ async def test_a_ledger_in_trouble_past_the_budget_is_critical_too() -> None:  #
         assert ingest.critical
 
 
-async def test_a_write_seen_to_succeed_ends_the_failure_when_no_sender_comes() -> None:  # L9
+async def test_a_successful_probe_ends_the_failure_without_a_sender() -> None:  # L9
     ledger, time = ScriptedLedger(), Time()
-    ledger.usual = DOWN
+    ledger.default = DOWN
     async with ingesting(ledger, time=time) as (ingest, _):
         with pytest.raises(Unavailable):
             await ingest.accept(envelope())
@@ -404,31 +404,31 @@ async def test_a_write_seen_to_succeed_ends_the_failure_when_no_sender_comes() -
         assert not ingest.failing
 
 
-async def test_a_cancelled_caller_harms_nobody() -> None:  # F27
+async def test_a_cancelled_caller_does_not_affect_others() -> None:  # F27
     gate = asyncio.Event()
     ledger = ScriptedLedger(gate)
     async with ingesting(ledger) as (ingest, _):
-        calls = await handed_over(ingest, envelopes(6))
+        calls = await submit(ingest, envelopes(6))
         await ledger.called.wait()
-        queued = await handed_over(ingest, envelopes(6, prefix="queued"))
+        queued = await submit(ingest, envelopes(6, prefix="queued"))
         for call in [*calls[::2], *queued[::2]]:
             call.cancel()
         await asyncio.sleep(0)
         gate.set()
-        answers = await asyncio.gather(*calls, *queued, return_exceptions=True)
-        cancelled = [isinstance(answer, asyncio.CancelledError) for answer in answers]
+        results = await asyncio.gather(*calls, *queued, return_exceptions=True)
+        cancelled = [isinstance(result, asyncio.CancelledError) for result in results]
         assert cancelled == [True, False] * 6
         assert ingest.waiting == 9  # six of the first batch, three of the second
     assert [len(call) for call in ledger.calls] == [6, 3]
 
 
-async def test_closing_makes_durable_what_was_admitted_and_takes_no_more() -> None:  # W5
+async def test_closing_makes_admitted_events_durable_and_refuses_new_ones() -> None:  # W5
     gate = asyncio.Event()
     ledger = ScriptedLedger(gate)
     async with ingesting(ledger) as (ingest, _):
-        calls = await handed_over(ingest, [envelope("first")])
+        calls = await submit(ingest, [envelope("first")])
         await ledger.called.wait()
-        calls += await handed_over(ingest, envelopes(20))
+        calls += await submit(ingest, envelopes(20))
         closing = asyncio.create_task(ingest.close())
         await asyncio.sleep(0)
         with pytest.raises(Stopped, match="shutting down"):
@@ -439,18 +439,18 @@ async def test_closing_makes_durable_what_was_admitted_and_takes_no_more() -> No
     assert [receipt.kind for receipt in receipts] == [NEW] * 21
 
 
-async def test_closing_waits_for_a_hanging_ledger_no_longer_than_a_caller_would() -> None:
+async def test_closing_waits_for_a_hanging_ledger_at_most_for_the_timeout() -> None:
     ledger, time = ScriptedLedger(), Time()  # W5
-    ledger.usual = asyncio.Event()
+    ledger.default = asyncio.Event()
     async with ingesting(ledger, time=time) as (ingest, _):
-        calls = await handed_over(ingest, [envelope("in hand")])
+        calls = await submit(ingest, [envelope("in progress")])
         await ledger.called.wait()
-        calls += await handed_over(ingest, [envelope("queued")])
+        calls += await submit(ingest, [envelope("queued")])
         began = time.now
         await asyncio.wait_for(ingest.close(), 5)
         assert time.now - began == pytest.approx(5.0, abs=0.1)
-        answers = await asyncio.gather(*calls, return_exceptions=True)
-        assert all(isinstance(answer, Unavailable) for answer in answers), answers
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        assert all(isinstance(result, Unavailable) for result in results), results
 
 
 async def test_closing_twice_is_closing_once() -> None:
@@ -463,9 +463,9 @@ async def test_several_batches_may_be_in_flight() -> None:
     gates = [asyncio.Event(), asyncio.Event()]
     ledger = ScriptedLedger(*gates)
     async with ingesting(ledger, in_flight=2) as (ingest, _):
-        first = await handed_over(ingest, [envelope("first")])
+        first = await submit(ingest, [envelope("first")])
         await asyncio.sleep(0)
-        second = await handed_over(ingest, [envelope("second")])
+        second = await submit(ingest, [envelope("second")])
         await asyncio.sleep(0)
         assert [len(call) for call in ledger.calls] == [1, 1]
         gates[1].set()
@@ -494,7 +494,7 @@ CALLS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(script=st.lists(st.sampled_from(ERRORS), max_size=12), calls=CALLS, in_flight=st.just(1))
-async def test_after_any_mix_everybody_is_answered_and_nothing_is_held(  # F29
+async def test_after_any_mix_every_call_ends_and_the_buffer_is_empty(  # F29
     script: list[Callable[[], Step]], calls: list[tuple[int, int, bool, int]], in_flight: int
 ) -> None:
     """Calls of several sizes and keys, some cancelled, with a pause after some of them."""
@@ -511,28 +511,28 @@ async def test_after_any_mix_everybody_is_answered_and_nothing_is_held(  # F29
                 await asyncio.sleep(0)
             if cancelled:
                 tasks[-1].cancel()
-        answers = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 5)
+        results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 5)
         await asyncio.wait_for(ingest.close(), 5)
         assert ingest.buffered == (0, 0)
-    for answer, (size, *_) in zip(answers, calls, strict=True):
+    for result, (size, *_) in zip(results, calls, strict=True):
         expected = (NotAccepted, InvalidEvent, asyncio.CancelledError)
-        assert isinstance(answer, expected) or len(answer) == size  # type: ignore[arg-type]
+        assert isinstance(result, expected) or len(result) == size  # type: ignore[arg-type]
     new = sum(r.kind is NEW for fact in facts.of(Recorded) for r in fact.receipts)
     assert new == len(ledger.stored) == ingest.waiting
 
 
-async def test_waiting_times_are_told_for_each_event_in_order() -> None:  # W15
+async def test_waiting_times_are_reported_for_each_event_in_order() -> None:  # W15
     gate, time = asyncio.Event(), Time()
     ledger = ScriptedLedger(gate)
     async with ingesting(ledger, time=time) as (ingest, facts):
-        calls = await handed_over(ingest, [envelope("first")])
+        calls = await submit(ingest, [envelope("first")])
         await ledger.called.wait()
         for n in range(3):
             time.now += 1
-            calls += await handed_over(ingest, [envelope(f"later-{n}")])
+            calls += await submit(ingest, [envelope(f"later-{n}")])
         gate.set()
         await asyncio.gather(*calls)
     first, later = facts.of(Recorded)
     assert list(first.seconds) == [3.0]
     assert list(later.seconds) == [2.0, 1.0, 0.0]
-    assert all(one >= other for one, other in pairwise(later.seconds))
+    assert all(older >= younger for older, younger in pairwise(later.seconds))

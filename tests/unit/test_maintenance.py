@@ -1,4 +1,4 @@
-"""About once a second: gauges, the disk, and whether writes work again."""
+"""The one-second ticker: gauges, clock, disk, and whether writes succeed again."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,15 +18,15 @@ STATS = Stats(dict.fromkeys(Status, 3), None)
 
 
 class ScriptedStore:
-    """Store and reader in one, as far as a watch needs them."""
+    """Store and reader in one, as far as the monitor needs them."""
 
     def __init__(self) -> None:
         self.unavailable_reason: str | None = None
-        self.looks = self.proofs = 0
+        self.checks = self.proofs = 0
         self.broken = False
 
     def check_free_space(self) -> None:
-        self.looks += 1
+        self.checks += 1
 
     async def prove_writable(self) -> None:
         if self.broken:
@@ -40,7 +40,7 @@ class ScriptedStore:
         raise NotImplementedError
 
     def __getattr__(self, name: str) -> Any:
-        raise AssertionError(f"a watch has no business with {name}")
+        raise AssertionError(f"the monitor does not need {name}")
 
 
 class Scene:
@@ -52,7 +52,7 @@ class Scene:
         self.clock_step = 0.0
         self.slept: list[float] = []
         store: Any = self.store
-        self.watch = Monitor(
+        self.monitor = Monitor(
             store,
             store,
             observe=self.facts,
@@ -78,58 +78,58 @@ class Scene:
             raise asyncio.CancelledError
 
 
-async def test_a_look_measures_and_minds_the_disk() -> None:  # W15, F9
+async def test_a_tick_measures_and_checks_the_disk() -> None:  # W15, F9
     scene = Scene()
-    await scene.watch.tick()
+    await scene.monitor.tick()
     assert scene.facts == [Measured(STATS, 5, 600)]
-    assert (scene.store.looks, scene.store.proofs) == (1, 0)
+    assert (scene.store.checks, scene.store.proofs) == (1, 0)
     assert scene.recounted == 1  # W7
 
 
 @pytest.mark.parametrize("seconds", [-3600.0, 31.0])
-async def test_a_clock_that_was_set_is_told_of(seconds: float) -> None:  # F25
+async def test_a_clock_that_was_set_is_reported(seconds: float) -> None:  # F25
     scene = Scene()
     scene.clock_step = seconds
-    await scene.watch.tick()
+    await scene.monitor.tick()
     assert scene.facts.of(ClockStepped) == [ClockStepped(seconds)]
 
 
-async def test_a_small_correction_of_the_clock_is_not_told_of() -> None:  # F25
+async def test_a_small_correction_of_the_clock_is_not_reported() -> None:  # F25
     scene = Scene()
     scene.clock_step = -29.0
-    await scene.watch.tick()
+    await scene.monitor.tick()
     assert scene.facts.of(ClockStepped) == []
 
 
-async def test_a_failure_ends_when_a_write_is_proven_and_no_sooner() -> None:  # L9
+async def test_a_failure_ends_only_when_a_write_succeeds() -> None:  # L9
     scene = Scene()
     scene.failing = scene.store.broken = True
     with pytest.raises(Unavailable):
-        await scene.watch.tick()
+        await scene.monitor.tick()
     assert scene.failing
-    assert scene.facts == [Measured(STATS, 5, 600)]  # the gauges move on meanwhile
+    assert scene.facts == [Measured(STATS, 5, 600)]  # the gauges are still measured
     scene.store.broken = False
-    await scene.watch.tick()
+    await scene.monitor.tick()
     assert not scene.failing
     assert scene.store.proofs == 1
 
 
-async def test_a_small_write_that_works_does_not_end_the_trouble_of_a_full_disk() -> None:  # F9
+async def test_a_small_write_does_not_end_the_failure_of_a_full_disk() -> None:  # F9
     scene = Scene()
     scene.failing = True
     scene.store.unavailable_reason = "The disk is nearly full."
-    await scene.watch.tick()
+    await scene.monitor.tick()
     assert scene.failing
     scene.store.unavailable_reason = None
-    await scene.watch.tick()
+    await scene.monitor.tick()
     assert not scene.failing
 
 
-async def test_the_watch_goes_on_through_trouble() -> None:
+async def test_the_monitor_continues_while_the_store_is_unavailable() -> None:
     scene = Scene()
     scene.failing = scene.store.broken = True
     with suppress(asyncio.CancelledError):
         while True:
-            await scene.watch.tick_and_wait()
+            await scene.monitor.tick_and_wait()
     assert scene.slept == [1.0, 1.0, 1.0]
-    assert scene.store.looks == 3
+    assert scene.store.checks == 3

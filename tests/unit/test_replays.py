@@ -32,22 +32,22 @@ def event(n: int, **more: Any) -> EventRecord:
 
 
 class Ledger:
-    """So many events, of which every third page is empty: a page may be short."""
+    """These events; every third page is empty, because a page may be short."""
 
     def __init__(self, events: Sequence[EventRecord]) -> None:
         self.all = events
-        self.asked: list[EventFilter] = []
-        self.orders: list[list[EventId]] = []
+        self.filters: list[EventFilter] = []
+        self.batches: list[list[EventId]] = []
         self.completed: set[bool] = set()
 
     async def events(
         self, where: EventFilter, *, order: Order, limit: int, cursor: int | None = None
     ) -> Page:
         assert order is Order.OLDEST
-        self.asked.append(where)
-        if len(self.asked) % 3 == 0:
+        self.filters.append(where)
+        if len(self.filters) % 3 == 0:
             return Page([], cursor or 0)
-        rest = [one for one in self.all if one.ledger_id > (cursor or 0)]
+        rest = [event for event in self.all if event.ledger_id > (cursor or 0)]
         items = rest[:limit]
         return Page(items, items[-1].ledger_id if len(rest) > limit else None)
 
@@ -59,7 +59,7 @@ class Ledger:
         peer: str | None = None,
         completed: bool = False,
     ) -> Mapping[EventId, ReplayKind]:
-        self.orders.append(list(ids))
+        self.batches.append(list(ids))
         self.completed.add(completed)
         return dict.fromkeys(ids, ReplayKind.REPLAYED)
 
@@ -81,23 +81,21 @@ def replays(ledger: Ledger, facts: Facts, sleeps: Sleeps, step: float = 0.0) -> 
     )
 
 
-async def look(ledger: Ledger, where: EventFilter) -> Preview:
+async def preview_of(ledger: Ledger, where: EventFilter) -> Preview:
     return await preview(cast("Reader", ledger), where, NOON)
 
 
-async def test_a_preview_that_nobody_waits_for_ends() -> None:  # S21
+async def test_a_preview_that_nobody_waits_for_ends_early() -> None:  # S21
     ledger = Ledger([event(n) for n in range(1, 9001)])
-    leaves_after = iter([False, False, False, True])
+    abandoned = iter([False, False, False, True])
 
-    await preview(
-        cast("Reader", ledger), FAILED, NOON, is_abandoned=lambda: next(leaves_after, True)
-    )
+    await preview(cast("Reader", ledger), FAILED, NOON, is_abandoned=lambda: next(abandoned, True))
 
-    assert len(ledger.asked) == 3
+    assert len(ledger.filters) == 3
 
 
 # L11
-async def test_a_rate_is_kept_in_small_batches() -> None:
+async def test_the_rate_is_kept_in_small_batches() -> None:
     ledger, sleeps, facts = Ledger([event(n) for n in range(1, 251)]), Sleeps(), Facts()
     steps = replays(ledger, facts, sleeps).replay_matching(FAILED, actor="jo", rate=1000)
     progress = [(step.seen, step.moved) async for step in steps]
@@ -107,7 +105,7 @@ async def test_a_rate_is_kept_in_small_batches() -> None:
 
 
 # L11
-async def test_the_time_a_batch_took_counts() -> None:
+async def test_the_duration_of_a_batch_is_part_of_its_pause() -> None:
     sleeps = Sleeps()
     ledger = Ledger([event(n) for n in range(1, 3)])
     steps = replays(ledger, Facts(), sleeps, step=0.75).replay_matching(FAILED, actor="jo", rate=1)
@@ -121,12 +119,14 @@ async def test_each_event_is_replayed_once_and_in_order() -> None:
     steps = replays(ledger, Facts(), Sleeps()).replay_matching(FAILED, actor="jo", rate=37)
     async for _ in steps:
         pass
-    assert [one for ids in ledger.orders for one in ids] == [one.id for one in ledger.all]
+    assert [replayed for ids in ledger.batches for replayed in ids] == [
+        event.id for event in ledger.all
+    ]
 
 
 # N5
 @pytest.mark.parametrize(
-    ("where", "asked_for", "completed"),
+    ("where", "requested", "completed"),
     [
         (EventFilter(source="s"), False, False),
         (EventFilter(source="s"), True, True),
@@ -135,24 +135,24 @@ async def test_each_event_is_replayed_once_and_in_order() -> None:
         (FAILED, False, False),
     ],
 )
-async def test_completed_events_run_again_only_if_they_are_asked_for(
-    where: EventFilter, asked_for: bool, completed: bool
+async def test_completed_events_run_again_only_on_request(
+    where: EventFilter, requested: bool, completed: bool
 ) -> None:
     ledger = Ledger([event(1)])
-    chosen = restrict_to_replayable(where, completed=asked_for)
-    async for _ in replays(ledger, Facts(), Sleeps()).replay_matching(chosen, actor="jo", rate=1):
+    matching = restrict_to_replayable(where, completed=requested)
+    async for _ in replays(ledger, Facts(), Sleeps()).replay_matching(matching, actor="jo", rate=1):
         pass
     assert ledger.completed == {completed}
-    assert {asked.skip_completed for asked in ledger.asked} == {not completed}
+    assert {where.skip_completed for where in ledger.filters} == {not completed}
 
 
 # L11
-async def test_what_arrives_meanwhile_is_left_alone() -> None:
+async def test_events_that_arrive_meanwhile_are_left_out() -> None:
     ledger = Ledger([event(1)])
-    await look(ledger, FAILED)
-    await look(ledger, replace(FAILED, until=NOON - timedelta(days=1)))
-    await look(ledger, replace(FAILED, until=NOON + timedelta(days=1)))
-    untils = [where.until for where in ledger.asked]
+    await preview_of(ledger, FAILED)
+    await preview_of(ledger, replace(FAILED, until=NOON - timedelta(days=1)))
+    await preview_of(ledger, replace(FAILED, until=NOON + timedelta(days=1)))
+    untils = [where.until for where in ledger.filters]
     assert set(untils) == {NOON, NOON - timedelta(days=1)}
 
 
@@ -160,17 +160,17 @@ async def test_what_arrives_meanwhile_is_left_alone() -> None:
 async def test_a_preview_counts_by_type_and_error() -> None:
     events = [event(n, error_code="a" if n % 3 else "b") for n in range(1, 10)]
     ledger = Ledger(events)
-    seen = await look(ledger, FAILED)
-    assert seen.events == 9
-    assert [(group.error_code, group.events) for group in seen.groups] == [("a", 6), ("b", 3)]
-    assert ledger.orders == []
+    result = await preview_of(ledger, FAILED)
+    assert result.events == 9
+    assert [(group.error_code, group.events) for group in result.groups] == [("a", 6), ("b", 3)]
+    assert ledger.batches == []
 
 
 # F43
-async def test_a_preview_of_endless_types_stays_small(monkeypatch: Any) -> None:
+async def test_a_preview_of_very_many_types_stays_small(monkeypatch: Any) -> None:
     monkeypatch.setattr(replay, "_GROUPS", 3)
     ledger = Ledger([event(n, event_type=f"t-{n}") for n in range(1, 50)])
-    seen = await look(ledger, FAILED)
-    assert seen.events == 49
-    assert len(seen.groups) == 4
-    assert seen.groups[0].event_type == "(others)"
+    result = await preview_of(ledger, FAILED)
+    assert result.events == 49
+    assert len(result.groups) == 4
+    assert result.groups[0].event_type == "(others)"

@@ -1,4 +1,4 @@
-"""When retention does what, and that it goes on whatever happens."""
+"""When retention does its work, and that it continues after failures."""
 
 import asyncio
 from contextlib import suppress
@@ -20,55 +20,55 @@ POLICY = RetentionPolicy(keep=timedelta(days=30), remember=timedelta(days=7))
 
 
 class Steps:
-    """A store that notes what it is asked to do; `rows` are old when it starts."""
+    """A store that notes the calls; `rows` are old when it starts."""
 
     def __init__(self, rows: int = 0) -> None:
-        self.asked: list[str] = []
+        self.calls: list[str] = []
         self.rows = rows
         self.tombstoned = 0
         self.error: Exception | None = None
 
     async def add_tombstones(self, policy: RetentionPolicy, *, after: int) -> TombstonePass:
-        self.asked.append("add_tombstones")
+        self.calls.append("add_tombstones")
         if self.error is not None:
             raise self.error
-        found, self.rows = min(self.rows, 1000), max(self.rows - 1000, 0)
-        self.tombstoned += found
-        return TombstonePass(found, after + 1000 if found else None)
+        added, self.rows = min(self.rows, 1000), max(self.rows - 1000, 0)
+        self.tombstoned += added
+        return TombstonePass(added, after + 1000 if added else None)
 
     async def add_dead_letter_tombstones(
         self, policy: RetentionPolicy, *, after: int
     ) -> TombstonePass:
-        self.asked.append("bury dead letters")
+        self.calls.append("add_dead_letter_tombstones")
         return TombstonePass(0, None)
 
     async def prune(self, policy: RetentionPolicy) -> PruneResult:
-        self.asked.append("prune")
+        self.calls.append("prune")
         return PruneResult(0, more=False, waiting=self.tombstoned > 0)
 
     async def prune_audit(self, policy: RetentionPolicy) -> int:
-        self.asked.append("prune_audit")
+        self.calls.append("prune_audit")
         return 0
 
     async def purge_tombstones(self, policy: RetentionPolicy) -> int:
-        self.asked.append("purge_tombstones")
+        self.calls.append("purge_tombstones")
         return 0
 
     async def reclaim_space(self) -> int:
-        self.asked.append("give back")
+        self.calls.append("reclaim_space")
         return 0
 
 
 class Sleeps(list[float]):
-    """Long sleeps are noted and cost no time; after so many the loop is cancelled."""
+    """Long sleeps are noted and take no time; after `limit` of them the loop is cancelled."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, limit: int) -> None:
         super().__init__()
-        self._most = most
+        self._limit = limit
 
     async def __call__(self, seconds: float) -> None:
         if seconds >= 1:
-            if len(self) == self._most:
+            if len(self) == self._limit:
                 raise asyncio.CancelledError
             self.append(seconds)
 
@@ -89,7 +89,7 @@ async def run(store: Steps, facts: Facts, *, hours: float = 1, sleeps: int = 60)
 
 
 def passes(store: Steps) -> int:
-    return store.asked.count("purge_tombstones")
+    return store.calls.count("purge_tombstones")
 
 
 # W11
@@ -109,21 +109,21 @@ async def test_an_interval_shorter_than_a_minute_is_kept() -> None:
 
 
 # W11
-async def test_buried_rows_are_looked_at_every_minute_and_nothing_else_is() -> None:
+async def test_between_passes_only_tombstoned_rows_are_pruned_every_minute() -> None:
     store = Steps(rows=5)
     await run(store, Facts(), sleeps=10)
-    assert store.asked.count("prune") == 11
+    assert store.calls.count("prune") == 11
     idle = Steps()
     await run(idle, Facts(), sleeps=10)
-    assert idle.asked.count("prune") == 1
+    assert idle.calls.count("prune") == 1
 
 
 # F36
-async def test_a_pass_goes_on_until_nothing_is_left() -> None:
+async def test_a_pass_continues_until_nothing_is_left() -> None:
     store = Steps(rows=3500)
     facts = Facts()
     await run(store, facts, sleeps=0)
-    assert store.asked.count("add_tombstones") == 5
+    assert store.calls.count("add_tombstones") == 5
     assert [fact.tombstoned for fact in facts.of(Pruned)] == [3500]
 
 
@@ -148,7 +148,7 @@ async def test_the_writer_is_left_to_others_for_four_fifths_of_the_time() -> Non
 
 
 # F36
-async def test_beside_senders_retention_takes_a_hundredth_unless_it_is_late() -> None:
+async def test_beside_senders_retention_takes_a_hundredth_of_the_time_unless_it_is_late() -> None:
     pauses: list[float] = []
     ticks = iter(range(1000))
 
@@ -168,7 +168,7 @@ async def test_beside_senders_retention_takes_a_hundredth_unless_it_is_late() ->
     assert pauses == [99.0, 99.0, 4.0, 4.0, 4.0, 4.0, 4.0]
 
 
-async def test_a_store_that_is_away_is_asked_again_in_a_minute() -> None:
+async def test_an_unavailable_store_is_tried_again_in_a_minute() -> None:
     store, facts = Steps(), Facts()
     store.error = Unavailable("the disk")  # the store reports its own outages
     assert await run(store, facts, sleeps=3) == [60.0] * 3
@@ -213,7 +213,7 @@ async def test_a_cancelled_retention_stops() -> None:
         (Status.COMPLETED, 90, timedelta(days=30)),
     ],
 )
-def test_an_event_is_kept_since_it_came_and_a_day_since_it_ended(
+def test_an_event_is_kept_from_its_arrival_and_for_a_day_after_its_end(
     status: Status, days: int | None, until: timedelta
 ) -> None:
     keep = None if days is None else timedelta(days=days)
@@ -244,7 +244,7 @@ async def test_after_a_start_with_an_implausible_clock_nothing_is_deleted_for_a_
         assert facts == [RetentionPaused(30 * 86400.0, 86400.0)]
         now[0] += hours * 3600 - 1
         await retention.tick()
-        assert store.asked == []
+        assert store.calls == []
         now[0] += 1
     await retention.tick()
-    assert "add_tombstones" in store.asked
+    assert "add_tombstones" in store.calls

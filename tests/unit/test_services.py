@@ -51,7 +51,7 @@ class Bench:
 
 
 class Steps:
-    """Each step takes the next of these; after the last, steps wait for ever."""
+    """Each step ends with the next of these; after the last, a step waits for ever."""
 
     def __init__(self, *ends: BaseException | None) -> None:
         self.ends = list(ends)
@@ -73,7 +73,7 @@ async def test_a_loop_that_raises_is_restarted_with_growing_delays_up_to_a_limit
     assert [fact.failures for fact in bench.facts.of(ServiceFailed)] == list(range(1, 9))
 
 
-async def test_a_step_that_works_ends_the_failure_and_resets_the_delay() -> None:
+async def test_a_step_that_succeeds_ends_the_failure_and_resets_the_delay() -> None:
     bench = Bench()
     steps = Steps(ValueError("x"), ValueError("x"), None, None, ValueError("y"))
     async with bench.running(steps):
@@ -145,7 +145,7 @@ async def sleep_for_ever(begun: asyncio.Event) -> None:
     await asyncio.Event().wait()
 
 
-async def test_a_loop_that_is_told_to_stop_ends_also_while_it_waits_to_be_restarted() -> None:
+async def test_a_stopping_loop_ends_even_while_it_waits_for_its_restart() -> None:
     bench, stopping, sleeping = Bench(), asyncio.Event(), asyncio.Event()
     services = Services(bench.facts, clock=noon, sleep=lambda _: sleep_for_ever(sleeping))
     task = services.run("loop", Steps(ValueError("x")), stopping=stopping)
@@ -154,18 +154,18 @@ async def test_a_loop_that_is_told_to_stop_ends_also_while_it_waits_to_be_restar
     await asyncio.wait_for(task, 5)
 
 
-async def test_work_that_is_done_once_is_repeated_until_it_succeeds_and_then_not_listed() -> None:
+async def test_a_one_time_step_is_repeated_until_it_succeeds_and_then_not_listed() -> None:
     bench, steps = Bench(), Steps(ValueError("x"), ValueError("x"), None)
     await asyncio.wait_for(bench.services.run_once("loop", steps), 5)
     assert len(bench.facts.of(ServiceFailed)) == 2
     assert bench.services.statuses == []
 
 
-def test_what_is_said_of_an_error_has_no_value_of_a_sender() -> None:
+def test_the_summary_of_an_error_has_no_value_of_a_sender() -> None:
     with pytest.raises(ValueError, match="secret") as raised:
         int("secret")
     summary = summarize(raised.value)
-    assert summary.startswith("ValueError in test_what_is_said")
+    assert summary.startswith("ValueError in test_the_summary")
     assert "secret" not in summary
     assert summarize(KeyError("secret")) == "KeyError"
 

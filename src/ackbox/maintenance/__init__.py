@@ -1,4 +1,4 @@
-"""What keeps a running inbox well, and what its operators do to it."""
+"""The maintenance loops of a running inbox, and the bulk actions of operators."""
 
 from ackbox.maintenance.discard import Discards, restrict_to_discardable
 from ackbox.maintenance.monitor import Monitor

@@ -1,4 +1,4 @@
-"""An operator's discards: events given up on purpose, chosen or by filter (N14)."""
+"""Discard events on behalf of an operator, by id or by filter (N14)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -34,25 +34,26 @@ class Discards:
         self, ids: Sequence[EventId], *, actor: str, peer: str | None = None
     ) -> Mapping[EventId, DiscardKind]:
         done = await self._store.discard(ids, actor=actor, peer=peer)
-        self._observe(Discarded(actor, len(ids), _discarded(done)))
+        self._observe(Discarded(actor, len(ids), _count_discarded(done)))
         return done
 
     def discard_matching(
         self, where: EventFilter, *, actor: str, peer: str | None = None, rate: float
     ) -> AsyncIterator[ReplayProgress]:
-        """Discard at most `rate` events a second, oldest first; none that arrives meanwhile."""
+        """Discard matching events, oldest first, at most `rate` a second. Events that arrive
+        meanwhile are left out."""
 
         async def act(ids: Sequence[EventId]) -> int:
-            return _discarded(await self.discard_ids(ids, actor=actor, peer=peer))
+            return _count_discarded(await self.discard_ids(ids, actor=actor, peer=peer))
 
-        chosen = restrict_until(self._clock(), restrict_to_discardable(where))
-        return paced(self._reader, chosen, act, Pace(rate, self._sleep, self._monotonic))
+        matching = restrict_until(self._clock(), restrict_to_discardable(where))
+        return paced(self._reader, matching, act, Pace(rate, self._sleep, self._monotonic))
 
 
 def restrict_to_discardable(where: EventFilter) -> EventFilter:
-    """Leave completed events out: a discard changes nothing about them."""
+    """Leave completed events out of the filter: a discard does not change them."""
     return replace(where, skip_completed=True)
 
 
-def _discarded(done: Mapping[EventId, DiscardKind]) -> int:
+def _count_discarded(done: Mapping[EventId, DiscardKind]) -> int:
     return sum(kind is DiscardKind.DISCARDED for kind in done.values())

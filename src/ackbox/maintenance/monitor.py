@@ -1,5 +1,5 @@
-"""What happens about once a second, whatever else does: the gauges are read, clock and disk are
-looked at, and a store that refused writes is asked whether it takes them again."""
+"""Once a second: read the gauges, check the clock and the disk, and test whether a store that
+refused writes accepts them again."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 class IngestState(Protocol):
-    """Of ingest, what is looked at here."""
+    """The part of ingest that the monitor reads and changes."""
 
     @property
     def buffered(self) -> tuple[int, int]: ...
@@ -30,8 +30,11 @@ class IngestState(Protocol):
 
 
 class Monitor:
-    """The door knows when writes fail, we find out when they work again, also when no sender comes
-    to try. `recount` puts its backlog right (W7)."""
+    """The one-second ticker.
+
+    Ingest notices when writes fail. The monitor notices when they succeed again, even if no sender
+    tries. `recount` corrects the backlog of ingest (W7).
+    """
 
     def __init__(
         self,
@@ -58,17 +61,16 @@ class Monitor:
         await self._sleep(_SECONDS)
 
     async def tick(self) -> None:
-        self._look_at_clock()
+        self._check_clock()
         await asyncio.to_thread(self._store.check_free_space)
         await self._recount()
         self.measure(await self._reader.stats())
-        if (
-            self._ingest_state.failing and self._store.unavailable_reason is None
-        ):  # on a full disk, small writes work
+        # A full disk still takes small writes, so the store's own reason comes first.
+        if self._ingest_state.failing and self._store.unavailable_reason is None:
             await self._store.prove_writable()
             self._ingest_state.note_writable()
 
-    def _look_at_clock(self) -> None:
+    def _check_clock(self) -> None:
         if abs(seconds := self._clock_steps()) > _STEP_SECONDS:
             self._observe(ClockStepped(seconds))
 

@@ -1,4 +1,4 @@
-"""Events held for want of a handler go back to work when one exists (`UNHANDLED=park`)."""
+"""Unpark events when a handler for them exists (`UNHANDLED=park`)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,7 +11,7 @@ _RETRY_SECONDS = 1.0
 
 Sleep = Callable[[float], Awaitable[None]]
 Handles = Callable[[str, str], bool]
-"""Whether this instance handles events of this source and type."""
+"""Return whether this instance handles events of this source and type."""
 
 
 async def unpark_handled(
@@ -22,15 +22,16 @@ async def unpark_handled(
     observe: Observer,
     sleep: Sleep = asyncio.sleep,
 ) -> None:
-    """Type by type, a batch at a time: neither memory nor the start grows with what is held."""
-    place: tuple[str, str] | None = ("", "")
-    while place is not None:
+    """Unpark the events that this instance handles, type by type and a batch at a time, so that
+    neither memory nor start-up time grows with the number of parked events."""
+    parked_type: tuple[str, str] | None = ("", "")
+    while parked_type is not None:
         try:
-            place = await reader.parked_type(place)
-            if place is not None and handles(*place):
-                while await store.unpark(*place):
+            parked_type = await reader.parked_type(parked_type)
+            if parked_type is not None and handles(*parked_type):
+                while await store.unpark(*parked_type):
                     pass
         except Unavailable as error:
             observe(WorkerCallFailed("unpark", str(error)))
-            place = ("", "")
+            parked_type = ("", "")
             await sleep(_RETRY_SECONDS)

@@ -1,5 +1,8 @@
-"""An operator's replays: of chosen events, or by filter, counted before anything moves and then a
-few at a time, so that live traffic comes first (L11)."""
+"""Replay events on behalf of an operator, by id or by filter.
+
+A replay by filter can be counted first, and runs at a limited rate, so that live traffic comes
+first (L11).
+"""
 
 import asyncio
 from collections import Counter
@@ -25,15 +28,16 @@ from ackbox.telemetry import Observer, Replayed
 _BATCH = 100
 _GROUPS = 1000
 _OTHERS = ("(others)", None)
-_MOVED = frozenset({ReplayKind.REPLAYED, ReplayKind.EXPEDITED, ReplayKind.UNPARKED})
+_CHANGING = frozenset({ReplayKind.REPLAYED, ReplayKind.EXPEDITED, ReplayKind.UNPARKED})
 Sleep = Callable[[float], Awaitable[None]]
 Act = Callable[[Sequence[EventId]], Awaitable[int]]
-"""Do something to these events; return how many of them moved."""
-Ask = Callable[[], bool]
+"""Change these events; return how many of them changed."""
+IsAbandoned = Callable[[], bool]
+"""Return whether nobody waits for the result any more."""
 
 
 class Group(Struct, frozen=True):
-    """So many events of one type and one error code."""
+    """The number of events with one type and one error code."""
 
     event_type: str
     error_code: str | None
@@ -41,14 +45,14 @@ class Group(Struct, frozen=True):
 
 
 class Preview(Struct, frozen=True):
-    """What a replay would look at; the rarest of very many groups are put together."""
+    """The events that a filter matches. Past 1000 groups, the others are counted together."""
 
     events: int
     groups: Sequence[Group]
 
 
 class ReplayProgress(Struct, frozen=True):
-    """How many were looked at so far, and how many were moved: replayed, or discarded."""
+    """How many events were processed so far, and how many of them changed."""
 
     seen: int
     moved: int
@@ -80,29 +84,33 @@ class Replays:
         peer: str | None = None,
         completed: bool = False,
     ) -> Mapping[EventId, ReplayKind]:
-        """Completed events are left as they are, unless they are asked for (N5)."""
+        """Replay these events. Leave completed events as they are unless `completed` is set
+        (N5)."""
         done = await self._store.replay(ids, actor=actor, peer=peer, completed=completed)
-        self._observe(Replayed(actor, len(ids), _moved(done)))
+        self._observe(Replayed(actor, len(ids), _count_changed(done)))
         return done
 
     def replay_matching(
         self, where: EventFilter, *, actor: str, peer: str | None = None, rate: float
     ) -> AsyncIterator[ReplayProgress]:
-        """At most `rate` a second, oldest first; each once, and none that arrives meanwhile.
-        Completed events run again unless the filter skips them: see `restrict_to_replayable`."""
+        """Replay matching events, oldest first, at most `rate` a second.
+
+        Each event is replayed once; events that arrive meanwhile are left out. Completed events are
+        replayed too, unless the filter skips them: see `restrict_to_replayable`.
+        """
 
         async def act(ids: Sequence[EventId]) -> int:
             done = await self.replay_ids(
                 ids, actor=actor, peer=peer, completed=not where.skip_completed
             )
-            return _moved(done)
+            return _count_changed(done)
 
         pace = Pace(rate, self._sleep, self._monotonic)
         return paced(self._reader, restrict_until(self._clock(), where), act, pace)
 
 
 class Pace(Struct, frozen=True):
-    """At most `rate` events a second."""
+    """The pace of a bulk action: at most `rate` events a second."""
 
     rate: float
     sleep: Sleep
@@ -112,7 +120,7 @@ class Pace(Struct, frozen=True):
 async def paced(
     reader: Reader, where: EventFilter, act: Act, pace: Pace
 ) -> AsyncIterator[ReplayProgress]:
-    """Act on what the filter finds, oldest first, a few events at a time."""
+    """Act on the matching events, oldest first, in small batches at the given pace."""
     seen = moved = 0
     size = max(min(int(pace.rate), _BATCH), 1)
     async for events in pages(reader, where, size):
@@ -124,16 +132,20 @@ async def paced(
 
 
 def restrict_to_replayable(where: EventFilter, *, completed: bool) -> EventFilter:
-    """Leave completed events out, unless they are asked for or named by their status (N5)."""
-    asked_for = completed or where.status is Status.COMPLETED
-    return where if asked_for else replace(where, skip_completed=True)
+    """Leave completed events out of the filter, unless `completed` is set or the filter names
+    their status (N5)."""
+    includes_completed = completed or where.status is Status.COMPLETED
+    return where if includes_completed else replace(where, skip_completed=True)
 
 
 async def preview(
-    reader: Reader, where: EventFilter, now: datetime, *, is_abandoned: Ask = lambda: False
+    reader: Reader, where: EventFilter, now: datetime, *, is_abandoned: IsAbandoned = lambda: False
 ) -> Preview:
-    """Nothing moves. Types come from senders: what is counted apart stays bounded. If nobody waits
-    for the result any more, the count ends where it is."""
+    """Count the matching events by type and error code, without changing them.
+
+    Types come from senders, so the number of groups is bounded. If nobody waits for the result any
+    more, the count ends early.
+    """
     counts: Counter[tuple[str, str | None]] = Counter()
     async for events in pages(reader, restrict_until(now, where), _GROUPS, is_abandoned):
         for event in events:
@@ -144,13 +156,14 @@ async def preview(
 
 
 def restrict_until(now: datetime, where: EventFilter) -> EventFilter:
+    """Leave out events that arrived after `now`."""
     return replace(where, until=now if where.until is None else min(where.until, now))
 
 
 async def pages(
-    reader: Reader, where: EventFilter, size: int, is_abandoned: Ask = lambda: False
+    reader: Reader, where: EventFilter, size: int, is_abandoned: IsAbandoned = lambda: False
 ) -> AsyncIterator[Sequence[EventRecord]]:
-    """All that a filter finds, oldest first, so many at a time."""
+    """Yield all matching events, oldest first, in pages of at most `size`."""
     cursor: int | None = None
     while not is_abandoned():
         page = await reader.events(where, order=Order.OLDEST, limit=size, cursor=cursor)
@@ -160,5 +173,5 @@ async def pages(
             return
 
 
-def _moved(done: Mapping[EventId, ReplayKind]) -> int:
-    return sum(kind in _MOVED for kind in done.values())
+def _count_changed(done: Mapping[EventId, ReplayKind]) -> int:
+    return sum(kind in _CHANGING for kind in done.values())
