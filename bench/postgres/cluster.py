@@ -112,7 +112,8 @@ def running(directory: Path, major: int) -> Iterator[Cluster]:
 
 
 async def _connected(url: str, use: Any) -> Any:
-    connection = await asyncpg.connect(url)
+    """Find ackbox's tables by their bare names: an older tree has them in another schema."""
+    connection = await asyncpg.connect(url, server_settings={"search_path": "ackbox, public"})
     try:
         return await use(connection)
     finally:

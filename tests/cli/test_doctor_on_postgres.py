@@ -102,7 +102,7 @@ def test_a_sound_ledger_is_found_sound(cli: Cli, ledger: PostgresLedger) -> None
 def test_looking_makes_no_ledger(cli: Cli, ledger: PostgresLedger) -> None:
     verdict, words = examine(cli, "ledger", ledger.url, "--deep")
     assert verdict == "ok"
-    assert "the first start makes it" in words
+    assert "the first start creates it" in words
     assert ledger.execute("SELECT to_regclass('events')") == ""
 
 
@@ -126,7 +126,8 @@ def test_a_database_that_takes_no_writes_is_a_failure(cli: Cli, ledger: Postgres
 def test_a_user_who_may_only_read_is_a_failure(cli: Cli, ledger: PostgresLedger) -> None:
     assert cli("migrate", DATABASE_URL=ledger.url).code == 0
     ledger.execute(
-        "CREATE ROLE onlooker LOGIN; GRANT SELECT ON ALL TABLES IN SCHEMA public TO onlooker"
+        "CREATE ROLE onlooker LOGIN; GRANT USAGE ON SCHEMA ackbox TO onlooker; "
+        "GRANT SELECT ON ALL TABLES IN SCHEMA ackbox TO onlooker"
     )
     try:
         url = ledger.url.replace("postgres@", "onlooker@")
@@ -136,7 +137,7 @@ def test_a_user_who_may_only_read_is_a_failure(cli: Cli, ledger: PostgresLedger)
     assert verdict == "fail"
     assert "lacks rights on audit" in words
     assert (
-        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO onlooker" in words
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA ackbox TO onlooker" in words
     )
 
 
@@ -173,18 +174,18 @@ def test_a_table_without_autovacuum_is_a_failure(cli: Cli, ledger: PostgresLedge
 
 
 def test_a_user_who_may_not_make_a_ledger_is_told_so(cli: Cli, ledger: PostgresLedger) -> None:
-    ledger.execute("CREATE ROLE guest LOGIN; REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+    ledger.execute("CREATE ROLE guest LOGIN")
     try:
         url = ledger.url.replace("postgres@", "guest@")
         verdict, words = examine(cli, "ledger", url)
     finally:
         ledger.execute("DROP ROLE guest")
     assert verdict == "fail"
-    assert "GRANT CREATE ON SCHEMA public TO guest" in words
+    assert "CREATE SCHEMA ackbox AUTHORIZATION guest" in words
 
 
 def test_a_table_of_others_under_our_name_is_told_of(cli: Cli, ledger: PostgresLedger) -> None:
-    ledger.execute("CREATE TABLE events (a integer)")
+    ledger.execute("CREATE SCHEMA ackbox; CREATE TABLE ackbox.events (a integer)")
     verdict, words = examine(cli, "ledger", ledger.url)
     assert verdict == "fail"
     assert "tables under its names: events" in words
@@ -245,7 +246,7 @@ def test_deep_stops_before_it_keeps_vacuum_away(
         await store.record(envelopes(1))
 
     ledger.fill(fill)
-    ledger.execute("CREATE VIEW slow AS SELECT events.* FROM events, pg_sleep(5)")
+    ledger.execute("CREATE VIEW ackbox.slow AS SELECT events.* FROM events, pg_sleep(5)")
     ledger.execute("ALTER TABLE events RENAME TO hidden; ALTER VIEW slow RENAME TO events")
     monkeypatch.setattr(doctor, "_DEEP_SECONDS", 0.3)
     (finding,) = doctor.examine_deep(Address(ledger.url), lambda seconds: None)

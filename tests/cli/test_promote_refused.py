@@ -14,6 +14,7 @@ from ackbox.stores.sqlite.lock import LedgerLock
 from ackbox.stores.sqlite.store import SqliteStore
 from support.cli import Cli, Ledger, run
 from support.events import envelope, envelopes
+from support.postgres import TESTS_PATH
 from support.promoting import execute, halfway, opened, postgres_rows, promote, sqlite_rows
 from support.seeding import States, seed
 from support.working import DONE, claim, settle, work
@@ -75,7 +76,7 @@ def test_a_target_that_a_server_uses_is_refused(cli: Cli, ledger: Ledger, target
         await store.close()
 
     asyncio.run(go())
-    assert "Other ackbox processes use the database" in refused[0]
+    assert "Other ackbox processes use the ledger" in refused[0]
     promote(cli, target)
 
 
@@ -222,7 +223,7 @@ def test_a_server_that_looks_at_the_same_moment_is_waited_for(
     waits = "SELECT 1 FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'"
 
     async def go() -> None:
-        looking = await asyncpg.connect(target)
+        looking = await asyncpg.connect(target, server_settings={"search_path": TESTS_PATH})
         undone = looking.transaction()
         await undone.start()
         await looking.fetch("SELECT * FROM promotion")
@@ -240,7 +241,7 @@ def test_a_server_that_starts_while_one_begins_waits_and_is_refused(cli: Cli, ta
     cli("migrate", DATABASE_URL=target)
 
     async def go() -> None:
-        promoting = await asyncpg.connect(target)
+        promoting = await asyncpg.connect(target, server_settings={"search_path": TESTS_PATH})
         begun = promoting.transaction()
         await begun.start()
         await promoting.execute("LOCK TABLE promotion IN ACCESS EXCLUSIVE MODE")

@@ -14,7 +14,7 @@ SELECT 'webhooks', 'idle-' || n, now() - interval '2 hours' FROM generate_series
 """
 COLLATIONS = """
 SELECT table_name || '.' || column_name, collation_name FROM information_schema.columns
-WHERE table_schema = 'public' AND data_type = 'text' AND table_name <> 'mine'
+WHERE table_schema = 'ackbox' AND data_type = 'text' AND table_name <> 'mine'
   AND column_name IN ('source', 'idempotency_key', 'event_type', 'lane')
 """
 COLUMNS = {

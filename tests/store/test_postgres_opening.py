@@ -54,7 +54,7 @@ def forbid_writes(ledger: PostgresLedger, *, on: bool) -> None:
 @contextmanager
 def somebody_else(ledger: PostgresLedger, *rights: str) -> Iterator[Address]:
     """Who owns nothing there, and has these rights alone."""
-    ledger.execute(f"CREATE ROLE {READER} LOGIN")
+    ledger.execute(f"CREATE ROLE {READER} LOGIN; GRANT USAGE ON SCHEMA ackbox TO {READER}")
     for right in rights:
         ledger.execute(f"GRANT {right} TO {READER}")
     try:
@@ -109,7 +109,7 @@ async def test_a_session_that_does_not_sync_its_commits_is_refused(
 ) -> None:
     """As behind a proxy that drops what we set."""
     address = Address(postgres_of(find_installs()[-1]).create_database())
-    monkeypatch.setattr(Address, "rules", {"synchronous_commit": "off"})
+    monkeypatch.setattr(Address, "session_settings", {"synchronous_commit": "off"})
     with pytest.raises(StoreError, match="synchronous_commit"):
         await stores.open_store(address, clock=noon, observe=Facts())
 
@@ -179,8 +179,8 @@ async def test_a_connection_lost_meanwhile_does_not_make_reading_enough(
         await database.close()
 
 
-SELECT = "SELECT ON ALL TABLES IN SCHEMA public"
-WRITE = "INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public"
+SELECT = "SELECT ON ALL TABLES IN SCHEMA ackbox"
+WRITE = "INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA ackbox"
 
 
 @pytest.mark.parametrize("rights", [(SELECT,), (SELECT, WRITE)], ids=["select", "no sequence"])

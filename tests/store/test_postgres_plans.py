@@ -14,7 +14,6 @@ from ackbox.stores.postgres.database import (
     PLANS_OF_USERS,
     Address,
     Connection,
-    connect,
     set_locally,
 )
 from ackbox.stores.postgres.statements import blocks
@@ -23,7 +22,7 @@ from ackbox.telemetry import to_nobody
 from support.backends import BACKENDS, Server
 from support.events import envelope
 from support.postgres import find_installs
-from support.postgres_backend import FOLLOW, PostgresBackend
+from support.postgres_backend import FOLLOW, PostgresBackend, connect_for_tests
 
 ROWS = 40_000
 GROW = """
@@ -90,7 +89,7 @@ async def grown(
     backend = BACKENDS[request.param](tmp_path_factory.mktemp("grown"), postgres_of)
     assert isinstance(backend, PostgresBackend)
     await backend.open()
-    connection = await connect(Address(backend.url), seconds=120)
+    connection = await connect_for_tests(backend.url, seconds=120)
     for source, key, status, lane in (
         ("webhooks", "old-", "completed", None),
         ("laned", "old-", "pending", "lane"),
@@ -111,13 +110,13 @@ async def grown(
 async def blocks_touched(connection: Connection, name: str, values: Mapping[str, Any]) -> int:
     """Pages of tables and indexes that the block looked at, planned as it is in production; nothing
     of it is kept."""
-    compiled = blocks()[name]
+    compiled = blocks("ackbox")[name]
     reads = name in READS or name.startswith("events_")
     given = ", ".join(map(literal, compiled.values(values)))
     undone = connection.transaction()
     await undone.start()
     if reads:
-        settings = Address("", planned_by_value=True).rules
+        settings = Address("", planned_by_value=True).session_settings
         await connection.execute(set_locally({**PLANS_OF_USERS, **settings}))
     await connection.execute(f"PREPARE guarded AS {compiled.sql}")
     run = f"EXECUTE guarded ({given})" if given else "EXECUTE guarded"
@@ -148,8 +147,8 @@ async def test_a_claim_needs_no_statistics(postgres_of: Server) -> None:
     """It was planned when there was nothing, and nobody has looked since."""
     url = postgres_of(find_installs()[-1]).create_database()
     store = await open_store(Address(url), clock=utc_now, observe=to_nobody)
-    connection = await connect(Address(url), seconds=120)
-    compiled = blocks()["claim"]
+    connection = await connect_for_tests(url, seconds=120)
+    compiled = blocks("ackbox")["claim"]
     claim = f"EXECUTE claim ({', '.join(map(literal, compiled.values(CLAIM)))})"
     try:
         await connection.execute(f"PREPARE claim AS {compiled.sql}")

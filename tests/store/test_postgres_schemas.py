@@ -1,59 +1,74 @@
-"""Ledgers in schemas of their own: `DATABASE_URL=...?search_path=second`."""
+"""A PostgreSQL ledger in a schema of its own (`DATABASE_SCHEMA`), beside users' tables and other
+ledgers."""
 
+import asyncio
+import subprocess
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial
 
 import pytest
 
 from ackbox.app import utc_now
-from ackbox.model import EventFilter, Order
+from ackbox.errors import SettingError, StoreError
+from ackbox.model import Done, EventFilter, Order, ReceiptKind, Status
 from ackbox.stores.postgres import migrator, record, rights
 from ackbox.stores.postgres.database import Address, Database
+from ackbox.stores.postgres.queue import PostgresQueue
 from ackbox.stores.postgres.read_horizon import last_readable, nearest
 from ackbox.stores.postgres.reader import PostgresReader
+from ackbox.stores.postgres.statements import lock_key
 from ackbox.stores.postgres.store import PostgresStore, open_store
 from ackbox.telemetry import to_nobody
 from support.backends import Server
-from support.events import envelopes
+from support.events import envelope, envelopes
+from support.guarded import clean_environment
 from support.postgres import find_installs
 from support.postgres_cli import PostgresLedger
+from support.work import Hands, done
 
-Open = Callable[[str], Awaitable[PostgresStore]]
+Open = Callable[..., Awaitable[PostgresStore]]
+LONG = "a_schema_name_as_long_as_postgresql_takes_them_" + "x" * 16
 
 
 @pytest.fixture
 def ledger(postgres_of: Server) -> Iterator[PostgresLedger]:
-    made = PostgresLedger(postgres_of(find_installs()[-1]))
-    made.execute('CREATE SCHEMA first; CREATE SCHEMA "Second one"')
-    yield made
-    made.server.take_back(made.url)
-
-
-def along(ledger: PostgresLedger, path: str) -> Address:
-    return Address(f"{ledger.url}?search_path={path}")
+    """An empty database."""
+    created = PostgresLedger(postgres_of(find_installs()[-1]))
+    yield created
+    created.server.take_back(created.url)
 
 
 @pytest.fixture
 async def opened(ledger: PostgresLedger) -> AsyncIterator[Open]:
-    """The ledger that this search_path leads to."""
+    """Open the ledger in a schema. It is closed at the end of the test."""
     async with AsyncExitStack() as stack:
 
-        async def open_along(path: str) -> PostgresStore:
-            address = along(ledger, path)
-            store = await open_store(address, clock=utc_now, observe=to_nobody, notify=False)
+        async def open_in(
+            schema: str = "ackbox", *, url: str = "", pooled: bool = False, notify: bool = False
+        ) -> PostgresStore:
+            address = Address(url or ledger.url, schema=schema, pooled=pooled)
+            store = await open_store(address, clock=utc_now, observe=to_nobody, notify=notify)
             stack.push_async_callback(store.close)
             return store
 
-        yield open_along
+        yield open_in
 
 
-async def keys(ledger: PostgresLedger, path: str) -> list[str]:
-    """Of all that are listed, as an export lists them."""
-    reader = PostgresReader(along(ledger, path))
+@asynccontextmanager
+async def reading(address: Address) -> AsyncIterator[PostgresReader]:
+    reader = PostgresReader(address)
     try:
-        page = await reader.events(EventFilter(), order=Order.OLDEST, limit=50)
+        yield reader
     finally:
         await reader.close()
+
+
+async def keys(ledger: PostgresLedger, schema: str) -> list[str]:
+    """List the keys of a ledger as an export does."""
+    async with reading(Address(ledger.url, schema=schema)) as reader:
+        page = await reader.events(EventFilter(), order=Order.OLDEST, limit=50)
     return [event.idempotency_key for event in page.items]
 
 
@@ -66,18 +81,80 @@ async def asking(address: Address) -> AsyncIterator[Database]:
         await database.close()
 
 
-# --- what is being recorded in one
+@contextmanager
+def role(ledger: PostgresLedger, name: str, *statements: str) -> Iterator[str]:
+    """Create a role, and yield the URL with which it connects."""
+    ledger.execute(f"CREATE ROLE {name} LOGIN; {'; '.join(statements)}")
+    try:
+        yield ledger.url.replace("postgres@", f"{name}@")
+    finally:
+        ledger.execute(f"DROP OWNED BY {name} CASCADE; DROP ROLE {name}")
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():  # noqa: ASYNC110 - nothing signals a wake-up
+            await asyncio.sleep(0.01)
+
+
+# --- several ledgers in one database
 
 
 async def test_what_one_ledger_records_hides_nothing_of_another(
     ledger: PostgresLedger, opened: Open
 ) -> None:
-    first, second = await opened("first"), await opened("%22Second one%22")
+    first, second = await opened("first"), await opened("second")
     await second.record(envelopes(9))
     async with first.database.transaction() as session:
         await session.fetch("record", **record._values(envelopes(2), None))
-        assert await keys(ledger, "%22Second one%22") == [f"key-{n}" for n in range(9)]
+        assert await keys(ledger, "second") == [f"key-{n}" for n in range(9)]
         assert await keys(ledger, "first") == []
+
+
+async def test_a_notification_wakes_the_instances_of_its_own_ledger_alone(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wakes: Counter[PostgresQueue] = Counter()
+    wake = PostgresQueue.wake
+    monkeypatch.setattr(PostgresQueue, "wake", lambda queue: (wakes.update([queue]), wake(queue)))
+    sender, peer = await opened("first", notify=True), await opened("first", notify=True)
+    other = await opened("second", notify=True)
+    await until(lambda: len(wakes) == 3)  # each listens, and has looked once
+    before = wakes.copy()
+    for number in range(5):
+        await sender.record([envelope(f"key-{number}")])
+        await until(lambda: wakes[peer._own_queue] > before[peer._own_queue])
+        before[peer._own_queue] = wakes[peer._own_queue]
+    assert wakes[other._own_queue] == before[other._own_queue]
+
+
+@pytest.mark.parametrize("purpose", ["migrate", "users' schema", "compact counts"])
+async def test_no_ledger_waits_for_a_lock_of_another(opened: Open, purpose: str) -> None:
+    first = await opened("first")
+    async with first.database.transaction() as session:
+        await session.fetch("lock", key=lock_key("first", purpose))
+        second = await opened("second")
+        await second.apply_schema(["CREATE TABLE mine (id int)"])
+        await second.database.fetch("compact_counts", lock=lock_key("second", purpose))
+
+
+@pytest.mark.parametrize("schema", ["user", "order", "_", LONG])
+async def test_a_schema_may_have_any_allowed_name(
+    ledger: PostgresLedger, opened: Open, schema: str
+) -> None:
+    store = await opened(schema, notify=True)
+    await store.apply_schema(["CREATE TABLE mine (id text)"])
+    await store.record([envelope("a", lane="one")])
+    hands = Hands(store.queue)
+    claim = await hands.claim_one()
+    written = await hands.settle(claim, done("INSERT INTO mine VALUES (:id)", id="a"))
+    assert isinstance(written[claim.id], Done)
+    created = f"SELECT count(*) FROM pg_tables WHERE schemaname = '{schema}'"
+    assert ledger.execute(created) == str(len(rights.OWN_TABLES))
+    assert await keys(ledger, schema) == ["a"]
+
+
+# --- the read horizon
 
 
 @pytest.mark.parametrize("before", [0, 1, 2**32 - 3, 2**32 - 2, 2**32, 2**40 + 7])
@@ -100,37 +177,129 @@ async def test_what_is_still_open_ends_what_can_be_read(
 
 @pytest.mark.parametrize("number", [0, 1, 2**32 - 1, 2**32, 2**32 + 1, 2**40, 2**63 - 2**31 - 1])
 def test_a_number_is_known_again_by_its_low_bits(number: int) -> None:
-    """Also one that was given after the last number was read."""
+    """The number may have been given after the last number was read."""
     for given in (number, number + 1, number + 100_000, max(number - 1, 0)):
         assert nearest(number & 0xFFFFFFFF, given) == number
 
 
-# --- where a ledger is looked for
+# --- users' tables
 
 
-async def test_a_ledger_is_made_in_the_first_schema_even_if_a_later_one_has_one(
+async def use_tables_named_like_ours(store: PostgresStore) -> None:
+    """Create users' tables `events`, `audit` and `lanes`, and use them through `tx` and reads."""
+    await store.apply_schema(
+        [
+            "CREATE TABLE events (events text)",
+            "CREATE TABLE audit (id int PRIMARY KEY, lanes text)",
+            "CREATE TABLE lanes (audit int REFERENCES audit, events bigint)",
+        ]
+    )
+    await store.record([envelope("a", lane="one")])
+    hands = Hands(store.queue)
+    claim = await hands.claim_one()
+    outcome = done(
+        "INSERT INTO events VALUES (:key)",
+        "INSERT INTO audit (id, lanes) VALUES (1, :key)",
+        "INSERT INTO lanes SELECT audit.id, 7 FROM audit, events WHERE events.events = audit.lanes",
+        key="mine",
+    )
+    assert (await hands.settle(claim, outcome))[claim.id] == outcome
+    async with reading(store.database.address) as reader:
+        sql = "SELECT events.*, lanes FROM events, audit JOIN lanes ON audit = id WHERE id = :id"
+        rows = await reader.query(sql, {"id": 1})
+        assert [row["events"] for row in rows] == ["mine"]
+        assert (await reader.stats()).counts[Status.COMPLETED] == 1
+        assert len((await reader.events(EventFilter(), order=Order.NEWEST, limit=9)).items) == 1
+
+
+@pytest.mark.parametrize("pooled", [False, True], ids=["session", "transaction"])
+async def test_users_tables_may_have_the_names_of_ours(opened: Open, pooled: bool) -> None:
+    await use_tables_named_like_ours(await opened(pooled=pooled))
+
+
+@pytest.mark.parametrize("pooled", [False, True], ids=["session", "transaction"])
+async def test_users_sql_of_a_role_named_ackbox_does_not_find_our_tables(
+    ledger: PostgresLedger, opened: Open, pooled: bool
+) -> None:
+    """Its "$user" is our schema."""
+    rights_of_role = f"GRANT CREATE ON DATABASE {ledger.database} TO ackbox"
+    with role(ledger, "ackbox", rights_of_role, "GRANT CREATE ON SCHEMA public TO ackbox") as url:
+        await use_tables_named_like_ours(await opened(url=url, pooled=pooled))
+        assert ledger.execute("SELECT count(*) FROM public.events") == "1"
+        assert ledger.execute("SELECT count(*) FROM ackbox.events") == "1"
+        assert ledger.execute("SELECT count(*) FROM public.lanes") == "1"
+
+
+@pytest.mark.parametrize("pooled", [False, True], ids=["session", "transaction"])
+@pytest.mark.parametrize(
+    "search_path", ["ackbox, shop", 'shop, "ackbox"', '"$user", ackbox, shop, public, Nowhere']
+)
+async def test_our_schema_is_taken_out_of_the_search_path(
+    ledger: PostgresLedger, opened: Open, search_path: str, pooled: bool
+) -> None:
+    ledger.execute("CREATE SCHEMA shop")
+    ledger.execute(f"ALTER DATABASE {ledger.database} SET search_path = {search_path}")
+    await use_tables_named_like_ours(await opened(pooled=pooled))
+    assert ledger.execute("SELECT count(*) FROM shop.events") == "1"
+
+
+async def test_a_schema_that_users_create_later_is_in_their_path(
     ledger: PostgresLedger, opened: Open
 ) -> None:
-    await (await opened("public")).record(envelopes(1, prefix="public"))
-    await (await opened("%22Second one%22,public")).record(envelopes(2, prefix="second"))
-    assert await keys(ledger, "public") == ["public-0"]
-    assert await keys(ledger, "%22Second one%22,public") == ["second-0", "second-1"]
-    made = "SELECT count(*) FROM pg_tables WHERE schemaname = 'Second one'"
-    assert ledger.execute(made) == "10"
+    ledger.execute(f'ALTER DATABASE {ledger.database} SET search_path = ackbox, "My shop", public')
+    store = await opened()
+    await store.apply_schema(['CREATE SCHEMA "My shop"', "CREATE TABLE mine (id int)"])
+    assert ledger.execute('SELECT count(*) FROM "My shop".mine') == "0"
 
 
-async def test_a_schema_that_is_not_there_is_passed_over(
+async def test_a_start_without_a_schema_for_users_tables_fails_and_says_what_to_do(
     ledger: PostgresLedger, opened: Open
 ) -> None:
-    await (await opened("nowhere,first")).record(envelopes(1))
-    assert await keys(ledger, "first") == ["key-0"]
+    alone = 'ALTER ROLE ackbox SET search_path = "$user"'
+    with role(ledger, "ackbox", alone, "CREATE SCHEMA ackbox AUTHORIZATION ackbox") as url:
+        with pytest.raises(SettingError, match="Your own tables have no schema") as refused:
+            await opened(url=url)
+        remedy = str(refused.value).partition("Run ")[2].partition(", or")[0]
+        ledger.execute(remedy)
+        await opened(url=url)
 
 
-async def test_a_ledger_in_a_later_schema_does_not_hinder_one_in_the_first(
+# --- the rights of a role
+
+
+async def test_a_role_that_may_not_create_the_schema_is_told_what_an_administrator_runs(
     ledger: PostgresLedger, opened: Open
 ) -> None:
-    await opened("public")
-    async with asking(along(ledger, "first,public")) as database:
+    with role(ledger, "guest") as url:
+        with pytest.raises(StoreError, match="may not create it") as refused:
+            await opened("inbox", url=url)
+        statement = "CREATE SCHEMA inbox AUTHORIZATION guest"
+        assert str(refused.value).endswith(statement)
+        ledger.execute(statement)
+        store = await opened("inbox", url=url)
+        await store.record([envelope("a")])
+        hands = Hands(store.queue)
+        claim = await hands.claim_one()
+        assert (await hands.settle(claim, done()))[claim.id] == done()
+        assert await keys(ledger, "inbox") == ["a"]
+
+
+async def test_a_role_that_may_not_use_the_schema_is_told_what_to_grant(
+    ledger: PostgresLedger, opened: Open
+) -> None:
+    await opened()
+    with role(ledger, "guest") as url:
+        with pytest.raises(StoreError, match="may not use the schema ackbox") as refused:
+            await opened(url=url)
+        ledger.execute(str(refused.value).partition("its owner: ")[2])
+        assert len(await (await opened(url=url)).record(envelopes(1))) == 1
+
+
+async def test_a_ledger_in_another_schema_does_not_hinder_a_new_one(
+    ledger: PostgresLedger, opened: Open
+) -> None:
+    await opened("first")
+    async with asking(Address(ledger.url, schema="second")) as database:
         assert len(await migrator.pending(database)) == len(migrator.all_migrations())
         assert await rights.find_hindrance(database) is None
 
@@ -138,8 +307,41 @@ async def test_a_ledger_in_a_later_schema_does_not_hinder_one_in_the_first(
 async def test_a_table_under_a_name_of_ours_hinders_a_ledger_in_its_schema(
     ledger: PostgresLedger,
 ) -> None:
-    ledger.execute('CREATE TABLE "Second one".events (id int)')
-    async with asking(along(ledger, "%22Second one%22,public")) as database:
+    ledger.execute("CREATE SCHEMA second; CREATE TABLE second.events (id int)")
+    async with asking(Address(ledger.url, schema="second")) as database:
         hindrance = await rights.find_hindrance(database)
     assert hindrance is not None
     assert "events" in hindrance[0]
+
+
+# --- dump and restore
+
+
+async def test_a_restored_dump_is_the_same_ledger(ledger: PostgresLedger, opened: Open) -> None:
+    store = await opened("inbox")
+    await store.apply_schema(["CREATE TABLE mine (id text)"])
+    await store.record([envelope("a", b"[1]", lane="one"), envelope("b", lane="one")])
+    restored = PostgresLedger(ledger.server)
+    try:
+        dump_and_restore(ledger, restored)
+        again = await opened("inbox", url=restored.url)
+        await again.apply_schema(["CREATE TABLE IF NOT EXISTS mine (id text)"])
+        kinds = [
+            receipt.kind for receipt in await again.record([envelope("a", b"[1]"), envelope("c")])
+        ]
+        assert kinds == [ReceiptKind.DUPLICATE, ReceiptKind.NEW]
+        hands = Hands(again.queue)
+        claims = {claim.idempotency_key: claim for claim in await hands.claim()}
+        assert set(claims) == {"a", "c"}
+        await hands.settle(claims["a"], done("INSERT INTO mine VALUES (:id)", id="a"))
+        assert await hands.keys() == ["b"]
+        assert restored.execute("SELECT * FROM mine") == "a"
+        assert restored.execute("SELECT count(payload_json) FROM inbox.events") == "3"
+    finally:
+        ledger.server.take_back(restored.url)
+
+
+def dump_and_restore(source: PostgresLedger, target: PostgresLedger) -> None:
+    run = partial(subprocess.run, check=True, env=clean_environment(), stdout=subprocess.PIPE)
+    dump = run([source.server.bin / "pg_dump", source.url]).stdout
+    run([source.server.bin / "psql", "-Xq", "-v", "ON_ERROR_STOP=1", target.url], input=dump)

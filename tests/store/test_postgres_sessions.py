@@ -50,7 +50,7 @@ async def test_a_statement_without_parameters_is_one_statement_to_the_server(
     backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # S11
     """Even if our own check let several through."""
-    monkeypatch.setattr("ackbox.stores.postgres.effects.check_effect", lambda sql: None)
+    monkeypatch.setattr("ackbox.stores.postgres.effects.check_effect", lambda *_: None)
     me = Hands(backend.store.queue)
     await backend.store.record([envelope("a"), envelope("b")])
     first, second = await me.claim()

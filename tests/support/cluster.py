@@ -10,7 +10,7 @@ from typing import Any
 
 from support.app_server import OPEN, AppServer
 from support.polling import eventually
-from support.postgres import PostgresServer
+from support.postgres import TESTS_PATH, PostgresServer
 from support.server import tracebacks_of_ours
 from support.wire import Cut, Response
 
@@ -49,8 +49,15 @@ class Instance(AppServer):
 class Cluster:
     """Instances and their database server. Queries go to the server itself, not through a proxy."""
 
-    def __init__(self, server: PostgresServer, name: str, instances: list[Instance]) -> None:
+    def __init__(
+        self,
+        server: PostgresServer,
+        name: str,
+        instances: list[Instance],
+        search_path: str = TESTS_PATH,
+    ) -> None:
         self.server = server
+        self.search_path = search_path
         self.name = name
         self.instances = instances
 
@@ -61,7 +68,8 @@ class Cluster:
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """Return rows as decoded JSON, in which times and ids are text."""
         wrapped = f"SELECT coalesce(json_agg(result), '[]') FROM ({sql}) AS result"
-        return [tuple(row.values()) for row in json.loads(self.server.execute(wrapped, self.name))]
+        rows = self.server.execute(wrapped, self.name, search_path=self.search_path)
+        return [tuple(row.values()) for row in json.loads(rows)]
 
     def wait_until_idle(self, *, within: float = 30.0) -> None:
         eventually(lambda: self.query(OPEN) == [(0,)], within=within, every=0.1)

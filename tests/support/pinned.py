@@ -8,6 +8,7 @@ import asyncpg
 
 from ackbox.stores.postgres.store import PostgresStore
 from support.events import envelope
+from support.postgres import TESTS_PATH
 from support.posting import new_key
 from support.work import Hands, done
 
@@ -17,7 +18,7 @@ _BATCH = 200
 @asynccontextmanager
 async def pinned(url: str) -> AsyncIterator[None]:
     """Keep a transaction open that has a transaction id and a snapshot."""
-    connection = await asyncpg.connect(url)
+    connection = await asyncpg.connect(url, server_settings={"search_path": TESTS_PATH})
     try:
         await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         await connection.execute("SELECT pg_current_xact_id(), count(*) FROM events")

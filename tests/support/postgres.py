@@ -29,6 +29,8 @@ _SETTINGS = {
     "dynamic_shared_memory_type": "mmap",
 }
 
+TESTS_PATH = "public,ackbox"
+"""The search path of the tests' own connections: they ask for `events` by its bare name."""
 _EMPTY = """DO $$ DECLARE schema regnamespace; BEGIN
     PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid();
@@ -112,12 +114,14 @@ class PostgresServer(GuardedServer):
         self.execute(_EMPTY, name)
         self._free.append(name)
 
-    def execute(self, sql: str, database: str = "postgres") -> str:
-        """What psql prints; for tests and fixtures that have no event loop."""
+    def execute(
+        self, sql: str, database: str = "postgres", *, search_path: str = TESTS_PATH
+    ) -> str:
+        """Return what psql prints; for tests and fixtures that have no event loop."""
         done = subprocess.run(
             [self.bin / "psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-c", sql, self.url(database)],
             check=False,
-            env=clean_environment(),
+            env=clean_environment() | {"PGOPTIONS": f"-csearch_path={search_path}"},
             capture_output=True,
             text=True,
         )

@@ -14,24 +14,11 @@ from ackbox.stores.postgres.store import PostgresStore, open_store
 from ackbox.telemetry import to_nobody
 from support.clock import HandMoved
 from support.events import NOON
-from support.postgres import PostgresServer
+from support.postgres import TESTS_PATH, PostgresServer
 
-_TABLES = (
-    *(
-        "events",
-        "live_events",
-        "status_counts",
-        "lanes",
-        "cursors",
-        "tombstones",
-        "audit",
-        "write_probe",
-    ),
-    "promotion",
-)
 FOLLOW = (
     "DELETE FROM live_events",
-    "SELECT ackbox_follow(ARRAY(SELECT ledger_id FROM events))",
+    "SELECT refresh_live_events(ARRAY(SELECT ledger_id FROM events))",
     "DELETE FROM status_counts",
     "INSERT INTO status_counts (status, events)"
     " SELECT status, count(*) FROM events GROUP BY status",
@@ -42,6 +29,14 @@ SET status = $2, lease_until = CASE WHEN $2 = 'processing' THEN now() + interval
 WHERE id = $1::text::uuid"""
 _CLOCK = """CREATE FUNCTION public.now() RETURNS timestamptz LANGUAGE sql STABLE
 AS $$ SELECT pg_catalog.pg_read_file('{file}')::timestamptz $$"""
+
+
+async def connect_for_tests(url: str, *, seconds: float = 15.0) -> Connection:
+    """Return a connection that is configured as one of ours, and finds our tables by their bare
+    names."""
+    connection = await connect(Address(url), seconds=seconds)
+    await connection.execute(f"SET search_path = {TESTS_PATH}, pg_catalog")
+    return connection
 
 
 class ServerClock(HandMoved):
@@ -76,7 +71,7 @@ class PostgresBackend:
 
     async def open(self) -> None:
         address = Address(self.url)
-        self._hands = await connect(address)
+        self._hands = await connect_for_tests(self.url)
         if not self._cleaned:
             await self._clean()
             self._cleaned = True
@@ -113,14 +108,17 @@ class PostgresBackend:
             return await self._hands.fetch(sql, *values)
 
     async def _clean(self) -> None:
-        """What an earlier test left; users' own tables too."""
-        found = await self._fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
-        names = {row[0] for row in found}
-        users_own = names - {*_TABLES, "schema_migrations"}
-        drops = [f'DROP TABLE "{name}" CASCADE' for name in users_own]
-        deletes = [f"DELETE FROM {name}" for name in _TABLES if name in names]
-        if names:
+        """Remove what an earlier test left, users' tables among it."""
+        users = await self._tables("public")
+        drops = [f'DROP TABLE public."{name}" CASCADE' for name in users]
+        ours = await self._tables("ackbox") - {"schema_migrations"}
+        deletes = [f"DELETE FROM ackbox.{name}" for name in ours]
+        if users or ours:
             await self._hands.execute("; ".join([*drops, *deletes]))
+
+    async def _tables(self, schema: str) -> set[str]:
+        sql = "SELECT tablename FROM pg_tables WHERE schemaname = $1"
+        return {row[0] for row in await self._fetch(sql, schema)}
 
 
 @cache

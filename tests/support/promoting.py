@@ -21,6 +21,7 @@ from support.backends import open_sqlite
 from support.cli import Cli, environment
 from support.clock import HandMoved
 from support.events import envelope
+from support.postgres import TESTS_PATH
 from support.seeding import LONG_AGO, States
 from support.server import read_ledger
 from support.working import work
@@ -100,7 +101,7 @@ def sqlite_rows(path: Path, table: str, columns: str = "*") -> list[tuple[Any, .
 
 def postgres_rows(url: str, sql: str) -> list[tuple[Any, ...]]:
     async def read() -> list[tuple[Any, ...]]:
-        connection = await asyncpg.connect(url)
+        connection = await asyncpg.connect(url, server_settings={"search_path": TESTS_PATH})
         try:
             return [tuple(map(plain, row)) for row in await connection.fetch(sql)]
         finally:
@@ -117,7 +118,7 @@ def plain(value: Any) -> Any:
 
 def execute(url: str, sql: str) -> None:
     async def run() -> None:
-        connection = await asyncpg.connect(url)
+        connection = await asyncpg.connect(url, server_settings={"search_path": TESTS_PATH})
         await connection.execute(sql)
         await connection.close()
 

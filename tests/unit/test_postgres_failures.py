@@ -4,7 +4,7 @@ import asyncpg
 import pytest
 
 from ackbox.errors import StoreError, Unavailable
-from ackbox.stores.postgres.database import Session
+from ackbox.stores.postgres.database import Address, Session
 from ackbox.stores.postgres.failures import is_connection_lost, translate
 
 HINT = 'prepared statement "__asyncpg_stmt_10__" does not exist\nset statement_cache_size to 0.'
@@ -61,7 +61,7 @@ class Elsewhere:
 async def test_a_proxy_is_not_taken_for_a_fault_of_the_users_statement() -> None:
     """Which would end the event's run, where it has only to be settled again."""
     with pytest.raises(asyncpg.DuplicatePreparedStatementError):
-        await Session(Elsewhere()).execute("INSERT INTO seen VALUES (1)", {}, 1.0)
+        await Session(Elsewhere(), Address("")).execute("INSERT INTO seen VALUES (1)", {}, 1.0)
 
 
 def test_a_missing_table_is_no_matter_of_a_proxy() -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from ackbox.errors import InvalidStatement
 from ackbox.stores.postgres.migrator import all_migrations
-from ackbox.stores.postgres.user_sql import OWN_TABLES, check_effect, check_schema, check_user_query
+from ackbox.stores.postgres.rights import OWN_TABLES
+from ackbox.stores.postgres.user_sql import check_effect, check_schema, check_user_query
 
 
 @pytest.mark.parametrize(
@@ -19,10 +20,15 @@ from ackbox.stores.postgres.user_sql import OWN_TABLES, check_effect, check_sche
         "WITH gone AS (DELETE FROM mine RETURNING id) INSERT INTO log SELECT id FROM gone",
         "INSERT INTO mine SELECT ARRAY(SELECT 1), 'events', $$status_counts$$ -- audit",
         "INSERT INTO shop.orders VALUES (:lane)",
+        "INSERT INTO events (audit) SELECT lanes FROM cursors",
+        "DELETE FROM public.events",
+        'UPDATE "lanes" SET n = 1 FROM shop.tombstones AS promotion',
+        "INSERT INTO ackbox VALUES (:ackbox)",
+        "INSERT INTO mine VALUES ('ackbox.events') -- ackbox.events",
     ],
 )
 def test_writes_on_tables_of_ones_own_are_allowed(sql: str) -> None:
-    check_effect(sql)
+    check_effect(sql, "ackbox")
 
 
 @pytest.mark.parametrize(
@@ -47,9 +53,11 @@ def test_writes_on_tables_of_ones_own_are_allowed(sql: str) -> None:
         "LOCK mine",
         "DELETE FROM mine; DELETE FROM mine",
         "DELETE FROM mine --\r; COMMIT",  # S11
-        "DELETE FROM public.events",
-        'DELETE FROM "public"."events"',
-        'UPDATE mine SET n = 1 FROM "lanes"',
+        "DELETE FROM ackbox.events",
+        'DELETE FROM "ackbox"."events"',
+        'DELETE FROM this_database . "ackbox" . events',
+        "UPDATE mine SET n = 1 FROM AckBox.lanes",
+        'DELETE FROM U&"\\0061ckbox".events',
         'DELETE FROM U&"\\0065vents"',
         "INSERT INTO mine SELECT set_config('role', 'postgres', true)",
         "UPDATE pg_settings SET setting = 'off' WHERE name = 'synchronous_commit'",
@@ -57,13 +65,13 @@ def test_writes_on_tables_of_ones_own_are_allowed(sql: str) -> None:
         "INSERT INTO mine SELECT pg_try_advisory_lock_shared(1)",
         "DELETE FROM mine WHERE id = $1",
         "DELETE FROM mine WHERE id = '\ud800'",
-        "DELETE/**/FROM/**/tombstones",
-        "DELETE FROM mine WHERE true RETURNING (SELECT 1 FROM Schema_Migrations)",
+        "DELETE/**/FROM/**/ackbox/**/./**/tombstones",
+        "DELETE FROM mine WHERE true RETURNING (SELECT 1 FROM ackbox.Schema_Migrations)",
     ],
 )
 def test_all_else_is_refused(sql: str) -> None:
     with pytest.raises(InvalidStatement, match=r"^tx: "):
-        check_effect(sql)
+        check_effect(sql, "ackbox")
 
 
 @pytest.mark.parametrize(
@@ -71,52 +79,68 @@ def test_all_else_is_refused(sql: str) -> None:
     ["SELECT 1", "WITH a AS (SELECT 1) SELECT * FROM a", "TABLE mine", "VALUES (1)", "SELECT 1;"],
 )
 def test_a_question_is_one_select(sql: str) -> None:
-    check_user_query(sql)
-
-
-@pytest.mark.parametrize(
-    "sql", ["", "DELETE FROM mine", "SELECT 1; SELECT 2", "SET x = 1", "BEGIN", "WITH a AS (x)"]
-)
-def test_a_question_is_nothing_else(sql: str) -> None:
-    with pytest.raises(InvalidStatement, match=r"inbox\.read"):
-        check_user_query(sql)
+    check_user_query(sql, "ackbox")
 
 
 @pytest.mark.parametrize(
     "sql",
     [
-        "DROP TABLE events",
-        "ALTER TABLE lanes ADD x int",
-        "CREATE TRIGGER t BEFORE INSERT ON events EXECUTE FUNCTION f()",
-        "CREATE TABLE mine (id bigint REFERENCES events)",
-        "CREATE TABLE a (); DROP TABLE audit",
+        "",
+        "DELETE FROM mine",
+        "SELECT 1; SELECT 2",
+        "SET x = 1",
+        "BEGIN",
+        "WITH a AS (x)",
+        "SELECT * FROM ackbox.events",
+        'TABLE "ackbox".audit',
+        'SELECT 1 FROM U&"\\0061".b',
+    ],
+)
+def test_a_question_is_nothing_else(sql: str) -> None:
+    with pytest.raises(InvalidStatement, match=r"inbox\.read"):
+        check_user_query(sql, "ackbox")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DROP TABLE ackbox.events",
+        "ALTER TABLE ackbox.lanes ADD x int",
+        "CREATE TRIGGER t BEFORE INSERT ON ackbox.events EXECUTE FUNCTION f()",
+        "CREATE TABLE mine (id bigint REFERENCES ackbox.events)",
+        "CREATE TABLE a (); DROP TABLE ackbox.audit",
+        "DROP SCHEMA shop, ackbox CASCADE",
+        "ALTER TABLE mine SET SCHEMA ackbox",
+        'GRANT SELECT ON ALL TABLES IN SCHEMA "ackbox" TO PUBLIC',
         "COMMIT",
         "SET ROLE other",
     ],
 )
 def test_a_schema_leaves_ackbox_alone(sql: str) -> None:
     with pytest.raises(InvalidStatement, match=r"inbox\.schema"):
-        check_schema(sql)
+        check_schema(sql, "ackbox")
 
 
-def test_a_column_of_a_name_of_ours_is_told_what_to_do() -> None:
-    """Which names are tables, only the server could say."""
+def test_a_refusal_names_the_schema_that_is_reserved() -> None:
     with pytest.raises(InvalidStatement) as refused:
-        check_schema("CREATE TABLE stats (key text, events bigint)")
+        check_schema("CREATE TABLE orders.mine (id int)", "orders")
     assert str(refused.value) == (
-        "inbox.schema: events is a name of ackbox's own. On PostgreSQL nothing in your SQL may "
-        "have it, be it a table, a column or an alias: choose another."
+        "inbox.schema: the schema orders is ackbox's own, and your SQL may not name it."
     )
 
 
+def test_a_table_and_a_column_may_have_a_name_of_ours() -> None:
+    check_schema("CREATE TABLE lanes (key text, events bigint); DROP TABLE audit", "ackbox")
+
+
 def test_a_schema_may_hold_several_statements() -> None:
-    check_schema("CREATE TABLE a (id int); CREATE INDEX ON a (id);")
+    check_schema("CREATE TABLE a (id int); CREATE INDEX ON a (id);", "ackbox")
 
 
-def test_every_table_of_ours_is_guarded() -> None:
-    made = {
+def test_the_rights_on_every_table_of_ours_are_checked() -> None:
+    created = {
         name
         for migration in all_migrations()
-        for name in re.findall(r"CREATE TABLE (\w+)", migration.sql)
+        for name in re.findall(r"CREATE TABLE \{schema\}\.(\w+)", migration.sql)
     }
-    assert made <= OWN_TABLES
+    assert created | {"schema_migrations"} == OWN_TABLES

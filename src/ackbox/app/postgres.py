@@ -42,7 +42,10 @@ class PostgresBackend:
         self._settings = settings
         self._attach_queue = _find_queue(settings)
         self._address = Address(
-            url, settings.durability, pooled=settings.database_pooling == "transaction"
+            url,
+            settings.durability,
+            pooled=settings.database_pooling == "transaction",
+            schema=settings.database_schema,
         )
 
     async def open_store(
@@ -95,7 +98,7 @@ class PostgresBackend:
         return names(asyncio.run(self._use_database(migrator.pending)))
 
     def schema_sql(self) -> str:
-        return migrator.schema_sql()
+        return migrator.schema_sql(self._address.schema)
 
     def examine(self, clock: Clock, mounts: str) -> Iterator[Finding]:
         yield from examine(self._address, clock, notify=self._settings.notify)

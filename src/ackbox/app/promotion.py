@@ -37,8 +37,13 @@ class Promoted(Struct, frozen=True):
 async def promote_ledger(settings: Settings, file: Path, url: str, report: Report) -> Promoted:
     """Transfer the file, or continue a promotion that was killed. Raise `StoreError` unless the
     database is empty or holds an unfinished promotion of this same file."""
-    pooled = settings.database_pooling == "transaction"
-    address = Address(url, settings.durability, pooled=pooled, application="ackbox promote")
+    address = Address(
+        url,
+        settings.durability,
+        pooled=settings.database_pooling == "transaction",
+        application="ackbox promote",
+        schema=settings.database_schema,
+    )
     database = Database(address, size=1, seconds=_SECONDS)
     try:
         with open_source_ledger(file) as ledger:

@@ -17,6 +17,7 @@ from ackbox.config.value_types import (
     host_name,
     number,
     one_of,
+    schema_name,
     size,
     switch,
     token,
@@ -72,6 +73,7 @@ class Settings(BaseSettings):
     database_url: Annotated[
         SecretStr | None, address("postgresql", "postgres", unset="unset means SQLite")
     ] = None
+    database_schema: Annotated[str, schema_name()] = "ackbox"
     database_pooling: Annotated[Pooling, one_of(Pooling)] = "session"
     notify: Annotated[bool, switch()] = True
     queue_url: Annotated[

@@ -19,6 +19,7 @@ from ackbox.quantities import parse_duration, parse_size
 # A last label that is a number would be read as an address by the resolver: `0` is 0.0.0.0.
 _HOST_NAME = re.compile(r"(?:[A-Za-z0-9_-]+\.)*(?!(?:[0-9]+|0[xX][0-9A-Fa-f]*)$)[A-Za-z0-9_-]+")
 HOST_EXPECTED = "an IP address or a host name, without port, is expected"
+_SCHEMA_NAME = re.compile(r"(?!pg_|information_schema$)[a-z_][a-z0-9_]{0,62}")
 _VISIBLE_ASCII = re.compile(r"[!-~]{1,4096}")
 
 _Quantity = TypeVar("_Quantity", int, timedelta)
@@ -143,6 +144,18 @@ def address(*schemes: str, unset: str) -> BeforeValidator:
         if text is not None and not is_address(text, schemes):
             raise ValueError(f"an address with {listed} is expected; {unset}")
         return None if text is None else SecretStr(text)
+
+    return BeforeValidator(read)
+
+
+def schema_name() -> BeforeValidator:
+    # PostgreSQL keeps `pg_...` and `information_schema` for itself.
+    def read(given: object) -> str:
+        if isinstance(given, str) and _SCHEMA_NAME.fullmatch(given):
+            return given
+        raise ValueError(
+            "a schema name of lower-case letters, digits and _, 1 to 63, not pg_..., is expected"
+        )
 
     return BeforeValidator(read)
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from ackbox.errors import SchemaMismatch
 
 _FILE = re.compile(r"^(\d{4})_(\w+)\.sql$")
-INSERT_MIGRATION = "INSERT INTO schema_migrations (version, name, checksum) VALUES"
+_TABLE = "schema_migrations"
 
 
 class Migration(Struct, frozen=True):
@@ -36,9 +36,14 @@ def load_migrations(package: str) -> list[Migration]:
     return sorted(migrations, key=lambda migration: migration.version)
 
 
-def as_sql(table: str, migrations: Sequence[Migration]) -> str:
-    """Return the SQL that creates the schema in an empty database."""
-    return "\n".join([f"{table};\n", *map(_step, migrations)])
+def as_sql(head: str, migrations: Sequence[Migration], *, table: str = _TABLE) -> str:
+    """Return the SQL that creates the schema in an empty database. `head` creates `table`."""
+    return "\n".join([f"{head};\n", *(_step(migration, table) for migration in migrations)])
+
+
+def insert_migration(table: str = _TABLE) -> str:
+    """Return the start of the statement that notes a migration as applied."""
+    return f"INSERT INTO {table} (version, name, checksum) VALUES"
 
 
 def missing(applied: Applied, migrations: Sequence[Migration]) -> list[Migration]:
@@ -59,9 +64,8 @@ def missing(applied: Applied, migrations: Sequence[Migration]) -> list[Migration
     return [migration for migration in migrations if migration.version not in applied]
 
 
-def _step(migration: Migration) -> str:
+def _step(migration: Migration, table: str) -> str:
     title = f"{migration.version:04} {migration.name}"
     entry = f"({migration.version}, '{migration.name}', '{migration.checksum}')"
-    return "\n".join(
-        (f"-- {title}", "BEGIN;", migration.sql, f"{INSERT_MIGRATION} {entry};", "COMMIT;", "")
-    )
+    insert = f"{insert_migration(table)} {entry};"
+    return "\n".join((f"-- {title}", "BEGIN;", migration.sql, insert, "COMMIT;", ""))

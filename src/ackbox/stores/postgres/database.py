@@ -21,7 +21,7 @@ from ackbox.stores.postgres.failures import (
     translate,
 )
 from ackbox.stores.postgres.parameters import compile_named
-from ackbox.stores.postgres.statements import blocks
+from ackbox.stores.postgres.statements import Blocks, blocks
 from ackbox.telemetry import Observer, StoreFailed, StoreRecovered, to_nobody
 
 Rows = list[asyncpg.Record]
@@ -46,29 +46,44 @@ _IDLE_SECONDS = 300.0
 _KEPT_IDLE_SECONDS = 60.0
 _CLOSE_SECONDS = 2.0
 _STANDSTILL = "2s"
+_NAME_BYTES = 63
 _AWAY = "The database cannot be reached, or takes no writes."
 _READ_ONLY = "The database takes no writes: it is a standby, or read-only."
 
 
 class Address(Struct, frozen=True):
-    """Where the server is, and how to speak to it. With `pooled`, a proxy may give each transaction
-    another server connection: nothing may be left in one."""
+    """A ledger: its server, its schema, and how to talk to that server.
+
+    With `pooled`, a proxy may give each transaction another server connection, so nothing may be
+    left behind in a connection.
+    """
 
     url: str
     durability: str = "full"
     pooled: bool = False
     application: str = "ackbox"
     planned_by_value: bool = False
+    schema: str = "ackbox"
 
     @property
-    def settings(self) -> dict[str, str]:
-        """What a proxy lets through at the start of a session."""
-        return {} if self.pooled else {"application_name": self.application}
+    def blocks(self) -> Blocks:
+        return blocks(self.schema)
 
     @property
-    def rules(self) -> dict[str, str]:
-        """For every transaction. One that stands still is ended: an instance that was frozen, or
-        lost, must not keep what it has locked from the others."""
+    def startup_settings(self) -> dict[str, str]:
+        """Return the settings that are sent when a session starts. A pooling proxy refuses most."""
+        return {} if self.pooled else {"application_name": self.application_name}
+
+    @property
+    def application_name(self) -> str:
+        """Return a name that tells the processes of one ledger from those of another. The server
+        truncates a longer one."""
+        return f"{self.application}:{self.schema}"[:_NAME_BYTES]
+
+    @property
+    def session_settings(self) -> dict[str, str]:
+        """Return the settings of every transaction. The server ends a transaction that idles: an
+        instance that was frozen or lost must not keep its locks from the others."""
         return {
             "synchronous_commit": "on" if self.durability == "full" else "off",
             "idle_in_transaction_session_timeout": _STANDSTILL,
@@ -80,12 +95,15 @@ class Address(Struct, frozen=True):
     def begin(self) -> str:
         """Each statement sees what was committed before it, whatever the server's default is."""
         begin = "BEGIN ISOLATION LEVEL READ COMMITTED"
-        return f"{begin}; {set_locally(self.rules)}" if self.pooled else begin
+        if not self.pooled:
+            return begin
+        path = self.blocks["narrow_transaction_path"].sql
+        return f"{begin}; {set_locally(self.session_settings)}; {path}"
 
     async def configure_session(self, connection: Any) -> None:
-        """Of a session of our own: behind a pooling proxy each transaction does it."""
+        """Configure a session of our own. Behind a pooling proxy, each transaction does it."""
         if not self.pooled:
-            await connection.execute(self._session_settings)
+            await connection.execute(self._configuration)
 
     @property
     def reset(self) -> str:
@@ -95,11 +113,14 @@ class Address(Struct, frozen=True):
         may get another session. `DISCARD ALL` cannot, and would drop the prepared statements too.
         """
         reset = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; SELECT pg_advisory_unlock_all()"
-        return reset if self.pooled else f"{reset}; {self._session_settings}"
+        return reset if self.pooled else f"{reset}; {self._configuration}"
 
     @property
-    def _session_settings(self) -> str:
-        return "; ".join(f"SET {name} = '{value}'" for name, value in self.rules.items())
+    def _configuration(self) -> str:
+        """Return the SQL that configures a session. The search path is set once per session and
+        never per transaction: the server plans a prepared statement again when the path differs."""
+        settings = [f"SET {name} = '{value}'" for name, value in self.session_settings.items()]
+        return "; ".join([*settings, self.blocks["narrow_session_path"].sql])
 
 
 def set_locally(settings: Mapping[str, str]) -> str:
@@ -124,7 +145,7 @@ async def connect(address: Address, *, seconds: float = _SECONDS) -> Connection:
             address.url,
             timeout=_CONNECT_SECONDS,
             command_timeout=seconds,
-            server_settings=address.settings,
+            server_settings=address.startup_settings,
             statement_cache_size=0 if address.pooled else 200,
             connection_class=Connection,
         )
@@ -141,13 +162,15 @@ async def connect(address: Address, *, seconds: float = _SECONDS) -> Connection:
 
 
 class Session:
-    """Named blocks on one connection."""
+    """Run named blocks on one connection."""
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, address: Address) -> None:
         self.connection = connection
+        self.address = address
+        self._blocks = address.blocks
 
     async def fetch(self, block: str, **values: object) -> Rows:
-        compiled = blocks()[block]
+        compiled = self._blocks[block]
         rows: Rows = await self.connection.fetch(compiled.sql, *compiled.values(values))
         return rows
 
@@ -206,7 +229,7 @@ class KeptConnection:
         without its own settings, which takes seconds. Hanging up rolls back what failed."""
         if self._connection is None or self._connection.is_closed():
             self._connection = await connect(self._address)
-        session = Session(self._connection)
+        session = Session(self._connection, self._address)
         try:
             await session.execute_raw(self._address.begin)
             rows = await session.fetch(block, **values)
@@ -306,7 +329,7 @@ class Database:
             await self._pool  # made on first use: until then there is no loop to make it on
             async with self._pool.acquire(timeout=_CONNECT_SECONDS) as connection:
                 self._assert_open()
-                yield Session(connection)
+                yield Session(connection, self.address)
         except FOREIGN as error:
             self._assert_open()
             failed = self._failed(error)
@@ -340,7 +363,7 @@ def _pool(address: Address, size: int, seconds: float) -> Any:
         command_timeout=seconds,
         max_inactive_connection_lifetime=_IDLE_SECONDS,
         max_queries=1_000_000,
-        server_settings=address.settings,
+        server_settings=address.startup_settings,
         statement_cache_size=0 if address.pooled else 200,
         connection_class=Connection,
         init=address.configure_session,

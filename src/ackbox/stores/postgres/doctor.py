@@ -119,7 +119,8 @@ async def _ledger(database: Database, condition: Condition) -> AsyncGenerator[Fi
 async def _no_ledger(database: Database) -> Finding:
     if (hindrance := await rights.find_hindrance(database)) is not None:
         return Finding("ledger", Verdict.FAIL, *hindrance)
-    detail = "There is no ledger in the first schema of the search_path: the first start makes it"
+    schema = database.address.schema
+    detail = f"There is no ledger in the schema {schema}: the first start creates it"
     return Finding("ledger", Verdict.OK, detail)
 
 

@@ -166,7 +166,7 @@ async def _run(session: Session, outcome: Outcome) -> Outcome:
 
 async def _execute(session: Session, statement: Statement) -> None:
     try:
-        check_effect(statement.sql)
+        check_effect(statement.sql, session.address.schema)
         with _blamed_on_users():
             await session.execute(statement.sql, statement.params, _SECONDS * 3)
     except InvalidStatement as error:

@@ -68,8 +68,9 @@ def translate(error: BaseException) -> AckboxError:
         return SettingError(f"DATABASE_URL cannot be used: {message}.")
     if isinstance(error, asyncpg.InsufficientPrivilegeError):
         return StoreError(
-            f"The user of DATABASE_URL lacks a right: {message}. Let it own the schema, or grant "
-            "it CREATE on the schema, and SELECT, INSERT, UPDATE and DELETE on the tables."
+            f"The user of DATABASE_URL lacks a right: {message}. Let it own the schema of the "
+            "ledger, or grant it USAGE and CREATE on that schema, and SELECT, INSERT, UPDATE and "
+            "DELETE on its tables."
         )
     if is_pooled_unawares(error):
         # The statement was not run, but the next may be: a running server keeps its events.
@@ -79,8 +80,8 @@ def translate(error: BaseException) -> AckboxError:
         )
     if isinstance(error, asyncpg.SyntaxOrAccessError | asyncpg.InvalidSchemaNameError):
         return StoreError(
-            f"The ledger's tables are not as they should be: {message}. Is the first schema of the "
-            "search_path ackbox's own?"
+            f"The ledger's tables are not as they should be: {message}. Does DATABASE_SCHEMA name "
+            "a schema that only ackbox uses?"
         )
     if isinstance(error, _NOT_STORABLE):
         return InvalidEvent(f"The event cannot be stored: {message}")

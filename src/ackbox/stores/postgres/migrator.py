@@ -5,12 +5,20 @@ from contextlib import contextmanager
 
 from ackbox.errors import SchemaMismatch, SettingError, StoreError, Unavailable
 from ackbox.stores import migrations
-from ackbox.stores.migrations import INSERT_MIGRATION, Migration
+from ackbox.stores.migrations import Migration, insert_migration
+from ackbox.stores.postgres import rights
 from ackbox.stores.postgres.database import Database, Session
 from ackbox.stores.postgres.failures import is_pooled_unawares
+from ackbox.stores.postgres.statements import in_schema, lock_key
 
-_LOCK = 0x5ACB0
-_MIGRATIONS_TABLE = """CREATE TABLE IF NOT EXISTS schema_migrations (
+# `CREATE SCHEMA IF NOT EXISTS` needs the right to create one, even if it exists.
+_SCHEMA = """DO $$ BEGIN
+    IF to_regnamespace('{schema}') IS NULL THEN
+        CREATE SCHEMA {schema};
+    END IF;
+END $$"""
+_TABLE = "{schema}.schema_migrations"
+_MIGRATIONS_TABLE = """CREATE TABLE IF NOT EXISTS {schema}.schema_migrations (
     version    integer PRIMARY KEY,
     name       text NOT NULL,
     checksum   text NOT NULL,
@@ -23,14 +31,15 @@ def all_migrations() -> list[Migration]:
     return migrations.load_migrations("ackbox.stores.postgres.migrations")
 
 
-def schema_sql() -> str:
-    """All of an empty ledger, as SQL."""
-    return migrations.as_sql(_MIGRATIONS_TABLE, all_migrations())
+def schema_sql(schema: str) -> str:
+    """Return the SQL that creates an empty ledger."""
+    head = f"{_SCHEMA};\n\n{_MIGRATIONS_TABLE}"
+    return in_schema(migrations.as_sql(head, all_migrations(), table=_TABLE), schema)
 
 
 async def migrate(database: Database) -> list[Migration]:
-    """Each in one transaction with its own entry in the books, under a lock that whoever else
-    starts now waits for."""
+    """Apply the missing migrations, each in one transaction with its entry in the table of applied
+    migrations. Other instances that start at the same time wait for the lock."""
     done: list[Migration] = []
     while True:
         with _ended_by_a_proxy():
@@ -41,20 +50,24 @@ async def migrate(database: Database) -> list[Migration]:
 
 
 async def _migrate_once(database: Database) -> Migration | None:
+    schema = database.address.schema
     async with database.transaction() as session:
         await session.execute_raw("SET LOCAL statement_timeout = 0")
-        await session.execute_raw(f"SELECT pg_advisory_xact_lock({_LOCK})")
+        await session.fetch("lock", key=lock_key(schema, "migrate"))
+        await rights.assert_usable(session)
         missing = await _missing(session)
         if not missing:
             return None
-        await session.execute_raw(_MIGRATIONS_TABLE)
-        await session.execute_raw(missing[0].sql)
+        for sql in (_SCHEMA, _MIGRATIONS_TABLE, missing[0].sql):
+            await session.execute_raw(in_schema(sql, schema))
         await _enter(session, missing[0])
     return missing[0]
 
 
 async def pending(database: Database) -> list[Migration]:
+    """Return the migrations that the ledger lacks."""
     async with database.reading() as session:
+        await rights.assert_usable(session)
         return await _missing(session)
 
 
@@ -111,7 +124,8 @@ async def _applied(session: Session) -> dict[int, tuple[str, str]]:
 
 async def _enter(session: Session, migration: Migration) -> None:
     entry = (migration.version, migration.name, migration.checksum)
-    await session.connection.execute(f"{INSERT_MIGRATION} ($1, $2, $3)", *entry)
+    insert = in_schema(insert_migration(_TABLE), session.address.schema)
+    await session.connection.execute(f"{insert} ($1, $2, $3)", *entry)
 
 
 def names(steps: Sequence[Migration]) -> list[str]:

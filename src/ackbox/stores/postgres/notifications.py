@@ -13,8 +13,8 @@ from ackbox.errors import AckboxError
 from ackbox.services import Services
 from ackbox.stores.postgres.database import Database, connect
 from ackbox.stores.postgres.failures import FOREIGN
+from ackbox.stores.postgres.statements import channel
 
-_CHANNEL = "ackbox"
 _PAUSE_SECONDS = 0.02
 _CHECK_SECONDS = 5.0
 _RETRY_SECONDS = 1.0
@@ -25,6 +25,7 @@ class Notifications:
 
     def __init__(self, database: Database, wake: Callable[[], None], services: Services) -> None:
         self._database = database
+        self._channel = channel(database.address.schema)
         self._wake = wake
         self._news = asyncio.Event()
         self._own_pid = 0
@@ -50,7 +51,7 @@ class Notifications:
         connection = await connect(self._database.address)
         try:
             self._own_pid = connection.get_server_pid()
-            await connection.add_listener(_CHANNEL, self._hear)
+            await connection.add_listener(self._channel, self._hear)
             self._wake()
             while True:
                 await self._send(connection)
@@ -65,7 +66,7 @@ class Notifications:
             await connection.execute("SELECT 1")  # a connection that died unnoticed hears nothing
             return
         self._news.clear()
-        await connection.execute(f"NOTIFY {_CHANNEL}")
+        await connection.execute(f"NOTIFY {self._channel}")
         await asyncio.sleep(_PAUSE_SECONDS)
 
     def _hear(self, connection: Any, pid: int, channel: str, payload: object) -> None:

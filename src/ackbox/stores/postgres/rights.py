@@ -1,46 +1,102 @@
-"""Whether the user of `DATABASE_URL` may do what a ledger needs, and what to grant if not."""
+"""The rights that a ledger needs, and what to grant if the user of `DATABASE_URL` lacks one."""
 
-from ackbox.errors import StoreError
-from ackbox.stores.postgres.database import Database
-from ackbox.stores.postgres.user_sql import OWN_TABLES
+from typing import Any
 
+from ackbox.errors import SettingError, StoreError
+from ackbox.stores.postgres.database import Database, Session
+
+OWN_TABLES = frozenset(
+    (
+        "audit",
+        "cursors",
+        "events",
+        "lanes",
+        "live_events",
+        "promotion",
+        "schema_migrations",
+        "status_counts",
+        "tombstones",
+        "write_probe",
+    )
+)
 _WRITTEN = sorted(OWN_TABLES - {"schema_migrations"})
 _SHOWN = 3
 
 
+async def assert_usable(session: Session) -> None:
+    """Raise `StoreError` if the schema is missing and the role may not create it, or if the role
+    may not use it."""
+    row = await session.fetch_one("schema_state", tables=[])
+    problem = _missing_schema(row, session.address.schema)
+    if problem is not None:
+        raise StoreError(" ".join(problem))
+
+
+async def assert_users_path(database: Database) -> None:
+    """Raise `SettingError` if users' SQL would have no schema for its tables."""
+    (row,) = await database.fetch("users_path")
+    if not row["schemas"]:
+        role, schema = row["role"], database.address.schema
+        raise SettingError(
+            f"Your own tables have no schema: the search_path of the role {role} names no schema "
+            f"that exists and that it may use, apart from {schema}, which is ackbox's own. Run "
+            f"ALTER ROLE {role} SET search_path = public, or name another schema there."
+        )
+
+
 async def assert_writable(database: Database) -> None:
-    """The rights are asked for, all of them; then a write is tried, since a standby, or a database
-    that is read-only, refuses it to whoever has them."""
+    """Check all rights, and then try a write: a standby or a read-only database refuses it even to
+    a role that has the rights."""
     if (missing := await find_missing(database)) is not None:
         raise StoreError(" ".join(missing))
     await database.prove_writable()
 
 
 async def find_hindrance(database: Database) -> tuple[str, str] | None:
-    """What keeps a ledger from being made here, and what to do; None if nothing does."""
-    (row,) = await database.fetch("building_ground", tables=sorted(OWN_TABLES))
-    role, schema = row["role"], row["schema"]
-    if not row["may_build"]:
-        detail = f"The user {role} may not make tables in the schema {schema}."
-        return detail, f"GRANT CREATE ON SCHEMA {schema} TO {role}, or let it own the database."
+    """Return what keeps a ledger from being created in the schema, and the remedy; None if nothing
+    does."""
+    (row,) = await database.fetch("schema_state", tables=sorted(OWN_TABLES))
+    role, schema = row["role"], database.address.schema
+    if (problem := _missing_schema(row, schema)) is not None:
+        return problem
+    if row["present"] and not row["may_create_tables"]:
+        detail = f"The user {role} may not create tables in the schema {schema}."
+        return detail, f"Let it own the schema: ALTER SCHEMA {schema} OWNER TO {role}"
     if row["taken"]:
         detail = f"There is no ledger, but tables under its names: {', '.join(row['taken'])}."
-        return detail, "Name another database, or put another schema first in the search_path."
+        return detail, "Name another schema in DATABASE_SCHEMA: ackbox needs one of its own."
     return None
 
 
 async def find_missing(database: Database) -> tuple[str, str] | None:
-    """Which, and what to do; None when there are none."""
+    """Return which rights are missing, and the remedy; None if the role has all of them."""
     rows = await database.fetch("missing_rights", tables=_WRITTEN)
     if not rows:
         return None
     names = [row["name"] for row in rows]
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    role, schema = rows[0]["role"], rows[0]["schema"]
+    role, schema = rows[0]["role"], database.address.schema
     detail = f"The user {role} lacks rights on {', '.join(names[:_SHOWN])}{more}."
-    remedy = (
-        "Let it own the ledger, or run as its owner: "
+    return detail, _grants(schema, role)
+
+
+def _missing_schema(row: Any, schema: str) -> tuple[str, str] | None:
+    role = row["role"]
+    if not row["present"] and not row["may_create_schema"]:
+        detail = (
+            f"The database {row['database']} has no schema {schema}, and the user {role} may not "
+            "create it."
+        )
+        return detail, f"Run as an administrator: CREATE SCHEMA {schema} AUTHORIZATION {role}"
+    if row["present"] and not row["may_use"]:
+        detail = f"The user {role} may not use the schema {schema}."
+        return detail, _grants(schema, role)
+    return None
+
+
+def _grants(schema: str, role: str) -> str:
+    return (
+        f"Let it own the ledger, or run as its owner: GRANT USAGE ON SCHEMA {schema} TO {role}; "
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}; "
         f"GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}"
     )
-    return detail, remedy

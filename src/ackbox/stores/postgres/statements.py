@@ -1,11 +1,38 @@
-"""The named SQL blocks of this store, with `$n` for their names."""
+"""The named SQL blocks of this store, and other names that belong to one ledger.
+
+A database may hold several ledgers, each in a schema of its own. The SQL files and the migrations
+name that schema by the placeholder `{schema}`, which is replaced once per process.
+"""
 
 from functools import cache
+from hashlib import sha256
 
 from ackbox.stores.postgres.parameters import Compiled, compile_named
 from ackbox.stores.sql import load_blocks
 
+Blocks = dict[str, Compiled]
+
+_PLACEHOLDER = "{schema}"
+
 
 @cache
-def blocks() -> dict[str, Compiled]:
-    return {name: compile_named(sql) for name, sql in load_blocks("ackbox.stores.postgres").items()}
+def blocks(schema: str) -> Blocks:
+    """Return the blocks with `$n` for their named parameters."""
+    loaded = load_blocks("ackbox.stores.postgres")
+    return {name: compile_named(in_schema(sql, schema)) for name, sql in loaded.items()}
+
+
+def in_schema(template: str, schema: str) -> str:
+    """Replace the placeholder. The name is quoted because it may be a keyword, such as `user`."""
+    return template.replace(_PLACEHOLDER, f'"{schema}"')
+
+
+def lock_key(schema: str, purpose: str) -> int:
+    """Return the key of an advisory lock: the whole database shares one space of 64 bits."""
+    digest = sha256(f"ackbox {purpose} {schema}".encode()).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)
+
+
+def channel(schema: str) -> str:
+    """Return the NOTIFY channel: a hash, because a long schema name leaves no room for a prefix."""
+    return f"ackbox_{sha256(schema.encode()).hexdigest()[:16]}"

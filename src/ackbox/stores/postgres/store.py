@@ -40,14 +40,14 @@ from ackbox.stores.postgres.migrator import assert_durable, migrate
 from ackbox.stores.postgres.notifications import Notifications
 from ackbox.stores.postgres.queue import PostgresQueue
 from ackbox.stores.postgres.record import record
-from ackbox.stores.postgres.rights import assert_writable
+from ackbox.stores.postgres.rights import assert_users_path, assert_writable
+from ackbox.stores.postgres.statements import lock_key
 from ackbox.stores.postgres.transfer_in import assert_no_unfinished_promotion
 from ackbox.stores.postgres.user_sql import check_schema
 from ackbox.telemetry import ClockSkewed, Observer
 
 _PULSE_SECONDS = 1.0
 _ANSWER_SECONDS = 4.0
-_FOLD_TAG = 0x5ACB1
 _SKEW = timedelta(seconds=30)
 _SHOWN = 60
 _FIRST_DELAY = 0.1
@@ -73,6 +73,7 @@ async def open_store(
             try:
                 await assert_durable(database)
                 await migrate(database)
+                await assert_users_path(database)
                 await assert_no_unfinished_promotion(database)
                 await assert_writable(database)
                 break
@@ -107,6 +108,7 @@ class PostgresStore:
         self._own_queue = PostgresQueue(database)
         self.queue: EventQueue = self._own_queue
         self.database = database
+        self._counts_lock = lock_key(database.address.schema, "compact counts")
         self._relay: Relay | None = None
         self._clock = clock
         self._observe = observe
@@ -157,11 +159,12 @@ class PostgresStore:
         """The users' own tables; all of them or none, and one instance at a time."""
         if not ddl:
             return
+        schema = self.database.address.schema
         async with self.database.transaction() as session:
-            await session.execute_raw(f"SELECT pg_advisory_xact_lock({_FOLD_TAG + 1})")
+            await session.fetch("lock", key=lock_key(schema, "users' schema"))
             for sql in ddl:
                 try:
-                    check_schema(sql)
+                    check_schema(sql, schema)
                     await session.execute_raw(sql)
                 except InvalidStatement as error:
                     raise _refusal(sql, str(error)) from None
@@ -258,7 +261,7 @@ class PostgresStore:
         with suppress(Unavailable):  # the database reports its own outages
             if self.unavailable_reason is not None:
                 await self.prove_writable()
-            await self.database.fetch("compact_counts", tag=_FOLD_TAG)
+            await self.database.fetch("compact_counts", lock=self._counts_lock)
             await self._compare_clocks()
 
     async def _compare_clocks(self) -> None:

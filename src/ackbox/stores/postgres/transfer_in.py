@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ackbox.errors import StoreError
 from ackbox.model import to_text
@@ -129,10 +130,11 @@ async def finish(database: Database, sequences: Sequences) -> None:
 
 
 async def _assert_alone(session: Session) -> None:
-    ((connections,),) = await session.fetch("other_processes")
+    server = replace(session.address, application="ackbox").application_name
+    ((connections,),) = await session.fetch("other_processes", application=server)
     if connections:
         raise StoreError(
-            f"Other ackbox processes use the database ({connections} connections). Stop them "
+            f"Other ackbox processes use the ledger ({connections} connections). Stop them "
             "first; start them again when the promotion is finished."
         )
 

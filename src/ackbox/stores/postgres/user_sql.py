@@ -1,108 +1,115 @@
-"""What SQL of the user's own may do: by its tokens, since PostgreSQL has no authorizer. Triggers
-and functions of the user's are outside this rule."""
+"""What users' SQL may do. The rules work on tokens, because PostgreSQL has no authorizer.
+
+Users' triggers and functions are not checked. Users' tables may have the names of ours: ours are in
+a schema of their own, which is not in the search path of users' SQL.
+"""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from ackbox.errors import InvalidStatement
 from ackbox.stores.postgres.parameters import Token, tokens
 
-OWN_TABLES = frozenset(
-    (
-        "live_events",
-        "audit",
-        "cursors",
-        "events",
-        "write_probe",
-        "lanes",
-        "promotion",
-        "schema_migrations",
-        "status_counts",
-        "tombstones",
-    )
-)
-_STEERING = frozenset(
+_SESSION_FUNCTIONS = frozenset(
     (
         *("set_config", "pg_settings", "pg_terminate_backend", "pg_cancel_backend", "dblink_exec"),
-        # They outlive the transaction, on a connection that others get.
+        # These locks outlive the transaction, on a connection that others get.
         *("pg_advisory_lock", "pg_advisory_lock_shared"),
         *("pg_try_advisory_lock", "pg_try_advisory_lock_shared"),
     )
 )
 _END = Token("sign", ";")
-_MAKES = frozenset(
+_DDL = frozenset(
     {"create", "alter", "drop", "comment", "grant", "insert", "update", "delete", "with"}
 )
 _WRITES = frozenset({"insert", "update", "delete"})
 _VERBS = _WRITES | {"select", "merge", "values", "table"}
-_TAKEN = (
-    "is a name of ackbox's own. On PostgreSQL nothing in your SQL may have it, be it a table, a "
-    "column or an alias: choose another."
-)
 _NOT_ALLOWED = "only INSERT, UPDATE and DELETE on tables of your own are allowed."
 
 
-def check_effect(sql: str) -> None:
-    """One INSERT, UPDATE or DELETE, also after WITH."""
+def check_effect(sql: str, schema: str) -> None:
+    """Allow one INSERT, UPDATE or DELETE, also after WITH."""
     if not _is_text(sql):
         raise InvalidStatement("tx: the SQL has half of a character in it.")
-    meant = list(_meant(sql, "tx"))
-    _check_names(meant, "tx")
-    if _verb(meant) not in _WRITES:
+    statement = list(_significant(sql, "tx"))
+    _check_qualified_names(statement, schema, "tx")
+    _check_session_functions(statement, "tx")
+    if _verb(statement) not in _WRITES:
         raise InvalidStatement(f"tx: {_NOT_ALLOWED}")
 
 
-def check_schema(sql: str) -> None:
-    """DDL that names no table of ackbox's, and leaves the session as it is."""
+def check_schema(sql: str, schema: str) -> None:
+    """Allow DDL that leaves our schema and the session as they are."""
     statement: list[Token] = []
-    for token in [*_meant(sql, "inbox.schema", several=True), _END]:
+    for token in [*_significant(sql, "inbox.schema", several=True), _END]:
         if token != _END:
             statement.append(token)
             continue
-        _check_names(statement, "inbox.schema")
-        if statement and _name(statement[0]) not in _MAKES:
-            raise InvalidStatement(f"inbox.schema: {statement[0].text} is not allowed.")
+        _check_ddl(statement, schema)
         statement = []
 
 
-def check_user_query(sql: str) -> None:
-    if _verb(list(_meant(sql, "inbox.read"))) not in ("select", "values", "table"):
+def check_user_query(sql: str, schema: str) -> None:
+    """Allow one SELECT on users' tables."""
+    statement = list(_significant(sql, "inbox.read"))
+    if _verb(statement) not in ("select", "values", "table"):
         raise InvalidStatement("inbox.read takes one SELECT.")
+    _check_qualified_names(statement, schema, "inbox.read")
 
 
-def _check_names(meant: list[Token], who: str) -> None:
-    for token in meant:
-        name = _name(token)
-        if name in OWN_TABLES:
-            raise InvalidStatement(f"{who}: {name} {_TAKEN}")
-        if name in _STEERING or (token.kind == "quoted" and token.text[0] in "uU"):
-            raise InvalidStatement(f"{who}: {token.text} is not allowed.")
+def _check_ddl(statement: list[Token], schema: str) -> None:
+    names = list(map(_name, statement))
+    _check_qualified_names(statement, schema, "inbox.schema")
+    _check_session_functions(statement, "inbox.schema")
+    if "schema" in names and schema in names:  # as in DROP SCHEMA, or IN SCHEMA
+        raise InvalidStatement(f"inbox.schema: {_reserved(schema)}")
+    if statement and names[0] not in _DDL:
+        raise InvalidStatement(f"inbox.schema: {statement[0].text} is not allowed.")
 
 
-def _meant(sql: str, who: str, *, several: bool = False) -> Iterator[Token]:
-    """All that is not white space, comment or string; of one statement."""
+def _check_qualified_names(statement: list[Token], schema: str, caller: str) -> None:
+    for token, following in pairwise(statement):
+        if following.text == "." and _name(token) == schema:
+            raise InvalidStatement(f"{caller}: {_reserved(schema)}")
+
+
+def _check_session_functions(statement: list[Token], caller: str) -> None:
+    for token in statement:
+        if _name(token) in _SESSION_FUNCTIONS:
+            raise InvalidStatement(f"{caller}: {token.text} is not allowed.")
+
+
+def _reserved(schema: str) -> str:
+    return f"the schema {schema} is ackbox's own, and your SQL may not name it."
+
+
+def _significant(sql: str, caller: str, *, several: bool = False) -> Iterator[Token]:
+    """Yield the tokens of one statement, without white space, comments and strings."""
     ended = False
     for token in tokens(sql):
         if token.kind == "comment" or token.text.isspace():
             continue
         if token.kind == "number":
-            raise InvalidStatement(f"{who}: parameters are named, as in :name, not {token.text}.")
+            raise InvalidStatement(f"{caller}: write a parameter as :name, not {token.text}.")
+        if token.kind == "quoted" and token.text[0] in "uU":  # an escape may spell any name
+            raise InvalidStatement(f"{caller}: {token.text} is not allowed.")
         if ended and not several:
-            raise InvalidStatement(f"{who}: one statement at a time.")
+            raise InvalidStatement(f"{caller}: one statement at a time.")
         ended = token.text == ";"
         if token.kind != "string" and (several or not ended):
             yield token
 
 
-def _verb(meant: list[Token]) -> str | None:
-    """The first at the outer level: what stands in parentheses belongs to a WITH."""
+def _verb(statement: list[Token]) -> str | None:
+    """Return the first verb at the outer level: what stands in parentheses belongs to a WITH."""
     depth = 0
-    for token in meant:
+    for token in statement:
         depth += (token.text == "(") - (token.text == ")")
         word = token.text.lower()
         if depth == 0 and token.kind == "word":
             if word in _VERBS:
                 return word
-            if token is meant[0] and word != "with":
+            if token is statement[0] and word != "with":
                 return word
     return None
 
@@ -114,7 +121,7 @@ def _name(token: Token) -> str:
 
 
 def _is_text(sql: str) -> bool:
-    """A lone surrogate would cost the connection."""
+    """Return whether the SQL can be sent: a lone surrogate would cost the connection."""
     try:
         sql.encode()
     except UnicodeEncodeError:

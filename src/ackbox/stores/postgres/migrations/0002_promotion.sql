@@ -1,7 +1,7 @@
 -- The transfer of a SQLite ledger into this database: which file, and the last row transferred.
 -- Each batch of rows updates this row in the same commit. While `finished_at` is NULL, no server
 -- starts.
-CREATE TABLE promotion (
+CREATE TABLE {schema}.promotion (
     only_row      integer PRIMARY KEY CHECK (only_row = 1),
     file          text NOT NULL,
     identity      text NOT NULL,

@@ -27,22 +27,22 @@ ORDER BY xact_start LIMIT 5
 SELECT coalesce('autovacuum_enabled=false' = ANY (reloptions), false) AS switched_off,
        coalesce(pg_stat_get_dead_tuples(oid), 0) AS dead,
        coalesce(pg_stat_get_live_tuples(oid), 0) AS live
-FROM pg_class WHERE oid = to_regclass('events')
+FROM pg_class WHERE oid = to_regclass('{schema}.events')
 
 -- name: count_parked
 SELECT count(*) FROM (
-    SELECT 1 FROM live_events WHERE parked LIMIT :limit) AS parked
+    SELECT 1 FROM {schema}.live_events WHERE parked LIMIT :limit) AS parked
 
 -- name: recount
 SELECT coalesce(kept.status, counted.status) AS status,
        coalesce(kept.events, 0) AS kept, coalesce(counted.events, 0) AS counted
-FROM (SELECT status, sum(events)::bigint AS events FROM status_counts GROUP BY status) AS kept
-FULL JOIN (SELECT status, count(*) AS events FROM events GROUP BY status) AS counted
+FROM (SELECT status, sum(events)::bigint AS events FROM {schema}.status_counts GROUP BY status) AS kept
+FULL JOIN (SELECT status, count(*) AS events FROM {schema}.events GROUP BY status) AS counted
     USING (status)
 UNION ALL
-SELECT 'live_events', (SELECT count(*) FROM live_events), (
+SELECT 'live_events', (SELECT count(*) FROM {schema}.live_events), (
     -- What is not completed, each in its place.
-    SELECT count(*) FROM events LEFT JOIN live_events USING (ledger_id)
+    SELECT count(*) FROM {schema}.events LEFT JOIN {schema}.live_events USING (ledger_id)
     WHERE events.status <> 'completed'
       AND (live_events.run, live_events.lease_until, live_events.failed) IS NOT DISTINCT FROM
           (events.run, events.lease_until, events.status = 'failed'))

@@ -2,15 +2,15 @@
 WITH horizon AS MATERIALIZED (
     -- Shown while this transaction is open: its events get numbers above this one.
     SELECT pg_advisory_xact_lock_shared(
-        ('events'::regclass::oid::bigint << 32)
+        ('{schema}.events'::regclass::oid::bigint << 32)
         | (CASE WHEN is_called THEN last_value ELSE 0 END & 4294967295))::text AS held
-    FROM events_ledger_id_seq
+    FROM {schema}.events_ledger_id_seq
 ), saved AS (
-    INSERT INTO cursors (source, cursor, updated_at)
+    INSERT INTO {schema}.cursors (source, cursor, updated_at)
     SELECT :cursor_source, :cursor, now() WHERE :cursor_source::text IS NOT NULL
     ON CONFLICT (source) DO UPDATE SET cursor = excluded.cursor, updated_at = excluded.updated_at
 ), numbered AS MATERIALIZED (
-    SELECT nextval('events_ledger_id_seq') AS ledger_id, fresh.*
+    SELECT nextval('{schema}.events_ledger_id_seq') AS ledger_id, fresh.*
     FROM (SELECT count(held) FROM horizon) AS opened, unnest(
         :ids::uuid[], :sources::text[], :keys::text[], :types::text[], :content_types::text[],
         :headers::text[], :payloads::bytea[], :hashes::bytea[], :sequences::bigint[],
@@ -20,26 +20,26 @@ WITH horizon AS MATERIALIZED (
         id, source, key, event_type, content_type, headers, payload, sha256, sequence, emitted_at,
         lane, transport, verified_by, request_id)
 ), fresh AS (
-    INSERT INTO events (
+    INSERT INTO {schema}.events (
         ledger_id, id, source, idempotency_key, event_type, content_type, headers, payload,
         payload_json, payload_sha256, source_sequence, source_emitted_at, lane, transport,
         verified_by, request_id, created_at, updated_at, last_seen_at, claimable_at
     )
     SELECT ledger_id, id, source, key, event_type, content_type, headers, payload,
-           ackbox_json(payload), sha256, sequence, emitted_at, lane, transport,
+           {schema}.parse_json(payload), sha256, sequence, emitted_at, lane, transport,
            verified_by, request_id, now(), now(), now(), CASE WHEN lane IS NULL THEN now() END
     FROM numbered
     WHERE NOT EXISTS (
-        SELECT 1 FROM tombstones
+        SELECT 1 FROM {schema}.tombstones
         WHERE tombstones.source = numbered.source AND idempotency_key = key)
     ORDER BY source, key, ledger_id
     ON CONFLICT (source, idempotency_key) DO NOTHING
     RETURNING ledger_id, claimable_at, source, event_type, lane
 ), placed AS (
-    INSERT INTO live_events (ledger_id, due_at, source, event_type, lane)
+    INSERT INTO {schema}.live_events (ledger_id, due_at, source, event_type, lane)
     SELECT ledger_id, claimable_at, source, event_type, lane FROM fresh
 ), counted AS (
-    INSERT INTO status_counts (status, events)
+    INSERT INTO {schema}.status_counts (status, events)
     SELECT 'pending', count(*) FROM fresh HAVING count(*) > 0
 )
 SELECT now() AS now, count(*) AS new FROM fresh
@@ -52,11 +52,11 @@ WITH sent AS MATERIALIZED (
     SELECT kept.*, kept.id <> sent.id AS again, kept.payload_sha256 <> sent.sha256 AS other
     FROM sent CROSS JOIN LATERAL (
         SELECT source, idempotency_key, ledger_id, id, status, created_at, payload_sha256
-        FROM events WHERE events.source = sent.source AND idempotency_key = sent.key LIMIT 1
+        FROM {schema}.events WHERE events.source = sent.source AND idempotency_key = sent.key LIMIT 1
     ) AS kept
 ), free AS MATERIALIZED (
     -- Who settles or claims one of them may want another that is locked here.
-    SELECT ledger_id FROM events
+    SELECT ledger_id FROM {schema}.events
     WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM kept WHERE again))
     FOR UPDATE SKIP LOCKED
 ), repeats AS MATERIALIZED (
@@ -67,7 +67,7 @@ WITH sent AS MATERIALIZED (
           FROM kept WHERE again AND ledger_id = ANY (ARRAY(SELECT ledger_id FROM free))
           GROUP BY ledger_id) AS each
 ), counted AS (
-    UPDATE events SET
+    UPDATE {schema}.events SET
         ingest_count = ingest_count + (SELECT times FROM repeats)[
             width_bucket(ledger_id, (SELECT repeats.rows FROM repeats))],
         conflict_count = conflict_count + (SELECT conflicts FROM repeats)[
@@ -82,7 +82,7 @@ WITH sent AS MATERIALIZED (
     SELECT tombstoned.source, idempotency_key, id, status, created_at, payload_sha256, false
     FROM (SELECT DISTINCT source, key FROM sent
           EXCEPT SELECT source, idempotency_key FROM kept) AS asked CROSS JOIN LATERAL (
-        SELECT * FROM tombstones
+        SELECT * FROM {schema}.tombstones
         WHERE tombstones.source = asked.source AND idempotency_key = asked.key LIMIT 1
     ) AS tombstoned
 )
@@ -91,24 +91,24 @@ SELECT json_agg(json_build_array(source, idempotency_key, id, status, created_at
 FROM known
 
 -- name: repeat_one
-UPDATE events SET
+UPDATE {schema}.events SET
     ingest_count = ingest_count + :times::bigint,
     conflict_count = conflict_count + :conflicts::bigint,
     last_seen_at = greatest(last_seen_at, now())
 WHERE source = :source AND idempotency_key = :key
 
 -- name: cursor
-SELECT cursor FROM cursors WHERE source = :source
+SELECT cursor FROM {schema}.cursors WHERE source = :source
 
 -- name: write_probe
-INSERT INTO write_probe (only_row, probed_at) VALUES (1, now())
+INSERT INTO {schema}.write_probe (only_row, probed_at) VALUES (1, now())
 ON CONFLICT (only_row) DO UPDATE SET probed_at = excluded.probed_at
 
 -- name: compact_counts
 WITH gone AS (
-    DELETE FROM status_counts WHERE (SELECT pg_try_advisory_xact_lock(:tag)) RETURNING status, events
+    DELETE FROM {schema}.status_counts WHERE (SELECT pg_try_advisory_xact_lock(:lock)) RETURNING status, events
 )
-INSERT INTO status_counts (status, events) SELECT status, sum(events) FROM gone GROUP BY status
+INSERT INTO {schema}.status_counts (status, events) SELECT status, sum(events) FROM gone GROUP BY status
 
 -- name: server_time
 SELECT clock_timestamp()

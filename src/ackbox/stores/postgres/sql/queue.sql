@@ -9,7 +9,7 @@
 
 -- part: claiming
 placed AS (
-    UPDATE live_events SET
+    UPDATE {schema}.live_events SET
         run = run + 1,
         unsettled = unsettled + (lease_until IS NOT NULL)::int,
         suspect = unsettled + (lease_until IS NOT NULL)::int >= 1,
@@ -17,7 +17,7 @@ placed AS (
     WHERE ctid = ANY (ARRAY(SELECT place FROM picked))
     RETURNING ledger_id, due_at
 ), claimed AS (
-    UPDATE events SET
+    UPDATE {schema}.events SET
         status = 'processing',
         run = run + 1,
         -- Taking over an ended lease gives the attempt of that run back, unless a suspect had it.
@@ -33,19 +33,19 @@ placed AS (
         request_id, payload
 ), counted AS (
     -- Those that were processing already did not move.
-    INSERT INTO status_counts SELECT * FROM ackbox_moved(
+    INSERT INTO {schema}.status_counts SELECT * FROM {schema}.count_move(
         'pending', 'processing', (SELECT count(*) FROM picked WHERE pending))
 )
 
 -- name: claim
 WITH RECURSIVE found (source) AS (
-    (SELECT source FROM live_events
+    (SELECT source FROM {schema}.live_events
      WHERE :full_scan::bool AND due_at IS NOT NULL AND NOT suspect
        AND (source, due_at) > ('', '-infinity')
      ORDER BY source, due_at LIMIT 1)
     UNION ALL
     SELECT (
-        SELECT source FROM live_events
+        SELECT source FROM {schema}.live_events
         WHERE due_at IS NOT NULL AND NOT suspect
           AND (source, due_at) > (found.source, 'infinity')
         ORDER BY source, due_at LIMIT 1
@@ -57,12 +57,12 @@ WITH RECURSIVE found (source) AS (
 ), asked AS MATERIALIZED (
     -- What runs elsewhere stands in the index too: as much as all instances hold, and no more.
     SELECT places.*, coalesce(held, 0) AS held, (
-        SELECT due_at FROM live_events
+        SELECT due_at FROM {schema}.live_events
         WHERE live_events.source = places.source AND NOT suspect
           AND (due_at, ledger_id) > (since, after)
           AND due_at <= now() AND (lease_until IS NULL OR lease_until <= now())
         ORDER BY due_at, ledger_id LIMIT 1) AS head, (
-        SELECT due_at FROM live_events
+        SELECT due_at FROM {schema}.live_events
         WHERE live_events.source = places.source AND NOT suspect AND due_at > now()
         ORDER BY due_at, ledger_id LIMIT 1) AS next
     FROM places LEFT JOIN unnest(:holders::text[], :held::int[]) AS holds (source, held)
@@ -72,7 +72,7 @@ WITH RECURSIVE found (source) AS (
 ), taken AS MATERIALIZED (
     SELECT due.head, free.*
     FROM due CROSS JOIN LATERAL (
-        SELECT ctid AS place, ledger_id, due_at, lease_until IS NULL AS pending FROM live_events
+        SELECT ctid AS place, ledger_id, due_at, lease_until IS NULL AS pending FROM {schema}.live_events
         WHERE live_events.source = due.source AND NOT suspect
           AND (due_at, ledger_id) > (due.since, due.after)
           AND due_at <= now() AND (lease_until IS NULL OR lease_until <= now())
@@ -88,7 +88,7 @@ WITH RECURSIVE found (source) AS (
 SELECT claimed.*, placed.due_at, extract(epoch FROM least((SELECT min(next) FROM asked), (
     -- Where nothing is free, all that is due runs.
     SELECT min(lease_until) FROM asked CROSS JOIN LATERAL (
-        SELECT lease_until FROM live_events
+        SELECT lease_until FROM {schema}.live_events
         WHERE asked.head IS NULL AND live_events.source = asked.source AND NOT suspect
           AND (due_at, ledger_id) > (since, after) AND due_at <= now()) AS running
 )) - now()) AS next_due
@@ -97,8 +97,8 @@ ORDER BY placed.due_at, claimed.ledger_id
 
 -- name: claim_among
 WITH due AS MATERIALIZED (
-    SELECT ctid AS place, ledger_id, due_at, lease_until IS NULL AS pending FROM live_events
-    WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM events WHERE id = ANY (:ids::uuid[])))
+    SELECT ctid AS place, ledger_id, due_at, lease_until IS NULL AS pending FROM {schema}.live_events
+    WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM {schema}.events WHERE id = ANY (:ids::uuid[])))
       AND NOT suspect AND due_at <= now() AND (lease_until IS NULL OR lease_until <= now())
     FOR UPDATE SKIP LOCKED
 ), picked AS MATERIALIZED (
@@ -113,15 +113,15 @@ SELECT claimed.* FROM claimed ORDER BY ledger_id
 SELECT id::text, source, event_type,
        attempts + (status <> 'processing' OR unsettled >= 2)::int AS attempts,
        unsettled + (status = 'processing')::int AS unsettled
-FROM events WHERE ledger_id = (
-    SELECT ledger_id FROM live_events
+FROM {schema}.events WHERE ledger_id = (
+    SELECT ledger_id FROM {schema}.live_events
     WHERE suspect AND due_at <= now() AND (lease_until IS NULL OR lease_until <= now())
     ORDER BY unsettled + (lease_until IS NOT NULL)::int, due_at, ledger_id LIMIT 1)
 
 -- name: claim_suspect
 WITH picked AS MATERIALIZED (
-    SELECT ctid AS place, lease_until IS NULL AS pending FROM live_events
-    WHERE ledger_id = (SELECT ledger_id FROM events WHERE id = :id::uuid)
+    SELECT ctid AS place, lease_until IS NULL AS pending FROM {schema}.live_events
+    WHERE ledger_id = (SELECT ledger_id FROM {schema}.events WHERE id = :id::uuid)
       AND suspect AND due_at <= now() AND (lease_until IS NULL OR lease_until <= now())
     FOR UPDATE SKIP LOCKED
 ),
@@ -130,47 +130,47 @@ SELECT claimed.* FROM claimed
 
 -- name: renew
 WITH ours AS MATERIALIZED (
-    SELECT ledger_id FROM live_events
+    SELECT ledger_id FROM {schema}.live_events
     WHERE ledger_id = ANY (:rows::bigint[]) AND lease_until IS NOT NULL
       AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]
 ), free AS MATERIALIZED (
     -- What is being settled is locked, and needs no longer lease: the others must not wait for it.
-    SELECT ledger_id FROM live_events
+    SELECT ledger_id FROM {schema}.live_events
     WHERE ledger_id = ANY (:rows::bigint[]) AND lease_until IS NOT NULL
       AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]
     FOR UPDATE SKIP LOCKED
 ), placed AS (
-    UPDATE live_events SET lease_until = now() + :lease::interval
+    UPDATE {schema}.live_events SET lease_until = now() + :lease::interval
     WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM free))
     RETURNING ledger_id
 ), renewed AS (
-    UPDATE events SET
+    UPDATE {schema}.events SET
         lease_until = now() + :lease::interval, claimable_at = now() + :lease::interval
     WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM placed))
 )
 SELECT ledger_id FROM ours
 
 -- name: held
-SELECT ledger_id, run FROM live_events
+SELECT ledger_id, run FROM {schema}.live_events
 WHERE ledger_id = ANY (:rows::bigint[]) AND lease_until IS NOT NULL
   AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]
 ORDER BY ledger_id FOR UPDATE
 
 -- name: settled
-SELECT ledger_id, run, outcome, last_error FROM events
+SELECT ledger_id, run, outcome, last_error FROM {schema}.events
 WHERE ledger_id = ANY (:rows::bigint[]) AND processor_id IS NULL
   AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]
 
 -- name: settle_done
 WITH ours AS (
-    DELETE FROM live_events
+    DELETE FROM {schema}.live_events
     WHERE ledger_id = ANY (:rows::bigint[]) AND lease_until IS NOT NULL
       AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]
     RETURNING ledger_id
 ), counted AS (
-    INSERT INTO status_counts SELECT * FROM ackbox_moved('processing', 'completed', (SELECT count(*) FROM ours))
+    INSERT INTO {schema}.status_counts SELECT * FROM {schema}.count_move('processing', 'completed', (SELECT count(*) FROM ours))
 )
-UPDATE events SET
+UPDATE {schema}.events SET
     status = 'completed', outcome = :outcome, unsettled = 0, retry_after = NULL,
     processor_id = NULL, lease_until = NULL, claimable_at = NULL,
     processed_at = now(), updated_at = now()
@@ -192,10 +192,10 @@ RETURNING ledger_id, run
 
 -- part: postponing
 WITH ours AS (
-    UPDATE live_events SET
+    UPDATE {schema}.live_events SET
         unsettled = 0, suspect = false, lease_until = NULL,
         due_at = CASE WHEN lane IS NULL OR NOT EXISTS (
-            SELECT 1 FROM live_events AS older
+            SELECT 1 FROM {schema}.live_events AS older
             WHERE (older.source, older.lane, older.ledger_id) > (live_events.source, live_events.lane, 0)
               AND (older.source, older.lane, older.ledger_id)
                 < (live_events.source, live_events.lane, live_events.ledger_id)
@@ -209,12 +209,12 @@ WITH ours AS (
            array_agg(due_at ORDER BY ledger_id) AS due
     FROM ours
 ), counted AS (
-    INSERT INTO status_counts SELECT * FROM ackbox_moved('processing', 'pending', (SELECT count(*) FROM ours))
+    INSERT INTO {schema}.status_counts SELECT * FROM {schema}.count_move('processing', 'pending', (SELECT count(*) FROM ours))
 )
 
 -- name: settle_retry
 -- here: postponing
-UPDATE events SET
+UPDATE {schema}.events SET
     status = 'pending', outcome = 'retry', unsettled = 0, processor_id = NULL, lease_until = NULL,
     retry_after = now() + (:delays::interval[])[width_bucket(ledger_id, :rows::bigint[])],
     claimable_at = (SELECT due FROM places)[
@@ -226,7 +226,7 @@ RETURNING ledger_id, run
 
 -- name: settle_snooze
 -- here: postponing
-UPDATE events SET
+UPDATE {schema}.events SET
     status = 'pending', outcome = 'snoozed', unsettled = 0, attempts = attempts - 1,
     processor_id = NULL, lease_until = NULL,
     retry_after = now() + (:delays::interval[])[width_bucket(ledger_id, :rows::bigint[])],
@@ -238,15 +238,15 @@ RETURNING ledger_id, run
 
 -- name: settle_dead
 WITH ours AS (
-    UPDATE live_events SET
+    UPDATE {schema}.live_events SET
         unsettled = 0, suspect = false, lease_until = NULL, due_at = NULL, failed = true
     WHERE ledger_id = ANY (:rows::bigint[]) AND lease_until IS NOT NULL
       AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]
     RETURNING ledger_id
 ), counted AS (
-    INSERT INTO status_counts SELECT * FROM ackbox_moved('processing', 'failed', (SELECT count(*) FROM ours))
+    INSERT INTO {schema}.status_counts SELECT * FROM {schema}.count_move('processing', 'failed', (SELECT count(*) FROM ours))
 )
-UPDATE events SET
+UPDATE {schema}.events SET
     status = 'failed', outcome = 'dead', unsettled = 0, retry_after = NULL,
     claimable_at = NULL, processor_id = NULL, lease_until = NULL,
     -- here: failure
@@ -256,14 +256,14 @@ RETURNING ledger_id, run
 
 -- name: settle_release
 WITH ours AS (
-    UPDATE live_events SET
+    UPDATE {schema}.live_events SET
         -- It was not tried to the end: a suspect stays one.
         unsettled = least(unsettled, 2), suspect = unsettled >= 2, lease_until = NULL,
         parked = (:parked::bool[])[width_bucket(ledger_id, :rows::bigint[])],
         due_at = CASE
             WHEN (:parked::bool[])[width_bucket(ledger_id, :rows::bigint[])]
               OR lane IS NOT NULL AND EXISTS (
-                SELECT 1 FROM live_events AS older
+                SELECT 1 FROM {schema}.live_events AS older
                 WHERE (older.source, older.lane, older.ledger_id) > (live_events.source, live_events.lane, 0)
                   AND (older.source, older.lane, older.ledger_id)
                     < (live_events.source, live_events.lane, live_events.ledger_id)
@@ -279,9 +279,9 @@ WITH ours AS (
            array_agg(due_at ORDER BY ledger_id) AS due
     FROM ours
 ), counted AS (
-    INSERT INTO status_counts SELECT * FROM ackbox_moved('processing', 'pending', (SELECT count(*) FROM ours))
+    INSERT INTO {schema}.status_counts SELECT * FROM {schema}.count_move('processing', 'pending', (SELECT count(*) FROM ours))
 )
-UPDATE events SET
+UPDATE {schema}.events SET
     status = 'pending', unsettled = least(unsettled, 2), attempts = attempts - 1,
     outcome = CASE WHEN (:parked::bool[])[width_bucket(ledger_id, :rows::bigint[])] THEN 'parked' END,
     claimable_at = (SELECT due FROM places)[

@@ -4,27 +4,27 @@ SELECT ledger_id, id::text AS id, source, idempotency_key, event_type, content_t
        outcome, attempts, run, last_error, error_code, retry_after, processor_id, lease_until,
        ingest_count, conflict_count, source_sequence, source_emitted_at, lane, transport,
        verified_by, request_id, created_at, updated_at, last_seen_at, processed_at
-FROM events WHERE id = ANY (:ids::uuid[])
+FROM {schema}.events WHERE id = ANY (:ids::uuid[])
 
 -- name: id_by_key
-SELECT id::text FROM events WHERE source = :source AND idempotency_key = :idempotency_key
+SELECT id::text FROM {schema}.events WHERE source = :source AND idempotency_key = :idempotency_key
 
 -- name: ids_by_prefix
-SELECT id::text FROM events WHERE id BETWEEN :first::uuid AND :last::uuid ORDER BY id LIMIT :limit
+SELECT id::text FROM {schema}.events WHERE id BETWEEN :first::uuid AND :last::uuid ORDER BY id LIMIT :limit
 
 -- name: payload
-SELECT payload FROM events WHERE id = :id::uuid
+SELECT payload FROM {schema}.events WHERE id = :id::uuid
 
 -- name: content
-SELECT payload, headers FROM events WHERE id = :id::uuid
+SELECT payload, headers FROM {schema}.events WHERE id = :id::uuid
 
 -- part: running
 running AS MATERIALIZED (
     -- The oldest of what is open, nearly always: known how many, they are soon found.
-    SELECT ledger_id FROM live_events
+    SELECT ledger_id FROM {schema}.live_events
     WHERE :scan = 'processing' AND NOT failed AND lease_until IS NOT NULL
     ORDER BY ledger_id LIMIT (
-        SELECT greatest(sum(events), 0)::bigint FROM status_counts WHERE status = 'processing')
+        SELECT greatest(sum(events), 0)::bigint FROM {schema}.status_counts WHERE status = 'processing')
 ),
 
 -- part: wanted
@@ -44,15 +44,15 @@ running AS MATERIALIZED (
 WITH
 -- here: running
 candidates AS MATERIALIZED (
-    (SELECT ledger_id FROM events
+    (SELECT ledger_id FROM {schema}.events
      WHERE :scan::text = 'all' AND ledger_id < :cursor
      ORDER BY ledger_id DESC LIMIT :window)
     UNION ALL
-    (SELECT ledger_id FROM live_events
+    (SELECT ledger_id FROM {schema}.live_events
      WHERE :scan = 'pending' AND NOT failed AND lease_until IS NULL AND ledger_id < :cursor
      ORDER BY ledger_id DESC LIMIT :window)
     UNION ALL
-    (SELECT ledger_id FROM live_events
+    (SELECT ledger_id FROM {schema}.live_events
      WHERE :scan = 'failed' AND failed AND ledger_id < :cursor
      ORDER BY ledger_id DESC LIMIT :window)
     UNION ALL
@@ -62,7 +62,7 @@ candidates AS MATERIALIZED (
 SELECT seen.rows, seen.edge, page.ledger_id, page.id
 FROM (SELECT count(*) AS rows, min(ledger_id) AS edge FROM candidates) AS seen
 LEFT JOIN LATERAL (
-    SELECT ledger_id, id::text FROM candidates JOIN events USING (ledger_id)
+    SELECT ledger_id, id::text FROM candidates JOIN {schema}.events USING (ledger_id)
     -- here: wanted
     ORDER BY ledger_id DESC LIMIT :limit
 ) AS page ON true
@@ -72,16 +72,16 @@ ORDER BY page.ledger_id DESC NULLS LAST
 WITH
 -- here: running
 candidates AS MATERIALIZED (
-    (SELECT ledger_id FROM events
+    (SELECT ledger_id FROM {schema}.events
      WHERE :scan::text = 'all' AND ledger_id > :cursor AND ledger_id <= :last_readable
      ORDER BY ledger_id LIMIT :window)
     UNION ALL
-    (SELECT ledger_id FROM live_events
+    (SELECT ledger_id FROM {schema}.live_events
      WHERE :scan = 'pending' AND NOT failed AND lease_until IS NULL
        AND ledger_id > :cursor AND ledger_id <= :last_readable
      ORDER BY ledger_id LIMIT :window)
     UNION ALL
-    (SELECT ledger_id FROM live_events
+    (SELECT ledger_id FROM {schema}.live_events
      WHERE :scan = 'failed' AND failed AND ledger_id > :cursor AND ledger_id <= :last_readable
      ORDER BY ledger_id LIMIT :window)
     UNION ALL
@@ -91,7 +91,7 @@ candidates AS MATERIALIZED (
 SELECT seen.rows, seen.edge, page.ledger_id, page.id
 FROM (SELECT count(*) AS rows, max(ledger_id) AS edge FROM candidates) AS seen
 LEFT JOIN LATERAL (
-    SELECT ledger_id, id::text FROM candidates JOIN events USING (ledger_id)
+    SELECT ledger_id, id::text FROM candidates JOIN {schema}.events USING (ledger_id)
     -- here: wanted
       AND (NOT :unordered::bool OR (source_sequence IS NULL AND source_emitted_at IS NULL))
     ORDER BY ledger_id LIMIT :limit
@@ -102,7 +102,7 @@ ORDER BY page.ledger_id
 WITH candidates AS MATERIALIZED (
     SELECT coalesce(source_sequence, 9223372036854775807) AS sequence,
            coalesce(source_emitted_at, 'infinity') AS emitted, ledger_id
-    FROM events
+    FROM {schema}.events
     WHERE (source_sequence IS NOT NULL OR source_emitted_at IS NOT NULL) AND source = :source
       AND (coalesce(source_sequence, 9223372036854775807),
            coalesce(source_emitted_at, 'infinity'), ledger_id)
@@ -122,71 +122,71 @@ SELECT sequence, source_emitted_at AS emitted, ledger_id, id::text,
        AND (:outcome::text IS NULL OR outcome IS NOT DISTINCT FROM :outcome)
        AND (:error_code::text IS NULL OR error_code IS NOT DISTINCT FROM :error_code)
        AND (:lane::text IS NULL OR lane IS NOT DISTINCT FROM :lane) AS matches
-FROM candidates JOIN events USING (ledger_id)
+FROM candidates JOIN {schema}.events USING (ledger_id)
 ORDER BY candidates.sequence, candidates.emitted, ledger_id
 
 -- name: last_ledger_id
-SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM events_ledger_id_seq
+SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {schema}.events_ledger_id_seq
 
 -- name: open_ingests
 SELECT DISTINCT objid::bigint FROM pg_locks
 WHERE locktype = 'advisory' AND objsubid = 1 AND mode = 'ShareLock'
   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-  AND classid = 'events'::regclass::oid
+  AND classid = '{schema}.events'::regclass::oid
 
 -- name: detail
 SELECT unsettled, claimable_at, headers, errors::text AS errors,
-       (SELECT tombstoned_at FROM tombstones
+       (SELECT tombstoned_at FROM {schema}.tombstones
         WHERE tombstones.source = events.source
           AND tombstones.idempotency_key = events.idempotency_key
           AND tombstones.ledger_id = events.ledger_id) AS tombstoned_at
-FROM events WHERE id = :id::uuid
+FROM {schema}.events WHERE id = :id::uuid
 
 -- name: older_in_lane
-SELECT id::text FROM events WHERE ledger_id = (
-    SELECT ledger_id FROM live_events
+SELECT id::text FROM {schema}.events WHERE ledger_id = (
+    SELECT ledger_id FROM {schema}.live_events
     WHERE (source, lane, ledger_id) > (:source, :lane, 0)
       AND (source, lane, ledger_id) < (:source, :lane, :ledger_id)
       AND lane IS NOT NULL AND NOT failed
     ORDER BY source, lane, ledger_id LIMIT 1)
 
 -- name: running_in_lane
-SELECT id::text FROM events WHERE ledger_id = (
-    SELECT ledger_id FROM live_events
+SELECT id::text FROM {schema}.events WHERE ledger_id = (
+    SELECT ledger_id FROM {schema}.live_events
     WHERE source = :source AND lane = :lane AND lane IS NOT NULL AND due_at IS NOT NULL
       AND lease_until IS NOT NULL LIMIT 1)
 
 -- name: status_counts
-SELECT status, sum(events)::bigint AS events FROM status_counts GROUP BY status
+SELECT status, sum(events)::bigint AS events FROM {schema}.status_counts GROUP BY status
 
 -- name: oldest_pending
-SELECT created_at FROM events WHERE ledger_id = (
-    SELECT ledger_id FROM live_events
+SELECT created_at FROM {schema}.events WHERE ledger_id = (
+    SELECT ledger_id FROM {schema}.live_events
     WHERE NOT failed AND lease_until IS NULL
     ORDER BY ledger_id LIMIT 1)
 
 -- name: newest_time
 -- The last change to the newest event, or tombstone, and the time by which the server prunes.
 SELECT greatest(
-    (SELECT updated_at FROM events ORDER BY ledger_id DESC LIMIT 1),
-    (SELECT max(tombstoned_at) FROM tombstones WHERE ledger_id IS NULL),
-    (SELECT max(tombstoned_at) FROM tombstones WHERE ledger_id IS NOT NULL)), now()
+    (SELECT updated_at FROM {schema}.events ORDER BY ledger_id DESC LIMIT 1),
+    (SELECT max(tombstoned_at) FROM {schema}.tombstones WHERE ledger_id IS NULL),
+    (SELECT max(tombstoned_at) FROM {schema}.tombstones WHERE ledger_id IS NOT NULL)), now()
 
 -- name: waiting
 SELECT count(*) FROM (
-    SELECT 1 FROM live_events
+    SELECT 1 FROM {schema}.live_events
     WHERE NOT failed AND lease_until IS NULL AND NOT parked AND coalesce(due_at <= now(), true)
     ORDER BY ledger_id LIMIT :limit) AS due
 
 -- name: audit
-SELECT audit_id, at, actor, peer, action, event_id::text, detail FROM audit
+SELECT audit_id, at, actor, peer, action, event_id::text, detail FROM {schema}.audit
 WHERE audit_id < :cursor ORDER BY audit_id DESC LIMIT :limit
 
 -- name: audit_of_event
-SELECT audit_id, at, actor, peer, action, event_id::text, detail FROM audit
+SELECT audit_id, at, actor, peer, action, event_id::text, detail FROM {schema}.audit
 WHERE event_id = :event_id::uuid AND audit_id < :cursor ORDER BY audit_id DESC LIMIT :limit
 
 -- name: parked_type
-SELECT source, event_type FROM live_events
+SELECT source, event_type FROM {schema}.live_events
 WHERE parked AND (source, event_type) > (:source, :event_type)
 ORDER BY source, event_type LIMIT 1

@@ -1,6 +1,6 @@
 -- name: old_events_completed
 WITH walked AS MATERIALIZED (
-    SELECT ledger_id, status, created_at, processed_at FROM events
+    SELECT ledger_id, status, created_at, processed_at FROM {schema}.events
     WHERE ledger_id > :after ORDER BY ledger_id LIMIT :limit
 )
 SELECT max(ledger_id) AS last,
@@ -13,7 +13,7 @@ FROM walked
 -- name: old_events_failed
 -- By the index of dead letters alone: completed events, kept for longer, cost nothing here.
 WITH walked AS MATERIALIZED (
-    SELECT ledger_id FROM live_events
+    SELECT ledger_id FROM {schema}.live_events
     WHERE failed AND ledger_id > :after ORDER BY ledger_id LIMIT :limit
 )
 SELECT max(ledger_id) AS last,
@@ -21,74 +21,74 @@ SELECT max(ledger_id) AS last,
        array_agg(ledger_id ORDER BY ledger_id) FILTER (
            WHERE created_at < now() - :keep::interval
              AND processed_at < now() - :rest::interval) AS rows
-FROM events WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM walked))
+FROM {schema}.events WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM walked))
 
 -- name: add_tombstones
-INSERT INTO tombstones (
+INSERT INTO {schema}.tombstones (
     source, idempotency_key, id, status, created_at, payload_sha256, tombstoned_at, ledger_id)
 SELECT source, idempotency_key, id, status, created_at, payload_sha256, now(), ledger_id
-FROM events WHERE ledger_id = ANY (:rows::bigint[]) AND status = :status
+FROM {schema}.events WHERE ledger_id = ANY (:rows::bigint[]) AND status = :status
 ORDER BY source, idempotency_key
 ON CONFLICT (source, idempotency_key) DO NOTHING
 RETURNING 1
 
 -- name: prunable
-SELECT source, idempotency_key, ledger_id FROM tombstones
+SELECT source, idempotency_key, ledger_id FROM {schema}.tombstones
 WHERE ledger_id IS NOT NULL AND tombstoned_at <= now() - :wait::interval
 ORDER BY tombstoned_at LIMIT :limit FOR UPDATE SKIP LOCKED
 
 -- name: prune
 WITH places AS MATERIALIZED (
     -- Who replays one of them wants its tombstone, which is locked here: nothing is waited for.
-    SELECT ledger_id FROM live_events WHERE ledger_id = ANY (:rows::bigint[]) AND failed
+    SELECT ledger_id FROM {schema}.live_events WHERE ledger_id = ANY (:rows::bigint[]) AND failed
     FOR UPDATE SKIP LOCKED
 ), free AS MATERIALIZED (
-    SELECT ledger_id FROM events
+    SELECT ledger_id FROM {schema}.events
     WHERE ledger_id = ANY (:rows::bigint[])
       AND (status = 'completed'
            OR status = 'failed' AND ledger_id = ANY (ARRAY(SELECT ledger_id FROM places)))
     FOR UPDATE SKIP LOCKED
 ), gone AS (
-    DELETE FROM events
+    DELETE FROM {schema}.events
     WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM free))
       AND status IN ('completed', 'failed')
       AND EXISTS (
-        SELECT 1 FROM tombstones
+        SELECT 1 FROM {schema}.tombstones
         WHERE tombstones.source = events.source
           AND tombstones.idempotency_key = events.idempotency_key
           AND tombstones.ledger_id = events.ledger_id AND tombstones.tombstoned_at >= events.updated_at)
     RETURNING ledger_id, status
 ), left_places AS (
-    DELETE FROM live_events WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM gone))
+    DELETE FROM {schema}.live_events WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM gone))
 ), counted AS (
-    INSERT INTO status_counts (status, events) SELECT status, -count(*) FROM gone GROUP BY status
+    INSERT INTO {schema}.status_counts (status, events) SELECT status, -count(*) FROM gone GROUP BY status
 )
 SELECT 1 FROM gone
 
 -- name: close_tombstones
-UPDATE tombstones SET ledger_id = NULL, tombstoned_at = now()
+UPDATE {schema}.tombstones SET ledger_id = NULL, tombstoned_at = now()
 FROM unnest(:sources::text[], :keys::text[]) AS prunable (source, key)
 WHERE tombstones.source = prunable.source AND idempotency_key = prunable.key
-  AND NOT EXISTS (SELECT 1 FROM events WHERE events.ledger_id = tombstones.ledger_id)
+  AND NOT EXISTS (SELECT 1 FROM {schema}.events WHERE events.ledger_id = tombstones.ledger_id)
 RETURNING 1
 
 -- name: drop_tombstones
-DELETE FROM tombstones USING unnest(:sources::text[], :keys::text[]) AS asked (source, key)
+DELETE FROM {schema}.tombstones USING unnest(:sources::text[], :keys::text[]) AS asked (source, key)
 WHERE tombstones.ledger_id IS NOT NULL
   AND tombstones.source = asked.source AND idempotency_key = asked.key
 
 -- name: tombstones_open
-SELECT 1 FROM tombstones WHERE ledger_id IS NOT NULL LIMIT 1
+SELECT 1 FROM {schema}.tombstones WHERE ledger_id IS NOT NULL LIMIT 1
 
 -- name: purge_tombstones
-DELETE FROM tombstones WHERE (source, idempotency_key) IN (
-    SELECT source, idempotency_key FROM tombstones
+DELETE FROM {schema}.tombstones WHERE (source, idempotency_key) IN (
+    SELECT source, idempotency_key FROM {schema}.tombstones
     WHERE ledger_id IS NULL AND tombstoned_at < now() - :remember::interval
     ORDER BY tombstoned_at LIMIT :limit FOR UPDATE SKIP LOCKED)
 RETURNING 1
 
 -- name: prune_audit
-DELETE FROM audit WHERE audit_id = ANY (ARRAY(
-    SELECT audit_id FROM audit WHERE at < now() - :keep::interval
+DELETE FROM {schema}.audit WHERE audit_id = ANY (ARRAY(
+    SELECT audit_id FROM {schema}.audit WHERE at < now() - :keep::interval
     ORDER BY at LIMIT :limit FOR UPDATE SKIP LOCKED))
 RETURNING 1

@@ -1,35 +1,74 @@
+-- part: users_path
+coalesce((
+    SELECT string_agg(entry, ', ' ORDER BY place)
+    FROM (
+        SELECT entry, place,
+               CASE WHEN entry LIKE '"%' THEN entry ELSE '"' || lower(entry) || '"' END AS name
+        FROM regexp_matches(current_setting('search_path'), '"(?:[^"]|"")*"|[^",\s]+', 'g')
+             WITH ORDINALITY AS found (entries, place), unnest(entries) AS entry
+    ) AS path
+    WHERE name <> '{schema}' AND NOT (name = '"$user"' AND '"' || current_user || '"' = '{schema}')
+), '')
+
+-- name: narrow_session_path
+-- Take our schema out of the session's search path, so that users' SQL never finds our tables. A
+-- role that is named like our schema has it there as "$user".
+SELECT set_config('search_path',
+-- here: users_path
+, false)
+
+-- name: narrow_transaction_path
+-- Do the same until the end of the transaction: behind a pooling proxy a session is not ours.
+SELECT set_config('search_path',
+-- here: users_path
+, true)
+
+-- name: users_path
+-- Return the schemas in which users' SQL finds its tables, and whose search path it is.
+SELECT current_schemas(false)::text[] AS schemas, quote_ident(current_user) AS role
+
 -- name: has_migrations_table
-SELECT to_regclass(quote_ident(current_schema()) || '.schema_migrations') IS NOT NULL
+-- Return whether the ledger has been created.
+SELECT EXISTS (
+    SELECT 1 FROM pg_class
+    WHERE relnamespace = to_regnamespace('{schema}') AND relname = 'schema_migrations')
 
 -- name: applied_migrations
-SELECT version, name, checksum FROM schema_migrations ORDER BY version
+-- Return the migrations that the ledger has, oldest first.
+SELECT version, name, checksum FROM {schema}.schema_migrations ORDER BY version
 
 -- name: server_settings
+-- Return the settings of the server on which durability depends.
 SELECT current_setting('server_version_num')::int AS version,
        current_setting('server_encoding') AS encoding,
        current_setting('fsync') AS fsync, current_setting('full_page_writes') AS pages,
        current_setting('synchronous_commit') AS commits
 
+-- name: schema_state
+-- Return whether our schema exists, what the role may do with it, and which of these tables it has.
+-- The catalog is read by name: `to_regclass` fails in a schema that the role may not use.
+SELECT quote_ident(current_user) AS role, quote_ident(current_database()) AS database,
+       found.schema IS NOT NULL AS present,
+       has_database_privilege(current_database(), 'CREATE') AS may_create_schema,
+       coalesce(has_schema_privilege(found.schema, 'USAGE'), false) AS may_use,
+       coalesce(has_schema_privilege(found.schema, 'CREATE'), false) AS may_create_tables,
+       ARRAY(SELECT relname::text FROM pg_class
+             WHERE relnamespace = found.schema AND relname = ANY (:tables::text[])
+             ORDER BY relname) AS taken
+FROM (SELECT to_regnamespace('{schema}')::oid AS schema) AS found
+
 -- name: missing_rights
-SELECT name, quote_ident(current_user) AS role,
-       (SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = to_regclass('events'))
-           AS schema
-FROM (
-    SELECT name FROM unnest(:tables::text[]) AS name
-    WHERE NOT (has_table_privilege(to_regclass(name), 'SELECT')
-           AND has_table_privilege(to_regclass(name), 'INSERT')
-           AND has_table_privilege(to_regclass(name), 'UPDATE')
-           AND has_table_privilege(to_regclass(name), 'DELETE'))
-    UNION ALL
-    SELECT sequence FROM (VALUES ('events_ledger_id_seq')) AS used (sequence)
-    WHERE NOT (has_sequence_privilege(to_regclass(sequence), 'SELECT')
-           AND has_sequence_privilege(to_regclass(sequence), 'USAGE'))
-) AS missing
+-- Return the tables and sequences of ours on which the role lacks a right that a server needs.
+SELECT relname::text AS name, quote_ident(current_user) AS role
+FROM pg_class
+WHERE relnamespace = to_regnamespace('{schema}')
+  AND (relkind = 'r' AND relname = ANY (:tables::text[])
+       AND NOT (has_table_privilege(oid, 'SELECT') AND has_table_privilege(oid, 'INSERT')
+                AND has_table_privilege(oid, 'UPDATE') AND has_table_privilege(oid, 'DELETE'))
+       OR relname = 'events_ledger_id_seq'
+       AND NOT (has_sequence_privilege(oid, 'SELECT') AND has_sequence_privilege(oid, 'USAGE')))
 ORDER BY name
 
--- name: building_ground
-SELECT coalesce(quote_ident(current_schema()), 'none') AS schema, quote_ident(current_user) AS role,
-       coalesce(has_schema_privilege(current_schema(), 'CREATE'), false) AS may_build,
-       ARRAY(SELECT name FROM unnest(:tables::text[]) AS name
-             WHERE to_regclass(quote_ident(current_schema()) || '.' || name) IS NOT NULL
-             ORDER BY name) AS taken
+-- name: lock
+-- Wait for this lock, and hold it until the end of the transaction.
+SELECT pg_advisory_xact_lock(:key)

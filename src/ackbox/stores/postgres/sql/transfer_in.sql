@@ -1,41 +1,41 @@
 -- name: lock_promotion
-LOCK TABLE promotion IN ACCESS EXCLUSIVE MODE
+LOCK TABLE {schema}.promotion IN ACCESS EXCLUSIVE MODE
 
 -- name: promotion
-SELECT file, identity, current_table, last_key, rows, finished_at FROM promotion
+SELECT file, identity, current_table, last_key, rows, finished_at FROM {schema}.promotion
 
 -- name: begin_promotion
-INSERT INTO promotion (only_row, file, identity, current_table, last_key, rows, began_at)
+INSERT INTO {schema}.promotion (only_row, file, identity, current_table, last_key, rows, began_at)
 VALUES (1, :file, :identity, :current_table, :last_key, 0, now())
 
 -- name: advance_promotion
-UPDATE promotion SET current_table = :current_table, last_key = :last_key, rows = :rows
+UPDATE {schema}.promotion SET current_table = :current_table, last_key = :last_key, rows = :rows
 WHERE current_table = :previous_table AND last_key = :previous_key AND finished_at IS NULL
 RETURNING 1
 
 -- name: finish_promotion
-UPDATE promotion SET finished_at = now() WHERE finished_at IS NULL RETURNING 1
+UPDATE {schema}.promotion SET finished_at = now() WHERE finished_at IS NULL RETURNING 1
 
 -- name: has_rows
-SELECT EXISTS (SELECT 1 FROM events) OR EXISTS (SELECT 1 FROM tombstones)
-    OR EXISTS (SELECT 1 FROM cursors) OR EXISTS (SELECT 1 FROM audit)
+SELECT EXISTS (SELECT 1 FROM {schema}.events) OR EXISTS (SELECT 1 FROM {schema}.tombstones)
+    OR EXISTS (SELECT 1 FROM {schema}.cursors) OR EXISTS (SELECT 1 FROM {schema}.audit)
 
 -- name: other_processes
 SELECT count(*) FROM pg_stat_activity
-WHERE datname = current_database() AND application_name = 'ackbox' AND pid <> pg_backend_pid()
+WHERE datname = current_database() AND application_name = :application AND pid <> pg_backend_pid()
 
 -- name: set_sequences
-SELECT setval(pg_get_serial_sequence('events', 'ledger_id'), greatest(:ledger_id::bigint, 1),
+SELECT setval(pg_get_serial_sequence('{schema}.events', 'ledger_id'), greatest(:ledger_id::bigint, 1),
               :ledger_id::bigint > 0),
-       setval(pg_get_serial_sequence('audit', 'audit_id'), greatest(:audit_id::bigint, 1),
+       setval(pg_get_serial_sequence('{schema}.audit', 'audit_id'), greatest(:audit_id::bigint, 1),
               :audit_id::bigint > 0)
 
 -- name: analyze
-ANALYZE events, live_events, tombstones, audit, lanes
+ANALYZE {schema}.events, {schema}.live_events, {schema}.tombstones, {schema}.audit, {schema}.lanes
 
 -- name: transfer_events
 WITH transferred AS (
-    INSERT INTO events (
+    INSERT INTO {schema}.events (
         ledger_id, id, source, idempotency_key, event_type, status, outcome, attempts, run,
         unsettled, last_error, error_code, errors, retry_after, processor_id, lease_until,
         claimable_at, ingest_count, conflict_count, source_sequence, source_emitted_at, lane,
@@ -53,7 +53,7 @@ WITH transferred AS (
         channel, sender, recipient, provider_message_id, transport, verified_by, request_id, trace,
         created_at::timestamptz, updated_at::timestamptz, last_seen_at::timestamptz,
         processed_at::timestamptz, replayed_at::timestamptz, content_type, payload_sha256, headers,
-        payload, ackbox_json(payload)
+        payload, {schema}.parse_json(payload)
     FROM unnest(
         :ledger_id::bigint[], :id::uuid[], :source::text[], :idempotency_key::text[],
         :event_type::text[], :status::text[], :outcome::text[], :attempts::int[], :run::int[],
@@ -74,15 +74,15 @@ WITH transferred AS (
         payload_sha256, headers, payload)
     RETURNING ledger_id, source, lane, status
 ), counted AS (
-    INSERT INTO status_counts (status, events) SELECT status, count(*) FROM transferred GROUP BY status
+    INSERT INTO {schema}.status_counts (status, events) SELECT status, count(*) FROM transferred GROUP BY status
 )
-INSERT INTO lanes (source, lane, held_at)
+INSERT INTO {schema}.lanes (source, lane, held_at)
 SELECT DISTINCT source, lane, now() FROM transferred
 WHERE lane IS NOT NULL AND status IN ('pending', 'processing')
 ON CONFLICT (source, lane) DO NOTHING
 
 -- name: transfer_tombstones
-INSERT INTO tombstones (
+INSERT INTO {schema}.tombstones (
     source, idempotency_key, id, status, created_at, payload_sha256, tombstoned_at, ledger_id)
 SELECT source, idempotency_key, id, status, created_at::timestamptz, payload_sha256,
        tombstoned_at::timestamptz, ledger_id
@@ -93,13 +93,13 @@ FROM unnest(
     source, idempotency_key, id, status, created_at, payload_sha256, tombstoned_at, ledger_id)
 
 -- name: transfer_cursors
-INSERT INTO cursors (source, cursor, updated_at)
+INSERT INTO {schema}.cursors (source, cursor, updated_at)
 SELECT source, cursor, updated_at::timestamptz
 FROM unnest(:source::text[], :cursor::text[], :updated_at::text[])
      AS sent (source, cursor, updated_at)
 
 -- name: transfer_audit
-INSERT INTO audit (audit_id, at, actor, peer, action, event_id, detail)
+INSERT INTO {schema}.audit (audit_id, at, actor, peer, action, event_id, detail)
 SELECT audit_id, at::timestamptz, actor, peer, action, event_id, detail
 FROM unnest(:audit_id::bigint[], :at::text[], :actor::text[], :peer::text[], :action::text[],
             :event_id::uuid[], :detail::text[])
@@ -114,22 +114,22 @@ SELECT ledger_id, id::text, source, idempotency_key, event_type, status, outcome
        recipient, provider_message_id, transport, verified_by, request_id, trace, created_at,
        updated_at, last_seen_at, processed_at, replayed_at, content_type, payload_sha256, headers,
        sha256(payload)
-FROM events WHERE ledger_id = ANY (:ledger_id::bigint[])
+FROM {schema}.events WHERE ledger_id = ANY (:ledger_id::bigint[])
 
 -- name: transferred_tombstones
 SELECT source, idempotency_key, id::text, status, created_at, payload_sha256, tombstoned_at, ledger_id
-FROM tombstones JOIN unnest(:source::text[], :idempotency_key::text[])
+FROM {schema}.tombstones JOIN unnest(:source::text[], :idempotency_key::text[])
      AS wanted (source, idempotency_key) USING (source, idempotency_key)
 
 -- name: transferred_cursors
-SELECT source, cursor, updated_at FROM cursors WHERE source = ANY (:source::text[])
+SELECT source, cursor, updated_at FROM {schema}.cursors WHERE source = ANY (:source::text[])
 
 -- name: transferred_audit
-SELECT audit_id, at, actor, peer, action, event_id::text, detail FROM audit
+SELECT audit_id, at, actor, peer, action, event_id::text, detail FROM {schema}.audit
 WHERE audit_id = ANY (:audit_id::bigint[])
 
 -- name: transferred_counts
-SELECT 'events' AS name, count(*) FROM events
-UNION ALL SELECT 'tombstones', count(*) FROM tombstones
-UNION ALL SELECT 'cursors', count(*) FROM cursors
-UNION ALL SELECT 'audit', count(*) FROM audit
+SELECT 'events' AS name, count(*) FROM {schema}.events
+UNION ALL SELECT 'tombstones', count(*) FROM {schema}.tombstones
+UNION ALL SELECT 'cursors', count(*) FROM {schema}.cursors
+UNION ALL SELECT 'audit', count(*) FROM {schema}.audit

@@ -7,7 +7,7 @@ import apsw
 
 from ackbox.errors import SchemaMismatch
 from ackbox.stores import migrations
-from ackbox.stores.migrations import INSERT_MIGRATION, Migration
+from ackbox.stores.migrations import Migration, insert_migration
 
 __all__ = ["Migration", "all_migrations", "apply", "as_sql", "is_exact", "pending"]
 
@@ -41,7 +41,7 @@ def apply(connection: apsw.Connection, steps: Sequence[Migration]) -> list[Migra
         with connection:
             connection.execute(migration.sql)
             connection.execute(
-                f"{INSERT_MIGRATION} (?, ?, ?)",
+                f"{insert_migration()} (?, ?, ?)",
                 (migration.version, migration.name, migration.checksum),
             )
     return missing
