@@ -1,6 +1,6 @@
 """A durable inbox for webhooks and events.
 
-What users import stands here; it is loaded on first use, so that the command line starts fast.
+These are the names that users import. Each is loaded on first use, so that commands start fast.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The time of one process: that of the machine, but never set (F25)."""
+"""The clock of one process: it follows the machine's clock, but never jumps (F25)."""
 
 import sys
 import time
@@ -9,22 +9,24 @@ from threading import Lock
 from ackbox.model import Clock
 
 _SLEW = 0.25
-"""A lease must outlast its renewals also while this clock runs fast: up to 1.5 times would do."""
+"""The largest deviation of the speed. A lease must outlast its renewals even while this clock runs
+fast; up to 1.5 times the speed would be safe."""
 
 Elapsed = Callable[[], float]
-"""Seconds since some moment, that nobody can set."""
+"""Seconds since a fixed moment, from a clock that nobody can set."""
 
 
 def uptime() -> float:
-    """Of the machine, sleep included: a pause is time that has passed."""
+    """Return the seconds since the machine booted. Time in which it slept counts."""
     if sys.platform == "linux":
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
 
 
 class SteadyClock:
-    """Starts with the wall clock and goes on by `elapsed`. When the wall clock is set, this one
-    runs a quarter faster or slower until they agree: it neither jumps nor goes back."""
+    """A clock that starts with the wall clock and advances by `elapsed`. After the wall clock was
+    set, this clock runs a quarter faster or slower until both agree: it never jumps or goes
+    back."""
 
     def __init__(self, wall: Clock, elapsed: Elapsed) -> None:
         self._wall = wall
@@ -44,7 +46,7 @@ class SteadyClock:
 
 
 class ClockSteps:
-    """Called now and then: by how many seconds the wall clock was set since the last call."""
+    """A callable that returns by how many seconds the wall clock was set since the last call."""
 
     def __init__(self, wall: Clock, elapsed: Elapsed) -> None:
         self._wall = wall

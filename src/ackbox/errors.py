@@ -1,30 +1,30 @@
-"""Every error ackbox raises on purpose.
+"""Every error that ackbox raises on purpose.
 
 AckboxError
 ├── SettingError            a setting is wrong; the process does not start
-├── CommandFailed           a command could not do what it was asked to
-├── InvalidEvent            what a sender handed over cannot be an event
-├── InvalidStatement        SQL of the user's own is wrong, or may not be run
+├── CommandFailed           a command could not do its work
+├── InvalidEvent            a sender's request does not contain a valid event
+├── InvalidStatement        the user's SQL is wrong, or is not allowed
 ├── HandlersStuck           handlers hang and cannot be ended; the process drains and exits
 ├── NotAccepted             the event was not acknowledged; the sender should retry
-│   ├── Overloaded          too much is waiting already (W7)
+│   ├── Overloaded          too many events or bytes are waiting (W7)
 │   └── Unavailable         the store cannot take writes now
-│       ├── StorageFull     no room on the disk
+│       ├── StorageFull     the disk is full
 │       ├── ReadOnly        the database is a standby, or read-only
-│       ├── OutcomeUnknown  COMMIT itself failed: stored or not, nobody knows (F8)
+│       ├── OutcomeUnknown  COMMIT itself failed: the events may be stored or not (F8)
 │       └── Stopped         starting up or shutting down
 └── StoreError              the ledger needs an operator
     ├── LedgerInUse         another process holds the lock
     ├── ForeignConnection   another SQLite library opens the ledger inside our process
     ├── LedgerCorrupt       the file is damaged, or is not a ledger
-    └── SchemaMismatch      the schema is newer, older or other than this release expects
+    └── SchemaMismatch      the schema is not the one that this release expects
 
-Errors of a driver are translated once, at the edge of the store that uses it.
+Each store translates the errors of its driver once, at its edge.
 """
 
 
 class AckboxError(Exception):
-    """The root: its text is one line that says what was expected, what came, what to do."""
+    """The root. The message is one line: what was expected, what came, and what to do."""
 
 
 class SettingError(AckboxError):
@@ -32,23 +32,23 @@ class SettingError(AckboxError):
 
 
 class CommandFailed(AckboxError):
-    """A command could not do what it was asked to."""
+    """A command could not do its work."""
 
 
 class InvalidEvent(AckboxError):
-    """What a sender handed over cannot be an event."""
+    """A sender's request does not contain a valid event."""
 
 
 class InvalidStatement(AckboxError):
-    """SQL of the user's own is wrong, or may not be run."""
+    """The user's SQL is wrong, or is not allowed."""
 
 
 class HandlersStuck(AckboxError):
-    """As many handlers, plain or async, hang past their time-out as there are workers."""
+    """The handlers that hang past their time-out, plain or async, are as many as the workers."""
 
 
 class NotAccepted(AckboxError):
-    """The event was not acknowledged; trying again later is safe and right."""
+    """The event was not acknowledged; the sender should retry later."""
 
     def __init__(self, message: str, *, retry_after: int = 1) -> None:
         super().__init__(message)
@@ -56,28 +56,28 @@ class NotAccepted(AckboxError):
 
 
 class Overloaded(NotAccepted):
-    """Too many events, or bytes, are waiting already."""
+    """Too many events or bytes are waiting."""
 
 
 class Unavailable(NotAccepted):
-    """The store cannot take writes now. Nothing of this operation was kept, except perhaps after
+    """The store cannot take writes now. The operation left no trace, except perhaps after
     `OutcomeUnknown`."""
 
 
 class StorageFull(Unavailable):
-    """There is no room left for new events."""
+    """The disk has no room for new events."""
 
 
 class ReadOnly(Unavailable):
-    """The database answers, and takes no writes."""
+    """The database can be reached, but refuses writes."""
 
 
 class OutcomeUnknown(Unavailable):
-    """COMMIT failed with an I/O error: only a re-read after recovery can tell what was kept."""
+    """COMMIT failed with an I/O error: only reading again after recovery shows what was stored."""
 
 
 class Stopped(Unavailable):
-    """The inbox is starting up, shutting down, or gone."""
+    """The inbox is starting up, shutting down, or stopped."""
 
 
 class StoreError(AckboxError):
@@ -97,4 +97,4 @@ class LedgerCorrupt(StoreError):
 
 
 class SchemaMismatch(StoreError):
-    """The schema on disk is not one this release can work with."""
+    """This release cannot work with the schema of the ledger."""

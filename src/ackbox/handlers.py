@@ -1,7 +1,7 @@
-"""What users write: handlers, bound to events by pattern, and what a handler is given.
+"""Handlers: how users register them by pattern, and the arguments and exceptions they use.
 
-A handler is `async`, or plain and then run in a thread. Its arguments are bound by name: `event`,
-and `tx` if it wants one.
+A handler is `async`, or plain; a plain handler runs in a thread. Its arguments are bound by name:
+`event`, and `tx` if it declares one.
 """
 
 import inspect
@@ -17,7 +17,7 @@ from ackbox.model import EventId, Statement, check_name
 from ackbox.quantities import parse_duration
 
 Handler = Callable[..., Awaitable[None] | None]
-_NO_SUCH_NUMBER = (
+_UNDECODABLE = (
     "event.json() cannot decode the payload: {}. Decode event.body yourself, for example with "
     "json.loads(event.body, parse_float=Decimal, parse_int=Decimal)."
 )
@@ -29,28 +29,30 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 
 
 class Retry(Exception):
-    """Raise it to run the event again after a while; it spends an attempt."""
+    """Raise this to run the event again later. It spends an attempt."""
 
-    after: timedelta | None = None  # of a subclass, too, that makes itself in its own way
+    after: timedelta | None = None  # also for a subclass that does not call our constructor
 
     def __init__(self, reason: str = "", *, after: Delay | None = None) -> None:
-        super().__init__(reason or "the handler asked to run it again")
+        super().__init__(reason or "the handler asked to run the event again")
         self.after = None if after is None else _read_delay("Retry", after)
 
 
 class Snooze(Exception):
-    """Raise it to run the event again after a while without spending an attempt; for at most
-    `SNOOZE_MAX_AGE`, after which it is a `Retry`."""
+    """Raise this to run the event again later without spending an attempt. Once the event is older
+    than `SNOOZE_MAX_AGE`, it counts as a `Retry`."""
 
-    after: timedelta = timedelta(seconds=1)  # of a subclass, too, that makes itself in its own way
+    after: timedelta = timedelta(
+        seconds=1
+    )  # also for a subclass that does not call our constructor
 
     def __init__(self, reason: str = "", *, after: Delay) -> None:
         super().__init__(reason or "the handler asked to wait")
         self.after = _read_delay("Snooze", after)
 
 
-def _read_delay(raised: str, after: Delay) -> timedelta:
-    expected = f"{raised}(after=) takes seconds as a number, a text such as '10m' or a timedelta"
+def _read_delay(exception: str, after: Delay) -> timedelta:
+    expected = f"{exception}(after=) takes seconds as a number, a text such as '10m' or a timedelta"
     if isinstance(after, bool) or not isinstance(after, int | float | str | timedelta):
         raise TypeError(f"{expected}, not {after!r}")
     try:
@@ -66,11 +68,11 @@ def _read_delay(raised: str, after: Delay) -> timedelta:
 
 
 class Dead(Exception):
-    """Raise it to give the event up: a dead letter, kept until an operator replays it."""
+    """Raise this to make the event a dead letter, which an operator can replay."""
 
 
 class Logger(Protocol):
-    """What `event.logger` offers; each line carries the event's id."""
+    """The methods of `event.logger`. Each line has the event's id."""
 
     def debug(self, event: str, **values: Any) -> Any: ...
     def info(self, event: str, **values: Any) -> Any: ...
@@ -79,7 +81,8 @@ class Logger(Protocol):
 
 
 class Event(Struct, frozen=True):
-    """One run of an event, as its handler sees it. `run` is its fencing token: never goes down."""
+    """One run of an event, as its handler sees it. `run` is the fencing token, which
+    never decreases."""
 
     id: EventId
     source: str
@@ -99,16 +102,16 @@ class Event(Struct, frozen=True):
         return self.body.decode()
 
     def json(self) -> Any:
-        """Decode the payload. Raises ValueError for a number that Python's int and float do not
+        """Decode the payload. Raise ValueError for a number that Python's int and float cannot
         hold, such as 1.5e+9999."""
         try:
             return msgspec.json.decode(self.body)
         except msgspec.ValidationError as error:
-            raise ValueError(_NO_SUCH_NUMBER.format(error)) from None
+            raise ValueError(_UNDECODABLE.format(error)) from None
 
 
 class Tx:
-    """Collects statements on your own tables; they run in the commit that completes the event."""
+    """Collects statements on your own tables. They run in the commit that completes the event."""
 
     def __init__(self) -> None:
         self.statements: list[Statement] = []
@@ -120,7 +123,7 @@ class Tx:
 
 
 class Registration(Struct, frozen=True):
-    """A handler and the rules it runs under; None means: as the settings say."""
+    """A handler and its limits; None means that the settings decide."""
 
     pattern: str
     source: str | None
@@ -134,12 +137,12 @@ class Registration(Struct, frozen=True):
 
 
 class Registry:
-    """Pattern -> handler. An exact type beats a longer literal prefix, which beats a shorter; then
-    with a source beats without; a tie is an error at the start."""
+    """The handlers by pattern. An exact type beats a longer literal prefix, which beats a shorter
+    one. After that, a pattern with a source beats one without. A tie is an error at the start."""
 
     def __init__(self) -> None:
         self._registrations: list[Registration] = []
-        self._found: dict[tuple[str, str], Registration | None] = {}
+        self._cache: dict[tuple[str, str], Registration | None] = {}
 
     def add(self, registration: Registration) -> None:
         for other in self._registrations:
@@ -149,33 +152,33 @@ class Registry:
                     f" of source {other.source or 'any'}: one event has one handler."
                 )
         self._registrations.append(registration)
-        self._found.clear()
+        self._cache.clear()
 
     def find(self, source: str, event_type: str) -> Registration | None:
         key = (source, event_type)
-        if key not in self._found:
-            if len(self._found) > _REMEMBERED:
-                self._found.clear()  # types come from senders: what is remembered stays bounded
-            self._found[key] = self._search(source, event_type)
-        return self._found[key]
+        if key not in self._cache:
+            if len(self._cache) > _CACHE_LIMIT:
+                self._cache.clear()  # types come from senders, so the cache must be bounded
+            self._cache[key] = self._search(source, event_type)
+        return self._cache[key]
 
     def __len__(self) -> int:
         return len(self._registrations)
 
     @property
     def names(self) -> frozenset[str]:
-        """Those of the handlers; one handler may have several patterns."""
+        """The names of the handlers; one handler may have several patterns."""
         return frozenset(r.name for r in self._registrations)
 
     @property
     def packages(self) -> frozenset[str]:
-        """Those that handlers are defined in."""
+        """The top-level packages that define handlers."""
         modules = (getattr(r.handler, "__module__", None) or "" for r in self._registrations)
         return frozenset(module.partition(".")[0] for module in modules)
 
     @property
     def sources(self) -> frozenset[str]:
-        """Those that a handler names."""
+        """The sources that handlers name."""
         return frozenset(r.source for r in self._registrations if r.source is not None)
 
     def _search(self, source: str, event_type: str) -> Registration | None:
@@ -183,7 +186,7 @@ class Registry:
         return max(matching, key=_rank, default=None)
 
 
-_REMEMBERED = 10_000
+_CACHE_LIMIT = 10_000
 
 
 def _matches(registration: Registration, source: str, event_type: str) -> bool:
@@ -207,7 +210,7 @@ def describe(
     timeout: str | timedelta | None,
     concurrency: int | None,
 ) -> Registration:
-    """Check what a decorator was given: what is wrong is said before the first event comes."""
+    """Check the arguments of a decorator, so that a mistake is reported before the first event."""
     _check_types(handler, max_attempts=max_attempts, timeout=timeout, concurrency=concurrency)
     try:
         check_name("the pattern", pattern)
@@ -217,8 +220,8 @@ def describe(
         raise SettingError(f"{name_of(handler)}: {error}.") from None
     if "*" in pattern[:-1]:
         raise SettingError(f"The pattern {pattern!r} may have one `*`, at its end.")
-    allowed = _parse_timeout(handler, timeout)
-    _check_positive(handler, max_attempts=max_attempts, concurrency=concurrency, timeout=allowed)
+    limit = _parse_timeout(handler, timeout)
+    _check_positive(handler, max_attempts=max_attempts, concurrency=concurrency, timeout=limit)
     return Registration(
         pattern,
         source,
@@ -227,7 +230,7 @@ def describe(
         takes_tx="tx" in _arguments(handler),
         is_async=_is_async(handler),
         max_attempts=max_attempts,
-        timeout=allowed,
+        timeout=limit,
         concurrency=concurrency,
     )
 
@@ -240,7 +243,8 @@ def _check_types(
             raise SettingError(f"{name_of(handler)}: {name} must be a whole number, not {value!r}.")
     if timeout is not None and not isinstance(timeout, str | timedelta):
         raise SettingError(
-            f"{name_of(handler)}: timeout must be a text as '30s' or a timedelta, not {timeout!r}."
+            f"{name_of(handler)}: timeout must be a text such as '30s' or a timedelta, "
+            f"not {timeout!r}."
         )
 
 
@@ -257,7 +261,7 @@ def _parse_timeout(handler: Handler, timeout: str | timedelta | None) -> timedel
 
 
 def name_of(handler: Handler) -> str:
-    """Also of a `functools.partial` and of an object that can be called."""
+    """Return the qualified name, also of a `functools.partial` or a callable object."""
     inner = getattr(handler, "func", handler)
     named = inner if hasattr(inner, "__qualname__") else type(inner)
     return f"{named.__module__}.{named.__qualname__}"
@@ -276,12 +280,12 @@ def _arguments(handler: Handler) -> set[str]:
     by_name = all(parameter.kind in _BY_NAME for parameter in parameters)
     if "event" not in names or not names <= _ARGUMENTS or not by_name:
         raise SettingError(
-            f"{name_of(handler)} must take `event`, and `tx` if it wants one, by name; it takes "
+            f"{name_of(handler)} must take `event`, and optionally `tx`, by name; it takes "
             f"{', '.join(map(str, parameters)) or 'nothing'}."
         )
     return names
 
 
 def _is_async(handler: Handler) -> bool:
-    call = getattr(handler, "__call__", None)  # noqa: B004 - of an object with an async `__call__`
+    call = getattr(handler, "__call__", None)  # noqa: B004 - an object may have an async `__call__`
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)

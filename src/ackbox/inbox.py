@@ -1,4 +1,4 @@
-"""What users import: an `Inbox` with handlers, run by `ackbox serve` or inside their own app."""
+"""`Inbox`: handlers and tables of an application, run by `ackbox serve` or inside another app."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -60,25 +60,26 @@ class Inbox:
         return register
 
     def schema(self, sql: str) -> None:
-        """DDL of your own tables, run at every start: write `CREATE TABLE IF NOT EXISTS`."""
+        """Add DDL of your own tables, run at every start: write `CREATE TABLE IF NOT EXISTS`."""
         if not isinstance(sql, str):
             raise SettingError(f"inbox.schema takes SQL as text, not {sql!r}.")
         self._schemas.append(sql)
 
     async def read(self, sql: str, /, **params: object) -> list[dict[str, Any]]:
-        """Read your own tables, beside the writer."""
+        """Read your own tables, on a connection that does not block the writer."""
         return await self._mounted.runtime.read(sql, params)
 
     @asynccontextmanager
     async def lifespan(self, _app: object) -> AsyncIterator[None]:
-        """For `FastAPI(lifespan=inbox.lifespan)`: runs the inbox as long as your app runs."""
+        """Run the inbox as long as your app runs: `FastAPI(lifespan=inbox.lifespan)`."""
         resolved = self.resolve(embedded=True)
         app = App(resolved.settings, ledger_origin=resolved.ledger_origin, guest=True)
         async with self.running(app):
             yield
 
     def asgi(self) -> Mounted:
-        """For `app.mount("/inbox", inbox.asgi())`; answers 503 until the lifespan has started."""
+        """Return the app for `app.mount("/inbox", inbox.asgi())`. It responds 503 until the
+        lifespan has started."""
         return self._mounted
 
     def serve(self, overrides: Mapping[str, Given] | None = None) -> int:
@@ -103,7 +104,7 @@ class Inbox:
 
     @asynccontextmanager
     async def running(self, app: App) -> AsyncIterator[Runtime]:
-        """What `lifespan` and the test harness do; whatever happens, the ledger is let go of."""
+        """Run the inbox, for `lifespan` and the test harness. The ledger is always released."""
         runtime = self._make_runtime(app)
         try:
             await runtime.start()
@@ -131,7 +132,8 @@ class Inbox:
     def _make_runtime(self, app: App) -> Runtime:
         if self._mounted.is_running:
             raise SettingError(
-                "This Inbox runs already: give its lifespan to one app, and do not serve it too."
+                "This Inbox is already running: give its lifespan to one app only, and do not "
+                "serve it too."
             )
         runtime = Runtime(app, self._registry, self._schemas)
         self._mounted.attach(runtime)

@@ -1,4 +1,4 @@
-"""Durations (`1h30m`) and sizes (`64MiB`): a strict reading, and the text that reads back."""
+"""Durations (`1h30m`) and sizes (`64MiB`): strict parsers, and the text that they read back."""
 
 import re
 from datetime import timedelta
@@ -19,7 +19,7 @@ _DURATION_UNITS = {
     "s": timedelta(seconds=1),
     "ms": timedelta(milliseconds=1),
 }
-# Binary before decimal, large before small: the order in which a unit is chosen for showing.
+# `show_size` takes the first unit that fits: binary before decimal, large before small.
 _SIZE_UNITS = {
     "GiB": 1 << 30,
     "MiB": 1 << 20,
@@ -34,16 +34,16 @@ _SIZE_UNITS = {
 
 
 def parse_duration(text: str) -> timedelta:
-    """Read `500ms`, `5s`, `1h30m` or `0`; a ValueError says how else to write it."""
+    """Parse `500ms`, `5s`, `1h30m` or `0`; a ValueError says how to write it instead."""
     if text == "0":
         return timedelta()
     if re.fullmatch(r"[0-9]+", text):
         raise ValueError("add a unit: ms, s, m, h or d, as in 5s")
-    found = _DURATION.fullmatch(text)
-    if found is None:
+    match = _DURATION.fullmatch(text)
+    if match is None:
         raise ValueError("write it as 500ms, 5s or 1h30m: units d, h, m, s, ms in this order")
     try:
-        return timedelta(**{unit: int(count) for unit, count in found.groupdict("0").items()})
+        return timedelta(**{unit: int(count) for unit, count in match.groupdict("0").items()})
     except OverflowError:
         raise ValueError("that is longer than can be counted") from None
 
@@ -59,15 +59,15 @@ def show_duration(duration: timedelta) -> str:
 
 
 def parse_size(text: str) -> int:
-    """Read `64MiB`, `1MB` or a plain number of bytes; a ValueError says how else to write it."""
-    found = _SIZE.fullmatch(text)
-    if found is None or found["unit"] not in _SIZE_UNITS:
+    """Parse `64MiB`, `1MB` or a number of bytes; a ValueError says how to write it instead."""
+    match = _SIZE.fullmatch(text)
+    if match is None or match["unit"] not in _SIZE_UNITS:
         raise ValueError("write it as 64MiB, 1MB or a number of bytes: KiB, MiB, GiB, KB, MB, GB")
-    return int(found["count"]) * _SIZE_UNITS[found["unit"]]
+    return int(match["count"]) * _SIZE_UNITS[match["unit"]]
 
 
 def show_size(size: int) -> str:
-    """Write a size so that `parse_size` reads exactly it back."""
+    """Write a size so that `parse_size` reads back the same number of bytes."""
     for name, unit in _SIZE_UNITS.items():
         if size >= unit and size % unit == 0:
             return f"{size // unit}{name}"

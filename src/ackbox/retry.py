@@ -1,4 +1,4 @@
-"""How long to wait before trying again: pure arithmetic, chance passed in."""
+"""Delays before a retry: pure arithmetic, with the randomness passed in."""
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -7,14 +7,15 @@ from itertools import chain, repeat
 from msgspec import Struct
 
 Uniform = Callable[[float, float], float]
-"""`random.uniform`, or a test's own."""
+"""`random.uniform`, or a test's replacement for it."""
 
 _FIRST, _CEILING = 0.1, 5.0
 _LARGEST_POWER = 64
 
 
 def ingest_delays(uniform: Uniform) -> Iterator[float]:
-    """L9: at once, then 100 ms doubling to 5 s with full jitter, then 5 s plus jitter, for ever."""
+    """Yield the delays of L9: none, then 100 ms doubling to 5 s with full jitter, then 5 s plus
+    jitter without end."""
     doubling = (_FIRST * 2**step for step in range(6))
     return chain(
         (0.0,),
@@ -24,16 +25,16 @@ def ingest_delays(uniform: Uniform) -> Iterator[float]:
 
 
 class RetryPolicy(Struct, frozen=True):
-    """W10: how long a failed run waits for its next."""
+    """W10: how long an event waits after a failed run."""
 
     base: timedelta
-    most: timedelta
+    max_delay: timedelta
     strategy: str
     jitter: str
 
     def delay(self, attempts: int, uniform: Uniform) -> timedelta:
-        """After so many attempts, the one that just failed among them."""
-        full = min(self._growth(attempts), self.most.total_seconds())
+        """Return the delay after `attempts` attempts, the last of which just failed."""
+        full = min(self._growth(attempts), self.max_delay.total_seconds())
         return timedelta(seconds=uniform(0, full) if self.jitter == "full" else full)
 
     def _growth(self, attempts: int) -> float:

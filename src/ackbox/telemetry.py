@@ -1,7 +1,7 @@
-"""Facts: small values that say what happened. The core emits them; exporters subscribe.
+"""Facts: small values that say what happened. The core emits them, and exporters observe them.
 
-Nothing here knows of logs or Prometheus. Facts about events come a batch at a time, so that telling
-costs one call a commit, not one an event.
+This module knows neither logs nor Prometheus. Facts about events come in batches, so that they cost
+one call for each commit, not one for each event.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ class Started(Struct, frozen=True):
 
 
 class Recorded(Struct, frozen=True):
-    """These envelopes are durable; `seconds` is how long each had waited since it was accepted."""
+    """These envelopes are durable; `seconds` is the time each one waited after it was accepted."""
 
     envelopes: Sequence[Envelope]
     receipts: Sequence[Receipt]
@@ -41,13 +41,13 @@ REFUSAL_REASONS = frozenset(
 
 
 class Refused(Struct, frozen=True):
-    """An event was not taken, for one of `REFUSAL_REASONS`."""
+    """An event was not accepted, for one of `REFUSAL_REASONS`."""
 
     reason: str
 
 
 class RecordFailed(Struct, frozen=True):
-    """A batch could not be stored; `retrying` says whether it is tried again."""
+    """A batch could not be stored; `retrying` says whether it will be retried."""
 
     events: int
     error: str
@@ -55,7 +55,7 @@ class RecordFailed(Struct, frozen=True):
 
 
 class Committed(Struct, frozen=True):
-    """One transaction of the writer, whatever shared it."""
+    """The writer committed one transaction, which `operations` operations shared."""
 
     operations: int
     seconds: float
@@ -70,10 +70,10 @@ class Checkpointed(Struct, frozen=True):
 
 
 class StoreFailed(Struct, frozen=True):
-    """New events cannot be recorded; `told` is what senders may read of the reason."""
+    """New events cannot be recorded; `public_reason` is what senders may read of it."""
 
     reason: str
-    told: str | None = None
+    public_reason: str | None = None
 
 
 class StoreRecovered(Struct, frozen=True):
@@ -81,15 +81,15 @@ class StoreRecovered(Struct, frozen=True):
 
 
 class Claimed(Struct, frozen=True):
-    """A worker took these runs, each so many seconds after it could first have been run."""
+    """A worker claimed these runs; `waited` is the seconds since each could first have run."""
 
     claims: Sequence[Claim]
     waited: Sequence[float]
 
 
 class Settled(Struct, frozen=True):
-    """The ends of these runs, after so many seconds each; `written` is what was stored for those
-    whose claim still held. `handlers` names the handler that ran, None if none did."""
+    """These runs ended after `seconds` each. `written` has the outcomes that were stored, for the
+    runs whose claim was still valid. `handlers` names the handler that ran, None if none did."""
 
     claims: Sequence[Claim]
     seconds: Sequence[float]
@@ -98,7 +98,7 @@ class Settled(Struct, frozen=True):
 
 
 class HandlerAbandoned(Struct, frozen=True):
-    """A handler is past its time-out and goes on; `stack` is where it was then. `hung` names every
+    """A handler still runs after its time-out; `stack` is where it was then. `hung` names every
     handler that was abandoned and has not ended, this one last."""
 
     claim: Claim
@@ -108,8 +108,8 @@ class HandlerAbandoned(Struct, frozen=True):
 
 
 class AbandonedEnded(Struct, frozen=True):
-    """A handler that was abandoned has ended; its run was settled long before. `failure` is what it
-    raised; `left` is how many others still hang."""
+    """An abandoned handler has ended; its run was settled when it was abandoned. `failure` is what
+    the handler raised; `left` is how many others still hang."""
 
     claim: Claim
     handler: str
@@ -118,34 +118,35 @@ class AbandonedEnded(Struct, frozen=True):
 
 
 class WorkerCallFailed(Struct, frozen=True):
-    """A claim, renewal or settlement did not reach the store; it is tried again."""
+    """A claim, renewal or settlement did not reach the store; it will be retried."""
 
     doing: str
     error: str
 
 
 class QueueFailed(Struct, frozen=True):
-    """What carries new events to the workers is away; the database finds them, only later."""
+    """The queue that carries new events to the workers cannot be used. Workers find the events in
+    the database, only later."""
 
     reason: str
 
 
 class QueueRecovered(Struct, frozen=True):
-    """It carries them again."""
+    """The queue carries new events again."""
 
 
 RUNNING: ContextVar[Claim | None] = ContextVar("ackbox_running", default=None)
-"""The claim whose handler runs in this context: log lines of the application name its event."""
+"""The claim whose handler runs in this context, for the log lines of the application."""
 
 
 class Unhandled(Struct, frozen=True):
-    """No handler takes these events: each is completed as `ignored`, or parked (N4)."""
+    """No handler matches these events: each is completed as `ignored`, or parked (N4)."""
 
     claims: Sequence[Claim]
 
 
 class StopBegan(Struct, frozen=True):
-    """The process stops: so many runs of each handler get so many seconds to end (N7)."""
+    """A stop began: the runs that `running` counts by handler have `grace` seconds to end (N7)."""
 
     running: Mapping[str, int]
     queued: int
@@ -153,27 +154,27 @@ class StopBegan(Struct, frozen=True):
 
 
 class StopEnded(Struct, frozen=True):
-    """The process has stopped, after so many seconds; so many events were released."""
+    """The stop has ended after `seconds`; `released` events went back to the queue."""
 
     released: int
     seconds: float
 
 
 class LeaseLost(Struct, frozen=True):
-    """These claims are no longer ours: their runs are stopped, their results fenced off (S27)."""
+    """This process lost these claims: their runs are stopped, their results fenced off (S27)."""
 
     claims: Sequence[Claim]
     reason: str
 
 
 class ServiceStarted(Struct, frozen=True):
-    """A background loop of the process runs from now on."""
+    """A background loop of the process has started."""
 
     name: str
 
 
 class ServiceFailed(Struct, frozen=True):
-    """A background loop raised, so many times in a row; it is restarted (F56)."""
+    """A background loop raised, for the `failures`-th time in a row; it is restarted (F56)."""
 
     name: str
     failures: int
@@ -181,36 +182,36 @@ class ServiceFailed(Struct, frozen=True):
 
 
 class ServiceRecovered(Struct, frozen=True):
-    """A background loop that had failed so many times in a row works again."""
+    """A background loop works again after `failures` failures in a row."""
 
     name: str
     failures: int
 
 
 class ObserverFailed(Struct, frozen=True):
-    """An observer raised on a fact; everything else went on (F56)."""
+    """An observer raised on a fact; nothing else was affected (F56)."""
 
     observer: str
     error: str
 
 
 class LoopBlocked(Struct, frozen=True):
-    """The event loop did not answer: `where` names what it was doing."""
+    """The event loop did not respond; `where` is the code that it was running."""
 
     where: str
 
 
 class ClockSkewed(Struct, frozen=True):
-    """The database's clock is so many seconds ahead of ours; 0: they agree again. It alone judges
-    leases and due times; what a wrong clock still harms is what compares times of others with it
-    (F25)."""
+    """The database's clock is `seconds` ahead of ours; 0 means that they agree again. Only the
+    database's clock decides on leases and due times. If it is wrong, comparisons with times from
+    elsewhere are wrong (F25)."""
 
     seconds: float
 
 
 class Pruned(Struct, frozen=True):
-    """Retention: so many events got a tombstone, so many were deleted, so many tombstones went,
-    and so many pages were given back to the file system; `audit` rows were deleted."""
+    """Retention wrote `tombstoned` tombstones, deleted `deleted` events, `purged` old tombstones
+    and `audit` audit rows, and returned `pages` pages to the file system."""
 
     tombstoned: int
     deleted: int
@@ -221,21 +222,21 @@ class Pruned(Struct, frozen=True):
 
 
 class RetentionPaused(Struct, frozen=True):
-    """At the start the ledger's newest time was so many seconds behind the clock: the clock may be
-    wrong, so nothing is deleted for a while (S22)."""
+    """At the start the newest time in the ledger was `behind` seconds behind the clock. The clock
+    may be wrong, so nothing is deleted for `seconds` (S22)."""
 
     behind: float
     seconds: float
 
 
 class PruneFailed(Struct, frozen=True):
-    """Retention could not do its work; it is tried again."""
+    """A retention pass failed; it will be retried."""
 
     error: str
 
 
 class Replayed(Struct, frozen=True):
-    """An operator asked to replay so many events; `moved` of them got a new run."""
+    """An operator replayed `events` events; `moved` of them get a new run."""
 
     actor: str
     events: int
@@ -243,7 +244,7 @@ class Replayed(Struct, frozen=True):
 
 
 class Discarded(Struct, frozen=True):
-    """An operator asked to discard so many events; `moved` of them were given up."""
+    """An operator discarded `events` events; `moved` of them changed."""
 
     actor: str
     events: int
@@ -251,19 +252,19 @@ class Discarded(Struct, frozen=True):
 
 
 class LedgerRestored(Struct, frozen=True):
-    """The ledger was restored from SQL text: it was accepted by its schema alone, and marked."""
+    """The ledger was restored from SQL text. It was accepted because of its schema, and marked."""
 
     path: str
 
 
 class ClockStepped(Struct, frozen=True):
-    """The machine's clock was set, by so many seconds (F25)."""
+    """The machine's clock was set, by `seconds` (F25)."""
 
     seconds: float
 
 
 class Measured(Struct, frozen=True):
-    """A look at the gauges, about once a second."""
+    """The values of the gauges, measured about once a second."""
 
     stats: Stats
     buffered_events: int
@@ -271,14 +272,14 @@ class Measured(Struct, frozen=True):
 
 
 class RoutesServed(Struct, frozen=True):
-    """This process serves these routes; each may be answered with any of these statuses."""
+    """This process serves these routes; a response may have any of these statuses."""
 
     routes: AbstractSet[str]
     statuses: AbstractSet[int]
 
 
 class ResponseSent(Struct, frozen=True):
-    """An HTTP request was answered; `route` is one of ours, or `other`."""
+    """An HTTP response was sent; `route` is one of ours, or `other`."""
 
     route: str
     status: int
@@ -338,12 +339,12 @@ OnObserverError = Callable[[Observer, Exception], None]
 
 
 def ignore_error(observer: Observer, error: Exception) -> None:
-    """For where nobody counts failed observers."""
+    """Ignore an observer that failed, where nobody counts failures."""
 
 
 def to_all(*observers: Observer, on_error: OnObserverError = ignore_error) -> Observer:
-    """Pass each fact to every observer. One that raises stops neither the others nor the caller: a
-    fact is observed in the middle of ingest, claims and settlements (F56)."""
+    """Return an observer that passes each fact to all of these. An observer that raises stops
+    neither the others nor the caller, which may be in the middle of a commit or a claim (F56)."""
 
     def observe(fact: Fact) -> None:
         for observer in observers:
@@ -356,4 +357,4 @@ def to_all(*observers: Observer, on_error: OnObserverError = ignore_error) -> Ob
 
 
 def to_nobody(fact: Fact) -> None:
-    """For where nobody listens."""
+    """Drop the fact, where nobody observes."""

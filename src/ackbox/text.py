@@ -1,9 +1,9 @@
-"""Text from outside, made safe to show: it steers neither a terminal nor a log."""
+"""Make text from outside safe to show: it can control neither a terminal nor a log."""
 
 
 def printable(text: str) -> str:
-    """Write each character that does more than show itself as its escape, also line breaks and
-    what turns the direction of writing."""
+    """Escape every character that is not printable, line breaks and changes of writing direction
+    included."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else escape(c) for c in text)

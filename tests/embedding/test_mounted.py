@@ -161,7 +161,7 @@ def test_the_same_inbox_starts_again_after_it_stopped(settings: dict[str, Any]) 
 async def test_an_inbox_that_runs_is_not_started_twice(settings: dict[str, Any]) -> None:
     inbox = Inbox(settings)
     async with inbox.lifespan(None):
-        with pytest.raises(SettingError, match="runs already"):
+        with pytest.raises(SettingError, match="already running"):
             async with inbox.lifespan(None):
                 pass
         assert await inbox.read("SELECT 1 AS one") == [{"one": 1}]

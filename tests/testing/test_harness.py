@@ -379,7 +379,7 @@ async def test_what_the_door_would_refuse_is_refused(inbox: Inbox) -> None:
     async with InboxHarness(inbox) as box:
         with pytest.raises(InvalidEvent, match="idempotency_key"):
             await box.post("order.paid", key="")
-        with pytest.raises(LookupError, match="Nothing is due"):
+        with pytest.raises(LookupError, match="No event is due"):
             await box.crash_after_claim()
         with pytest.raises(LookupError, match="no event"):
             await box.event("nobody")
@@ -393,7 +393,7 @@ async def test_outside_its_block_it_says_so(inbox: Inbox) -> None:
 
 async def test_an_inbox_is_in_one_harness_at_a_time(inbox: Inbox) -> None:
     async with InboxHarness(inbox):
-        with pytest.raises(SettingError, match="runs already"):
+        with pytest.raises(SettingError, match="already running"):
             async with InboxHarness(inbox):
                 pass
     async with InboxHarness(inbox) as box:

@@ -91,7 +91,7 @@ def test_what_is_remembered_of_types_is_bounded() -> None:
     register(registry, "*")
     for n in range(25_000):
         registry.find("shop", f"type-{n}")
-    assert len(registry._found) <= 10_001
+    assert len(registry._cache) <= 10_001
 
 
 @pytest.mark.parametrize("source", [None, "stripe"])

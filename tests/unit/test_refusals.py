@@ -18,13 +18,13 @@ def test_a_flood_is_a_line_a_second_that_counts_the_others() -> None:
     lines, now = Lines(), 100.0
     log = RefusalLog(_as_logger(lines), lambda: now)
     for number in range(1000):
-        log.say(RequestRefused(401, "Send it.", str(number), "192.0.2.1"))
+        log.log(RequestRefused(401, "Send it.", str(number), "192.0.2.1"))
     assert [(line["request_id"], line["suppressed"]) for line in lines] == [("0", 0)]
     now += 1.0
-    log.say(RequestRefused(400, "Bad.", "last", None))
+    log.log(RequestRefused(400, "Bad.", "last", None))
     assert (lines[1]["status"], lines[1]["suppressed"]) == (400, 999)
     now += 60.0
-    log.say(RequestRefused(400, "Bad.", "later", None))
+    log.log(RequestRefused(400, "Bad.", "later", None))
     assert lines[2]["suppressed"] == 0
 
 

@@ -1,4 +1,4 @@
-"""Addresses of servers, which may carry a password: checked, and shown without it."""
+"""Check addresses of servers, and show them without their passwords."""
 
 import re
 
@@ -12,38 +12,38 @@ _ADDRESS = re.compile(
 )
 _PORT = re.compile(r":([0-9]+)(?=,|$)")
 _LAST_PORT = 65535
-# A list of what may be shown fails safe: passwords come under many names.
+# Only these are shown: a list of hidden ones would miss some of the names of a password.
 _SHOWN_PARAMETERS = frozenset({"application_name", "db", "dbname", "host", "port", "sslmode"})
 
 
 def is_address(text: str, schemes: tuple[str, ...]) -> bool:
-    found = _ADDRESS.fullmatch(text)
+    match = _ADDRESS.fullmatch(text)
     return (
-        found is not None
-        and found["scheme"] in schemes
+        match is not None
+        and match["scheme"] in schemes
         and text.isprintable()
-        and all(int(port) <= _LAST_PORT for port in _PORT.findall(found["hosts"]))
+        and all(int(port) <= _LAST_PORT for port in _PORT.findall(match["hosts"]))
     )
 
 
 def show_address(text: str) -> str:
-    """The address with every password replaced; of what is no address, the scheme alone."""
-    found = _ADDRESS.fullmatch(text)
-    if found is None:
+    """Return the address with every password replaced. Of a malformed one return the scheme."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None:
         scheme, separator, _ = text.partition("://")
         return f"{scheme}://***" if separator and scheme.isalpha() else "***"
-    if "@" in (found["path"] or ""):  # a password with a `/` in it reads as host and path
-        return f"{found['scheme']}://***"
-    login = "" if found["user"] is None else _show_login(found)
-    query = "" if found["query"] is None else "?" + _show_query(found["query"])
-    return f"{found['scheme']}://{login}{found['hosts']}{found['path'] or ''}{query}"
+    if "@" in (match["path"] or ""):  # a password that contains `/` parses as host and path
+        return f"{match['scheme']}://***"
+    login = "" if match["user"] is None else _show_login(match)
+    query = "" if match["query"] is None else "?" + _show_query(match["query"])
+    return f"{match['scheme']}://{login}{match['hosts']}{match['path'] or ''}{query}"
 
 
-def _show_login(found: re.Match[str]) -> str:
-    """A Redis server may take what stands for the user as its password."""
-    if found["password"]:
-        return f"{found['user']}:***@"
-    return "***@" if found["scheme"].startswith("redis") else f"{found['user']}@"
+def _show_login(address: re.Match[str]) -> str:
+    """Hide the user of a Redis URL without a password: it may be the password."""
+    if address["password"]:
+        return f"{address['user']}:***@"
+    return "***@" if address["scheme"].startswith("redis") else f"{address['user']}@"
 
 
 def _show_query(query: str) -> str:

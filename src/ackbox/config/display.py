@@ -1,4 +1,4 @@
-"""Settings as text for people: one line each, and never a secret."""
+"""Show settings as text: one line each, without secrets."""
 
 from datetime import timedelta
 from typing import get_args
@@ -9,7 +9,7 @@ from ackbox.config.addresses import show_address
 from ackbox.config.settings import Settings
 from ackbox.quantities import show_duration, show_size
 
-_LONGEST_SHOWN = 80
+_LENGTH_LIMIT = 80
 
 
 def is_secret(name: str) -> bool:
@@ -17,7 +17,7 @@ def is_secret(name: str) -> bool:
 
 
 def show(name: str, value: object) -> str:
-    """A setting's value, as the reference page writes it."""
+    """Return a setting's value as the reference page writes it."""
     if value is None:
         return "unset"
     if isinstance(value, SecretStr):
@@ -26,7 +26,7 @@ def show(name: str, value: object) -> str:
 
 
 def show_given(name: str, value: object) -> str:
-    """A value as somebody wrote it, right or wrong."""
+    """Return a value as it was written, valid or not."""
     text = _spell(value)
     if not text or not is_secret(name):
         return show_text(text)
@@ -34,11 +34,11 @@ def show_given(name: str, value: object) -> str:
 
 
 def show_text(text: str) -> str:
-    """Any text on one line that every terminal can take."""
+    """Return any text on one line that is safe for every terminal."""
     if not text.isprintable():
         text = text.encode("unicode_escape").decode("ascii")
-    if len(text) > _LONGEST_SHOWN:
-        text = text[:_LONGEST_SHOWN] + "..."
+    if len(text) > _LENGTH_LIMIT:
+        text = text[:_LENGTH_LIMIT] + "..."
     return f'"{text}"' if not text or " " in text else text
 
 
@@ -57,11 +57,11 @@ def _format(name: str, value: object) -> str:
 
 
 def _spell(value: object) -> str:
-    """The value in TOML's own spelling, in short."""
+    """Return the value as TOML spells it, abbreviated."""
     match value:
         case bool():
             return str(value).lower()
-        case int() if value.bit_length() > 256:  # str() of a large one raises
+        case int() if value.bit_length() > 256:  # str() of a huge number raises
             return "(a huge number)"
         case dict():
             return "{...}"

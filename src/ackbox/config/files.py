@@ -1,4 +1,4 @@
-"""The settings file: TOML, named by ACKBOX_CONFIG, or `ackbox.toml` where the process starts."""
+"""The settings file: the TOML file that ACKBOX_CONFIG names, or `ackbox.toml`."""
 
 import os
 import tomllib
@@ -13,16 +13,16 @@ DEFAULT_FILE = "ackbox.toml"
 
 
 def find_file(environ: Mapping[str, str], directory: Path) -> str | None:
-    """The file to read, as the user knows it; one that was named must exist."""
+    """Return the name of the file to read, if any. A file that ACKBOX_CONFIG names must exist."""
     named = environ.get(FILE_VARIABLE)
     if named is not None:
         return named
-    # A link to nowhere is there, and wrong: the settings in it must not vanish silently.
+    # A dangling link counts as present, and is an error: its settings must not vanish silently.
     return DEFAULT_FILE if os.path.lexists(directory / DEFAULT_FILE) else None
 
 
 def read_file(name: str, directory: Path) -> dict[str, object]:
-    """The settings in a file, by field name."""
+    """Return the settings of a file, by field name."""
     document = _parse(_decode(_read(name, directory), name), name)
     settings: dict[str, object] = {}
     for key, value in document.items():
@@ -59,7 +59,7 @@ def _parse(text: str, name: str) -> dict[str, object]:
         return tomllib.loads(text)
     except RecursionError:
         reason = "it is nested too deep"
-    except ValueError as problem:  # beside TOMLDecodeError: a number with too many digits
+    except ValueError as problem:  # TOMLDecodeError, or a number with too many digits
         last = f"at line {text.count(chr(10)) + 1}, the end of the file"
         reason = str(problem).replace("at end of document", last)
     raise SettingError(f"{show_text(name)} is not valid TOML: {reason}.")

@@ -1,4 +1,4 @@
-"""Each setting with where it came from, for `ackbox config`."""
+"""Each setting with its origin, for `ackbox config`."""
 
 import os
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ from ackbox.config.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class SettingOrigin:
-    """A setting as it may be shown to anybody."""
+    """A setting as anybody may see it."""
 
     name: str
-    value: str  # secrets, and passwords inside addresses, are masked
+    value: str  # secrets and passwords inside addresses are masked
     origin: str  # "default", "environment", "environment (ACKBOX_PORT)", or the settings file
     secret: bool
 
@@ -26,7 +26,7 @@ def explain_process() -> list[SettingOrigin]:
 
 
 def explain(environ: Mapping[str, str], *, directory: Path) -> list[SettingOrigin]:
-    """Every setting in the order of the reference page, and last the file they were read from."""
+    """Return every setting in the order of the reference page, and at the end the settings file."""
     resolved = resolve(environ, directory=directory)
     rows = [_origin_of(name, resolved) for name in Settings.model_fields]
     file = "unset" if resolved.file is None else show_text(resolved.file)

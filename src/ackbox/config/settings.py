@@ -1,4 +1,4 @@
-"""Every setting: its default and what it may be. The reference page says what each one does."""
+"""Every setting, its default and its allowed values. The reference page explains each setting."""
 
 from datetime import timedelta
 from ipaddress import ip_address
@@ -33,14 +33,14 @@ RetryJitter = Literal["full", "none"]
 RetryStrategy = Literal["exponential", "linear", "constant"]
 Unhandled = Literal["complete", "park"]
 
-# (the one that must not be smaller, the one it is measured against)
+# (setting, the other setting that it must not be smaller than)
 _ORDERED = (
     ("max_batch_bytes", "max_body_bytes"),
     ("ingest_buffer_bytes", "max_body_bytes"),
     ("retry_max_delay", "retry_base_delay"),
 )
 _ADVISED_TOKEN_LENGTH = 16
-_APART = (
+_DISTINCT_TOKENS = (
     ("INGEST_TOKEN", "API_TOKEN", "whoever may send may also read and operate"),
     ("INGEST_TOKEN", "READ_TOKEN", "whoever may send may also read"),
     ("READ_TOKEN", "API_TOKEN", "whoever may read may also operate"),
@@ -97,7 +97,7 @@ class Settings(BaseSettings):
     retry_jitter: Annotated[RetryJitter, one_of(RetryJitter)] = "full"
     snooze_max_age: Annotated[timedelta, duration("0s", "365d")] = timedelta(days=7)
 
-    # From 1: 0 would mean "never" to one reader and "at once" to another.
+    # At least 1: some readers would take 0 for "never", others for "at once".
     retention_days: Annotated[float, number(1, 36500)] = 30
     dead_letter_retention_days: Annotated[
         float | None, number(1, 36500, unset="unset means RETENTION_DAYS")
@@ -135,14 +135,14 @@ class Settings(BaseSettings):
 
 
 def choose_log_format(chosen: LogFormat, *, isatty: bool) -> Literal["pretty", "json"]:
-    """Resolve `auto`: people read terminals, programs read the rest."""
+    """Resolve `auto`: `pretty` on a terminal, which people read, else `json`."""
     if chosen == "auto":
         return "pretty" if isatty else "json"
     return chosen
 
 
 def warn_of_open_ingest(settings: Settings) -> list[str]:
-    """A line if other machines can send events without a token (S16)."""
+    """Return a line if other machines can send events without a token (S16)."""
     if settings.ingest_token is not None or is_loopback(settings.host):
         return []
     return [
@@ -152,7 +152,7 @@ def warn_of_open_ingest(settings: Settings) -> list[str]:
 
 
 def cautions(settings: Settings) -> list[str]:
-    """What is allowed and yet unwise, one line each; it names no secret."""
+    """Return a line for each setting that is allowed but unwise. No line contains a secret."""
     tokens = {
         "API_TOKEN": settings.api_token,
         "READ_TOKEN": settings.read_token,
@@ -163,14 +163,14 @@ def cautions(settings: Settings) -> list[str]:
         for name, secret in tokens.items()
         if secret is not None and len(secret) < _ADVISED_TOKEN_LENGTH
     ]
-    for weaker, stronger, may in _APART:
+    for weaker, stronger, may in _DISTINCT_TOKENS:
         if tokens[stronger] is not None and tokens[stronger] == tokens[weaker]:
             lines.append(f"{stronger} equals {weaker}: {may}.")
     return lines
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches the address; of other names that is not known."""
+    """Return whether only this machine reaches the host; False for names that are not known."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -1,7 +1,7 @@
-"""What a value may be: each rule reads text or a TOML value, or says in a clause what is expected.
+"""The allowed values of settings. A validator reads text or a TOML value, or says what is expected.
 
-The clause is all the help a user gets, so it is whole: "a whole number from 0 to 65535 is
-expected". The reference page repeats it word for word, by test.
+The clause in its ValueError is all the help that a user gets, so it is complete: "a whole number
+from 0 to 65535 is expected". A test checks that the reference page repeats it word for word.
 """
 
 import re
@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, SecretStr
 from ackbox.config.addresses import is_address
 from ackbox.quantities import parse_duration, parse_size
 
-# A last label that is a number would be read as an address by the resolver: `0` is 0.0.0.0.
+# The resolver would read a last label that is a number as an address: `0` is 0.0.0.0.
 _HOST_NAME = re.compile(r"(?:[A-Za-z0-9_-]+\.)*(?!(?:[0-9]+|0[xX][0-9A-Fa-f]*)$)[A-Za-z0-9_-]+")
 HOST_EXPECTED = "an IP address or a host name, without port, is expected"
 _SCHEMA_NAME = re.compile(r"(?!pg_|information_schema$)[a-z_][a-z0-9_]{0,62}")
@@ -36,7 +36,7 @@ def whole_number(low: int, high: int) -> BeforeValidator:
 
 
 def number(low: float, high: float, *, unset: str | None = None) -> BeforeValidator:
-    """`unset` says what None means; without it, None is refused."""
+    """Validate a number. `unset` says what None means; without `unset`, None is refused."""
     expected = f"a number from {low:g} to {high:g} is expected" + (f"; {unset}" if unset else "")
 
     def read(given: object) -> float | None:
@@ -65,7 +65,7 @@ def size(low: str, high: str) -> BeforeValidator:
 
 
 def one_of(choices: object) -> BeforeValidator:
-    """One of the names of a Literal, in upper or lower case."""
+    """Validate one of the names of a Literal, in upper or lower case."""
     names: tuple[str, ...] = get_args(choices)
     listed = " or ".join([", ".join(names[:-1]), names[-1]])
 
@@ -92,7 +92,7 @@ def switch() -> BeforeValidator:
 def file_path() -> BeforeValidator:
     def read(given: object) -> Path:
         text = str(given) if isinstance(given, str | Path) else ""
-        # SQLite itself gives a meaning to these two, and the first keeps nothing.
+        # SQLite gives both a meaning of its own, and `:memory:` stores nothing.
         special = text == ":memory:" or text.startswith("file:")
         if special or not text.isprintable() or text.endswith("/") or Path(text).name in {"", ".."}:
             raise ValueError("the path of a file is expected")
@@ -125,7 +125,7 @@ def is_host(text: str) -> bool:
 
 
 def token() -> BeforeValidator:
-    # Empty is refused, and not taken for unset: it would silently open the door.
+    # An empty token is an error, not unset: it would silently allow every request.
     def read(given: object) -> SecretStr | None:
         text = _reveal(given)
         if text is not None and not _VISIBLE_ASCII.fullmatch(text):
@@ -136,7 +136,7 @@ def token() -> BeforeValidator:
 
 
 def address(*schemes: str, unset: str) -> BeforeValidator:
-    # Empty is refused here too: the events would silently be kept in another place.
+    # An empty address is an error too: events would silently go to another ledger.
     listed = " or ".join(f"{scheme}://" for scheme in schemes)
 
     def read(given: object) -> SecretStr | None:
@@ -184,7 +184,9 @@ def _is_ip_address(text: str) -> bool:
         ip_address(text)
     except ValueError:
         return False
-    return text.isascii() and text.isprintable() and " " not in text  # a scope id may be anything
+    return (
+        text.isascii() and text.isprintable() and " " not in text
+    )  # a scope id may contain anything
 
 
 def _reveal(given: object) -> str | None:

@@ -1,1 +1,1 @@
-"""Adapters that tell the world what happened. Only `ackbox.app` chooses them."""
+"""Adapters that turn facts into logs and metrics. Only `ackbox.app` chooses them."""

@@ -1,4 +1,4 @@
-"""Observers that raise: each failure is counted, and the first of each observer is logged (F56)."""
+"""Observers that raise: count every failure, and log the first of each observer (F56)."""
 
 from ackbox.exporters.loggers import Logger
 from ackbox.services import summarize
@@ -6,8 +6,9 @@ from ackbox.telemetry import Fact, Observer, ObserverFailed, OnObserverError, to
 
 
 def count_and_log(metrics: Observer, logger: Logger) -> OnObserverError:
-    """Count with `metrics`, log with `logger`: neither goes through the observer that failed. If
-    one of the two fails as well, a log on a full disk say, the caller goes on all the same."""
+    """Return a callback that counts with `metrics` and logs with `logger`, without the observer
+    that failed. If one of the two fails as well, such as a log on a full disk, nothing else
+    happens."""
     logged: set[str] = set()
 
     def log_first(fact: Fact) -> None:

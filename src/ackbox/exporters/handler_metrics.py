@@ -1,5 +1,5 @@
-"""Runs by handler. The names come from the code that registers handlers, so that the number of
-series is bounded; every series exists from the start (C3)."""
+"""Metrics of runs, by handler. The names come from the code that registers handlers, so the number
+of series is bounded. Every series exists from the start (C3)."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,7 +36,7 @@ class HandlerMetrics:
                 self._runs.setdefault((handler, outcome), 0)
 
     def count_settled(self, fact: Settled, written: Sequence[Outcome | None]) -> None:
-        """`written` is what was stored for each claim."""
+        """Count these runs; `written` is the outcome stored for each claim, None if fenced off."""
         for (handler, kind), count in Counter(
             zip(fact.handlers, map(type, written), strict=True)
         ).items():
@@ -57,7 +57,7 @@ class HandlerMetrics:
             runs.add_metric((handler, outcome), count)
         abandoned = CounterMetricFamily(
             "ackbox_runs_abandoned",
-            "Runs that went on past their time-out and were given up on.",
+            "Runs that went on past their time-out and were abandoned.",
             labels=("handler",),
         )
         for handler, count in self._abandoned.items():

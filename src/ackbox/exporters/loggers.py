@@ -1,4 +1,4 @@
-"""The logger: of a process of ours structlog, set up here; inside another app that app's own."""
+"""Loggers: structlog in a process of our own, the standard library's inside another app."""
 
 import logging
 import os
@@ -24,9 +24,9 @@ def set_up_logging(
     stream: TextIO = sys.stderr,
     packages: AbstractSet[str] = frozenset(),
 ) -> Logger:
-    """The logger of this process. What the application logs through the standard library goes the
-    same way; what libraries log does from WARNING up. `packages` are the application's, wherever
-    they are installed."""
+    """Configure logging for this process, and return its logger. Records that the application logs
+    through the standard library take the same way, and those of libraries from WARNING up.
+    `packages` belong to the application, wherever they are installed."""
     structlog.configure(
         processors=_processors(log_format, stream),
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -41,22 +41,22 @@ def set_up_logging(
 
 
 def guest_logger(level: str) -> Logger:
-    """For an inbox inside somebody else's app: lines go to the logger `ackbox` of the standard
-    library, and that app decides what becomes of them. Nothing of the process is set up."""
+    """Return the logger of an inbox inside another app. Its lines go to the logger `ackbox` of the
+    standard library, which that app configures. Nothing else in the process changes."""
     host = logging.getLogger("ackbox")
-    most = max(logging.getLevelNamesMapping()[level], host.getEffectiveLevel())
+    threshold = max(logging.getLevelNamesMapping()[level], host.getEffectiveLevel())
     logger: Logger = structlog.wrap_logger(
         host,
         processors=[_for_the_host],
-        wrapper_class=structlog.make_filtering_bound_logger(most),
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
         cache_logger_on_first_use=True,
     )
     return logger
 
 
 class _Lines(structlog.WriteLogger):
-    """A log that cannot be written, for it is on the disk that is full, or nobody reads it any
-    more, must not take down what it tells of."""
+    """Write lines, and ignore a log that cannot be written: a full disk or a closed pipe must not
+    stop the process that logs."""
 
     def msg(self, message: str) -> None:
         with suppress(OSError):
@@ -66,7 +66,7 @@ class _Lines(structlog.WriteLogger):
 
 
 class _Forward(logging.Handler):
-    """The standard library's records, through structlog."""
+    """Forward records of the standard library to structlog."""
 
     def __init__(self, logger: Logger, packages: AbstractSet[str]) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class _Forward(logging.Handler):
         self.addFilter(self._is_wanted)
 
     def _is_wanted(self, record: logging.LogRecord) -> bool:
-        """Whether it is a warning, or the application's own."""
+        """Return whether the record is a warning, or from the application."""
         return (
             record.levelno >= logging.WARNING
             or not record.pathname.startswith(self._libraries)
@@ -119,13 +119,13 @@ def _add_event(
 def _for_the_host(
     _logger: Any, _method: str, event: structlog.typing.EventDict
 ) -> tuple[tuple[str], dict[str, Any]]:
-    """One line for people, a traceback below it, and the fields under one name for whoever writes
-    them elsewhere."""
+    """Return one line for people with a traceback below it. `record.ackbox` has the fields, for
+    formatters of the app."""
     exc_info = event.pop("exc_info", None)
     fields = {name: value for name, value in event.items() if name != "event"}
-    said = (f"{name}={value}" for name, value in fields.items() if name not in _BELOW)
+    pairs = (f"{name}={value}" for name, value in fields.items() if name not in _BELOW)
     below = [str(fields[name]) for name in _BELOW if name in fields]
-    line = "\n".join([" ".join([str(event["event"]), *said]), *below])
+    line = "\n".join([" ".join([str(event["event"]), *pairs]), *below])
     return (line,), {"extra": {"ackbox": fields}, "exc_info": exc_info}
 
 

@@ -1,7 +1,7 @@
 """Facts as log lines (W14).
 
-Lines about events carry event id and request id, never a payload, a header or a key. What a handler
-raised is shown with its text: that text is the handler's own.
+Lines about events have the event id and the request id, never a payload, a header or a key. The
+text of an exception that a handler raised is logged: the handler chose it.
 """
 
 import logging
@@ -72,35 +72,35 @@ _NAMES = {
 
 
 class _Throttle:
-    """Lets one line through for each subject, and then one a minute until it is forgotten."""
+    """Allow one line for each subject, then one a minute until the subject is reset."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._quiet_until: dict[str, float] = {}
+        self._muted_until: dict[str, float] = {}
 
-    def lets_through(self, subject: str) -> bool:
+    def allows(self, subject: str) -> bool:
         now = self._clock()
-        if now < self._quiet_until.get(subject, now):
+        if now < self._muted_until.get(subject, now):
             return False
-        self.hush(subject)
+        self.mute(subject)
         return True
 
-    def hush(self, subject: str) -> None:
-        self._quiet_until[subject] = self._clock() + _SECONDS_BETWEEN_FAILURES
+    def mute(self, subject: str) -> None:
+        self._muted_until[subject] = self._clock() + _SECONDS_BETWEEN_FAILURES
 
-    def forget(self, subject: str) -> None:
-        self._quiet_until.pop(subject, None)
+    def reset(self, subject: str) -> None:
+        self._muted_until.pop(subject, None)
 
 
 class LogObserver:
-    """Log what happened. While a failure lasts, log it once a minute, not once a batch (F9, N21):
-    all that follows from one outage of the store shares one line a minute."""
+    """Log facts. A failure that lasts is logged once a minute, not once a batch (F9, N21). All
+    failures during an outage of the store share one line a minute."""
 
     def __init__(self, logger: Logger, clock: Callable[[], float] = monotonic) -> None:
         self._logger = logger
-        self._events_wanted = logger.is_enabled_for(logging.INFO)
+        self._logs_events = logger.is_enabled_for(logging.INFO)
         self._throttle = _Throttle(clock)
-        self._store_away = False
+        self._store_unavailable = False
         self._services_failed: set[str] = set()
         self._unhandled: set[tuple[str, str]] = set()
         self._lines: dict[type, Callable[[Any], None]] = {
@@ -132,31 +132,31 @@ class LogObserver:
             Discarded: self._log_discarded,
             LedgerRestored: self._log_restored,
             ClockStepped: self._log_stepped,
-            RequestRefused: RefusalLog(logger, clock).say,
+            RequestRefused: RefusalLog(logger, clock).log,
         }
 
     def observe(self, fact: Fact) -> None:
-        if (say := self._lines.get(type(fact))) is not None:
-            say(fact)
+        if (log := self._lines.get(type(fact))) is not None:
+            log(fact)
 
     def _log_recorded(self, fact: Recorded) -> None:
-        if self._events_wanted:
+        if self._logs_events:
             for envelope, receipt in zip(fact.envelopes, fact.receipts, strict=True):
                 self._log_received(envelope, receipt)
 
     def _log_claimed(self, fact: Claimed) -> None:
-        if self._events_wanted:
+        if self._logs_events:
             for claim in fact.claims:
                 self._logger.info("event started", **_run(claim))
 
     def _log_settled(self, fact: Settled) -> None:
-        if not self._events_wanted and _is_uneventful(fact):
+        if not self._logs_events and _is_uneventful(fact):
             return
         for claim in fact.claims:
             outcome = fact.written.get(claim.id)
             if outcome is None:
                 self._logger.warning("event result fenced off", **_run(claim))
-            elif self._events_wanted or isinstance(outcome, DeadLetter):
+            elif self._logs_events or isinstance(outcome, DeadLetter):
                 self._log_outcome(claim, outcome)
 
     def _log_outcome(self, claim: Claim, outcome: Outcome) -> None:
@@ -178,18 +178,18 @@ class LogObserver:
                 self._logger.info("event released", **about)
 
     def _may_log(self, subject: str) -> bool:
-        """Whether a failure may be logged now: during an outage, all failures are one subject."""
-        return self._throttle.lets_through(_OUTAGE if self._store_away else subject)
+        """Return whether to log a failure now. During an outage all failures are one subject."""
+        return self._throttle.allows(_OUTAGE if self._store_unavailable else subject)
 
     def _log_store_failed(self, fact: StoreFailed) -> None:
-        self._store_away = True
-        self._throttle.hush(_OUTAGE)
+        self._store_unavailable = True
+        self._throttle.mute(_OUTAGE)
         self._logger.error("store unavailable", reason=fact.reason)
 
     def _log_recovered(self, fact: StoreRecovered) -> None:
-        self._store_away = False
+        self._store_unavailable = False
         for subject in (_OUTAGE, "record"):
-            self._throttle.forget(subject)
+            self._throttle.reset(subject)
         self._logger.warning("store recovered")
 
     def _log_log_size(self, fact: Checkpointed) -> None:
@@ -224,7 +224,7 @@ class LogObserver:
             )
 
     def _log_unhandled(self, fact: Unhandled) -> None:
-        """One line for each type: they come from senders, so how many are known is bounded."""
+        """Log one line for each type. Types come from senders, so their number is bounded."""
         for claim in fact.claims:
             kind = (claim.source, claim.event_type)
             if kind not in self._unhandled and len(self._unhandled) < _UNHANDLED_TYPES:
@@ -251,7 +251,7 @@ class LogObserver:
             )
 
     def _log_service_recovered(self, fact: ServiceRecovered) -> None:
-        """One line for each line about its failure: a loop that fails every other time is not
+        """Log a recovery only if the failure was logged: a loop that fails every other time is not
         logged more often than one that always fails."""
         if fact.name in self._services_failed:
             self._services_failed.discard(fact.name)
@@ -322,7 +322,7 @@ class LogObserver:
             )
 
     def _log_started(self, fact: Started) -> None:
-        found = {
+        fields = {
             "pending": fact.stats.pending,
             "dead_letters": fact.stats.counts[Status.FAILED],
             "oldest_pending_seconds": round(fact.lag_seconds, 1),
@@ -332,13 +332,13 @@ class LogObserver:
             "ledger_origin": fact.ledger_origin,
         }
         if fact.refuses is None:
-            self._logger.info("ready", **found)
+            self._logger.info("ready", **fields)
         else:
-            self._logger.error("started, new events are refused", reason=fact.refuses, **found)
+            self._logger.error("started, new events are refused", reason=fact.refuses, **fields)
 
 
 def _run(claim: Claim) -> dict[str, Any]:
-    """Which run of which event: on every line about it."""
+    """Return the fields that name a run of an event, for every line about it."""
     return {
         "event_id": claim.id,
         "request_id": claim.request_id,
@@ -350,7 +350,7 @@ def _run(claim: Claim) -> dict[str, Any]:
 
 
 def _reason(failure: Failure) -> dict[str, Any]:
-    """`exception` is the name under which structlog shows a traceback below the line."""
+    """Return the fields of a failure. structlog shows `exception` as a traceback below the line."""
     known = {"where": failure.where, "exception": failure.traceback}
     return {
         "error_code": failure.code,
@@ -360,6 +360,7 @@ def _reason(failure: Failure) -> dict[str, Any]:
 
 
 def _is_uneventful(fact: Settled) -> bool:
-    """Nearly every batch is: seen at a glance, not event by event."""
+    """Return whether no line at WARNING or above is due. That holds for nearly every batch, so do
+    not look at single events."""
     written = fact.written.values()
     return len(written) == len(fact.claims) and DeadLetter not in set(map(type, written))

@@ -1,5 +1,5 @@
-"""Facts as Prometheus metrics. Every name begins `ackbox_`; labels come from configuration only, so
-that nothing a sender does adds a series (F43)."""
+"""Facts as Prometheus metrics. Every name begins with `ackbox_`. Labels come from configuration
+only, so senders cannot add series (F43)."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -68,33 +68,33 @@ _OUTCOMES: dict[type, str] = {
 }
 _COUNTERS = {
     "ackbox_record_failures": "Batches that could not be stored at once.",
-    "ackbox_store_failures": "Times the store stopped taking events.",
-    "ackbox_events_claimed": "Runs taken by workers.",
+    "ackbox_store_failures": "Times the store became unable to record events.",
+    "ackbox_events_claimed": "Runs claimed by workers.",
     "ackbox_events_processed": "Runs that completed their event.",
-    "ackbox_events_errored": "Runs that failed and will be tried again.",
+    "ackbox_events_errored": "Runs that failed and will be retried.",
     "ackbox_events_dead_letter": "Runs that ended as a dead letter.",
     "ackbox_events_released": "Runs that were released.",
-    "ackbox_events_snoozed": "Runs that asked to wait, without spending an attempt.",
-    "ackbox_events_fenced": "Runs whose claim was lost; nothing of theirs was applied.",
-    "ackbox_events_unhandled": "Runs of events that no handler takes.",
+    "ackbox_events_snoozed": "Runs that ended with Snooze, without spending an attempt.",
+    "ackbox_events_fenced": "Runs whose claim was lost; their results were not applied.",
+    "ackbox_events_unhandled": "Runs of events that no handler matches.",
     "ackbox_leases_lost": "Claims that were lost before their runs were settled.",
     "ackbox_observer_failures": "Facts that a log or metrics exporter failed on.",
-    "ackbox_queue_failures": "Times the queue of QUEUE_URL could not be used any more.",
-    "ackbox_events_discarded": "Events that an operator gave up on purpose.",
+    "ackbox_queue_failures": "Times the queue of QUEUE_URL became unusable.",
+    "ackbox_events_discarded": "Events that an operator discarded.",
     "ackbox_events_replayed": "Events that got a new run from an operator.",
     "ackbox_events_pruned": "Old events deleted.",
     "ackbox_tombstones_made": "Keys of old events kept as tombstones.",
-    "ackbox_tombstones_forgotten": "Tombstones deleted after DEDUPE_DAYS.",
+    "ackbox_tombstones_purged": "Tombstones deleted after DEDUPE_DAYS.",
     "ackbox_prune_failures": "Passes of retention that failed.",
 }
 _GAUGES = {
-    "ackbox_store_unavailable": "1 while the store takes no new events.",
+    "ackbox_store_unavailable": "1 while the store cannot record events.",
     "ackbox_wal_pages": "Pages in the write-ahead log at its last checkpoint.",
     "ackbox_clock_skew_seconds": "How far the database's clock is ahead of ours; 0 within 30 s.",
     "ackbox_queue_unavailable": "1 while the queue of QUEUE_URL cannot be used.",
 }
 _HISTOGRAMS = {
-    "ackbox_accept_seconds": (_SECONDS, "From taking an event to knowing that it is durable."),
+    "ackbox_accept_seconds": (_SECONDS, "From accepting an event until it is durable."),
     "ackbox_batch_events": (_EVENTS, "Events made durable together."),
     "ackbox_commit_seconds": (_SECONDS, "One transaction, synced."),
     "ackbox_checkpoint_seconds": (_SECONDS, "One copy of the write-ahead log into the file."),
@@ -103,7 +103,7 @@ _HISTOGRAMS = {
 
 
 class PrometheusMetrics:
-    """`observe` takes facts; `render` answers a scrape."""
+    """Counts facts in `observe`, and renders a scrape in `render`."""
 
     def __init__(self, clock: Clock, sources: frozenset[str]) -> None:
         self._clock = clock
@@ -111,12 +111,12 @@ class PrometheusMetrics:
         self._counts: Counter[str] = Counter()
         self._gauges = dict.fromkeys(_GAUGES, 0.0)
         self._histograms = {name: Histogram(bounds) for name, (bounds, _) in _HISTOGRAMS.items()}
-        # Every combination of labels exists from the start: to Prometheus, a series that appears
-        # with its first count has not increased (C3).
+        # Every combination of labels exists from the start: Prometheus sees no increase in a series
+        # that appears with its first count (C3).
         self._handlers = HandlerMetrics()
         self._received = _zeros(sorted({*sources, _OTHER}), ReceiptKind)
         self._refused = _zeros(sorted(REFUSAL_REASONS))
-        self._answered = _zeros()
+        self._responses = _zeros()
         self._service_failures = _zeros()
         self._services_failing = _zeros()
         self._measured: Measured | None = None
@@ -126,7 +126,7 @@ class PrometheusMetrics:
 
     def observe(self, fact: Fact) -> None:
         if isinstance(fact, ResponseSent):
-            self._answered[fact.route, fact.status] += 1
+            self._responses[fact.route, fact.status] += 1
         elif isinstance(fact, Recorded):
             self._count_recorded(fact)
         elif isinstance(fact, Committed):
@@ -180,7 +180,7 @@ class PrometheusMetrics:
             case Pruned(tombstoned, deleted, purged, _, _):
                 self._counts["ackbox_tombstones_made"] += tombstoned
                 self._counts["ackbox_events_pruned"] += deleted
-                self._counts["ackbox_tombstones_forgotten"] += purged
+                self._counts["ackbox_tombstones_purged"] += purged
             case PruneFailed():
                 self._counts["ackbox_prune_failures"] += 1
             case Replayed(_, _, moved):
@@ -212,7 +212,7 @@ class PrometheusMetrics:
     def _observe_process(self, fact: Fact) -> None:
         match fact:
             case RoutesServed(routes, statuses):
-                self._answered.update(_zeros(sorted(routes), sorted(statuses)))
+                self._responses.update(_zeros(sorted(routes), sorted(statuses)))
             case ServiceStarted(name):
                 self._service_failures.update(_zeros([name]))
                 self._services_failing.update(_zeros([name]))
@@ -257,13 +257,13 @@ class PrometheusMetrics:
             self._received,
         )
         yield _labelled(
-            "ackbox_events_refused", "Events not taken, by reason.", ("reason",), self._refused
+            "ackbox_events_refused", "Events not accepted, by reason.", ("reason",), self._refused
         )
         yield _labelled(
             "ackbox_http_responses",
-            "HTTP answers, by route and status.",
+            "HTTP responses, by route and status.",
             ("route", "status"),
-            self._answered,
+            self._responses,
         )
         yield _labelled(
             "ackbox_service_failures",
@@ -274,8 +274,8 @@ class PrometheusMetrics:
         failing = GaugeMetricFamily(
             "ackbox_service_failing", "1 while a background loop fails.", labels=("service",)
         )
-        for name, value in self._services_failing.items():
-            failing.add_metric([str(one) for one in name], value)
+        for labels, value in self._services_failing.items():
+            failing.add_metric([str(label) for label in labels], value)
         yield failing
 
     def _queue_metrics(self, measured: Measured) -> Iterator[Metric]:
@@ -292,12 +292,12 @@ class PrometheusMetrics:
         )
         yield GaugeMetricFamily(
             "ackbox_buffer_events",
-            "Events taken and not yet durable.",
+            "Events accepted and not yet durable.",
             value=measured.buffered_events,
         )
         yield GaugeMetricFamily(
             "ackbox_buffer_bytes",
-            "Bytes held for events not yet answered.",
+            "Bytes held for requests without a response yet.",
             value=measured.buffered_bytes,
         )
 
@@ -321,7 +321,7 @@ def _start_metrics(started: Started) -> Iterator[Metric]:
 
 
 def _zeros(*values: Iterable[object]) -> Counter[tuple[object, ...]]:
-    """A count of 0 for every combination of these label values."""
+    """Return a count of 0 for every combination of these label values."""
     return Counter(dict.fromkeys(product(*values), 0) if values else ())
 
 

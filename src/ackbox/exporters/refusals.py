@@ -1,4 +1,4 @@
-"""Refused requests in the log (N15)."""
+"""Log lines of refused requests (N15)."""
 
 from collections.abc import Callable
 
@@ -9,20 +9,20 @@ _SECONDS = 1.0
 
 
 class RefusalLog:
-    """Log a refused request; a flood of them is a line a second, with a count of the others."""
+    """Log refused requests, at most one a second. A line counts those suppressed since the last."""
 
     def __init__(self, logger: Logger, clock: Callable[[], float]) -> None:
         self._logger = logger
         self._clock = clock
-        self._quiet_until: float | None = None
+        self._muted_until: float | None = None
         self._suppressed = 0
 
-    def say(self, fact: RequestRefused) -> None:
+    def log(self, fact: RequestRefused) -> None:
         now = self._clock()
-        if self._quiet_until is not None and now < self._quiet_until:
+        if self._muted_until is not None and now < self._muted_until:
             self._suppressed += 1
             return
-        self._quiet_until = now + _SECONDS
+        self._muted_until = now + _SECONDS
         suppressed, self._suppressed = self._suppressed, 0
         self._logger.warning(
             "request refused",

@@ -1,14 +1,14 @@
-"""The values everything else speaks of: pure, immutable, without a clock or any I/O.
+"""The values that all other modules share: pure, immutable, without a clock or any I/O.
 
-checks     what a source may say of an event
-claims     the right to run an event, and what a run came to
-events     what a source hands over, and the durable row that it becomes
-moments    times, as text and as an instant
-operating  what operators do and see: replays, discards, the audit, the story of an event, findings
-reading    questions to the ledger, and their answers a page at a time
-retention  how long events are kept, and how far a pass came
+checks      checks of the fields that a source sets
+claims      claims on events, and the outcomes of runs
+events      envelopes, receipts and the durable row of an event
+moments     times, as text and as an instant
+operations  what operators do and see: replays, discards, the audit, event details, findings
+queries     filters on the ledger, cursors and pages
+retention   how long events are kept, and the progress of a pass
 
-Others import from here, not from the parts.
+Other packages import from here, not from these modules.
 """
 
 from ackbox.model.checks import (

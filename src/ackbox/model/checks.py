@@ -1,4 +1,4 @@
-"""What a source may say of an event."""
+"""Checks of the fields that a source sets."""
 
 from datetime import UTC, datetime
 
@@ -9,7 +9,7 @@ SQL_INTEGER = range(-(1 << 63), 1 << 63)
 
 
 def check_name(what: str, value: str) -> str:
-    """A key, type, lane or source: 1 to 255 characters, no control characters, no surrogates."""
+    """Check a key, type, lane or source: 1 to 255 characters, none a control or a surrogate."""
     if not 0 < len(value) <= NAME_LIMIT:
         raise InvalidEvent(f"{what} must have 1 to {NAME_LIMIT} characters, not {len(value)}")
     if not value.isprintable() and (flaw := _flaw(value)):
@@ -24,11 +24,11 @@ def check_sequence(value: int | None) -> int | None:
 
 
 def check_moment(value: datetime | None) -> datetime | None:
-    """A source's own time: any RFC 3339 moment with an offset, kept in UTC."""
+    """Return a source's own time in UTC; it must have an offset."""
     if value is None:
         return None
     if value.tzinfo is None:
-        raise InvalidEvent("source_emitted_at must say its offset, as in 2026-01-31T12:00:00Z")
+        raise InvalidEvent("source_emitted_at must have an offset, as in 2026-01-31T12:00:00Z")
     try:
         return value.astimezone(UTC)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""The right to run an event, and what a run came to."""
+"""Claims on events, and the outcomes of runs."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -10,15 +10,15 @@ from ackbox.model.checks import NAME_LIMIT
 from ackbox.model.events import EventId
 
 WorkerId = NewType("WorkerId", str)
-"""Random per process: a restart under the same name never inherits a claim (F21)."""
+"""Random for each process: a restart under the same name never inherits a claim (F21)."""
 
 SUSPECT = 2
-"""An event whose last runs, so many or more in a row, ended with the process may be what ended it:
-suspects run one at a time (ADR 18)."""
+"""The number of runs in a row that ended with the process and make an event a suspect: the event
+may have ended the process. Suspects run one at a time (ADR 18)."""
 
 CRASHED = 4
-"""An event is dead-lettered as `crashed` when at least so many runs in a row ended with the
-process. Three kills from outside therefore never dead-letter it, not even with one attempt."""
+"""The number of runs in a row that ended with the process from which an event may be dead-lettered
+as `crashed`. Three kills from outside therefore never dead-letter it, not even with one attempt."""
 
 ERROR_LIMIT = 4096
 TRACEBACK_LIMIT = 4096
@@ -32,7 +32,7 @@ class Statement(Struct, frozen=True):
 
 
 class Claim(Struct, frozen=True, gc=False):
-    """The right to settle one run of an event, while its lease lasts."""
+    """The right to settle one run of an event until its lease expires."""
 
     ledger_id: int
     id: EventId
@@ -54,7 +54,7 @@ class Claim(Struct, frozen=True, gc=False):
 
 
 class Suspect(Struct, frozen=True):
-    """A suspect that is due; `attempts` and `unsettled` are what its next claim will have."""
+    """A suspect that is due, with the `attempts` and `unsettled` that its next claim will have."""
 
     id: EventId
     source: str
@@ -64,9 +64,9 @@ class Suspect(Struct, frozen=True):
 
 
 class Failure(Struct, frozen=True):
-    """Why a run failed: text of at most 4 KiB without NUL or surrogates, a short code, and the
-    traceback, bounded in the same way. `where`, as `grant_access (app.py:12)`, is for the log; no
-    store keeps it."""
+    """The reason why a run failed: a text of at most 4 KiB without NUL or surrogates, a short code,
+    and the traceback, bounded in the same way. `where`, such as `grant_access (app.py:12)`, is for
+    the log; no store keeps it."""
 
     error: str
     code: str
@@ -75,20 +75,21 @@ class Failure(Struct, frozen=True):
 
 
 class RetryLater(Struct, frozen=True):
-    """Outcome *retry*: back to pending, due after `delay`."""
+    """Outcome *retry*: the event is pending again, and due after `delay`."""
 
     failure: Failure
     delay: timedelta
 
 
 class DeadLetter(Struct, frozen=True):
-    """Outcome *dead*: a dead letter."""
+    """Outcome *dead*: the event becomes a dead letter."""
 
     failure: Failure
 
 
 class Done(Struct, frozen=True):
-    """Outcome *done*. The effects commit with it; if they fail, the run failed: `otherwise`."""
+    """Outcome *done*. The effects are written in the same commit. If they fail, the run failed, and
+    its outcome is `on_effect_failure`."""
 
     outcome: str = "handled"
     effects: Sequence[Statement] = ()
@@ -96,16 +97,16 @@ class Done(Struct, frozen=True):
 
 
 class Release(Struct, frozen=True):
-    """Outcome *release*: handed back, attempt refunded; held until a handler exists if so said,
-    else due again at once, or after `delay`."""
+    """Outcome *release*: the event is pending again and its attempt is refunded. If `parked`, it
+    waits until a handler exists; otherwise it is due after `delay`."""
 
     parked: bool = False
     delay: timedelta = timedelta(0)
 
 
 class Snoozed(Struct, frozen=True):
-    """Outcome *snoozed*: back to pending, due after `delay`, attempt refunded. No store keeps the
-    reason: it is for the log."""
+    """Outcome *snoozed*: the event is pending again, due after `delay`, with its attempt refunded.
+    The reason is for the log; no store keeps it."""
 
     delay: timedelta
     reason: str = ""
@@ -120,8 +121,8 @@ class Settlement(Struct, frozen=True):
 
 
 class Caps(Struct, frozen=True):
-    """What a worker may take: `share` is the most one source may hold while others wait, `alone`
-    while none does (None: all), `held` what each holds now."""
+    """Limits of the claims that one worker holds. A source may hold `share` of them while other
+    sources wait, and `alone` while none does (None: no limit). `held` counts those it holds now."""
 
     share: int
     held: Mapping[str, int]
@@ -131,7 +132,7 @@ class Caps(Struct, frozen=True):
 def make_failure(
     error: str, code: str, where: str | None = None, traceback: str | None = None
 ) -> Failure:
-    """Cleaned and cut: it must fit into any database and any page."""
+    """Clean and cut the texts, so that every database can store them and every page show them."""
     shown = None if traceback is None else _clean(traceback, TRACEBACK_LIMIT)
     return Failure(_clean(error, ERROR_LIMIT), _clean(code, NAME_LIMIT), where, shown)
 

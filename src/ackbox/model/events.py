@@ -1,4 +1,4 @@
-"""What a source hands over, and the durable row that it becomes."""
+"""Envelopes, receipts and the durable row of an event."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -9,10 +9,10 @@ from typing import NewType
 from msgspec import Struct
 
 EventId = NewType("EventId", str)
-"""A UUIDv7 in its canonical text form: sorts by the time the event was accepted."""
+"""A UUIDv7 in its canonical text form, which sorts by the time when the event was accepted."""
 
 RandomBits = Callable[[int], int]
-"""`random.getrandbits`, or a test's own."""
+"""`random.getrandbits`, or a test's replacement for it."""
 
 _UUID_7 = 7 << 76 | 2 << 62
 _RAND_B = (1 << 62) - 1
@@ -26,7 +26,7 @@ class Status(StrEnum):
 
 
 class OutcomeName(StrEnum):
-    """How an event got where it is, as the column `outcome` says it."""
+    """The values of the column `outcome`: the last thing that happened to the event."""
 
     RETRY = "retry"
     SNOOZED = "snoozed"
@@ -45,7 +45,8 @@ class ReceiptKind(StrEnum):
 
 
 class Envelope(Struct, frozen=True, gc=False):
-    """What a source hands over (L2). `id` becomes the event's id if this turns out to be new."""
+    """What a source hands over, before it is stored (L2). If the key is new, `id` becomes the
+    event's id."""
 
     id: EventId
     source: str
@@ -65,7 +66,7 @@ class Envelope(Struct, frozen=True, gc=False):
 
 
 class Receipt(Struct, frozen=True, gc=False):
-    """What the ledger says of one envelope: the row that now stands for its key."""
+    """The result of recording one envelope, with the row that the ledger has under its key."""
 
     kind: ReceiptKind
     id: EventId
@@ -74,14 +75,14 @@ class Receipt(Struct, frozen=True, gc=False):
 
 
 class Content(Struct, frozen=True):
-    """What a sender handed over: the exact bytes, and the headers kept with them as JSON."""
+    """The exact bytes of a payload, and the headers kept with it, as JSON."""
 
     payload: bytes
     headers: str | None
 
 
 class Cursor(Struct, frozen=True):
-    """How far a source has been read; committed together with the events read up to there."""
+    """The position up to which a source has been read, committed together with the events read."""
 
     source: str
     cursor: str
@@ -122,10 +123,10 @@ class EventRecord(Struct, frozen=True):
 
 
 def new_event_id(now: datetime, random_bits: RandomBits) -> EventId:
-    """UUIDv7 (RFC 9562): 48 bits of milliseconds, then 74 bits of chance."""
-    chance = random_bits(74)
+    """Return a UUIDv7 (RFC 9562): 48 bits of milliseconds, then 74 random bits."""
+    randomness = random_bits(74)
     millis = int(now.timestamp() * 1000)
-    bits = millis << 80 | _UUID_7 | (chance >> 62) << 64 | chance & _RAND_B
+    bits = millis << 80 | _UUID_7 | (randomness >> 62) << 64 | randomness & _RAND_B
     text = f"{bits:032x}"
     return EventId(f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}")
 

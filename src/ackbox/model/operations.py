@@ -1,4 +1,4 @@
-"""What operators do and see: replays and discards, their audit, the story of an event, findings."""
+"""What operators do and see: replays, discards, the audit, event details, findings."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -11,34 +11,34 @@ from ackbox.model.events import EventId, EventRecord
 
 
 class ReplayKind(StrEnum):
-    """What a replay did to an event (F31)."""
+    """The result of a replay for one event (F31)."""
 
-    REPLAYED = "replayed"  # it was finished; now it is pending, with all its attempts
-    EXPEDITED = "expedited"  # it waited for a retry; now it is due
-    UNPARKED = "unparked"  # it was held for want of a handler; now it is due
-    WAITING = "waiting"  # nothing: it is pending already
-    RUNNING = "running"  # nothing: a worker holds it
-    COMPLETED = "completed"  # nothing: it is completed, and completed events were not asked for
+    REPLAYED = "replayed"  # the event was finished; it is pending with all its attempts
+    EXPEDITED = "expedited"  # the event waited for a retry; it is due now
+    UNPARKED = "unparked"  # the event was parked; it is due now
+    WAITING = "waiting"  # no change: the event is pending already
+    RUNNING = "running"  # no change: a worker holds the event
+    COMPLETED = "completed"  # no change: the replay leaves completed events out
 
 
 class DiscardKind(StrEnum):
-    """What a discard did to an event (N14)."""
+    """The result of a discard for one event (N14)."""
 
-    DISCARDED = "discarded"  # the event is completed, and never runs
-    COMPLETED = "completed"  # nothing: the event was completed before
-    RUNNING = "running"  # nothing: a worker holds the event
+    DISCARDED = "discarded"  # the event is completed, and never runs again
+    COMPLETED = "completed"  # no change: the event was completed before
+    RUNNING = "running"  # no change: a worker holds the event
 
 
 class Caller(Struct, frozen=True):
-    """Who asks for a change: the name the caller gives, and the address the caller calls from."""
+    """The caller who requests a change: the name that it gives, and the address it calls from."""
 
     actor: str
     peer: str | None = None
 
 
 class AuditEntry(Struct, frozen=True):
-    """Something an operator did: `actor` is who the caller says it is, `peer` the address that it
-    called from, None without HTTP."""
+    """A change that an operator made. `actor` is the name that the caller gave; `peer` is the
+    address it called from, None without HTTP."""
 
     audit_id: int
     at: datetime
@@ -50,7 +50,7 @@ class AuditEntry(Struct, frozen=True):
 
 
 class AuditPage(Struct, frozen=True):
-    """What operators did, newest first, and the place to go on from."""
+    """Audit entries, newest first; `next` is the cursor of the next page."""
 
     items: Sequence[AuditEntry]
     next: int | None
@@ -66,10 +66,11 @@ class FailedRun(Struct, frozen=True):
 
 
 class EventDetail(Struct, frozen=True):
-    """All that is known of one event but its payload: what `explain` tells from.
+    """All that the ledger knows of one event except its payload, for `explain`.
 
-    `claimable_at` is when a worker may take it; None: it is finished, held, or `behind` another of
-    its lane. `tombstoned_at`: retention has marked it, and will delete it soon.
+    `claimable_at` is when a worker may claim the event. It is None if the event is finished or
+    parked, or if it waits `behind` another event of its lane. If `tombstoned_at` is set, retention
+    has written the tombstone and will delete the event soon.
     """
 
     event: EventRecord
@@ -94,7 +95,7 @@ class Verdict(StrEnum):
 
 
 class Finding(Struct, frozen=True):
-    """What `ackbox doctor` says of one thing; unless all is well, `remedy` says what to do."""
+    """The result of one check of `ackbox doctor`; unless it is ok, `remedy` says what to do."""
 
     about: str
     verdict: Verdict

@@ -1,4 +1,4 @@
-"""Questions to the ledger, and their answers a page at a time."""
+"""Filters on the ledger, cursors and pages."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,11 +14,11 @@ from ackbox.model.events import EventRecord, Status
 LAST_SEQUENCE = (1 << 63) - 1
 
 LAST_MOMENT = "~"
-"""Where an event without number or time of its source's stands: behind those that have one."""
+"""The time of an event whose source gave none: such events sort behind those that have one."""
 
 SOURCE_CURSOR_PATTERN = r"(-?[0-9]{1,19}),([0-9:.TZ-]{0,40}|~),([0-9]{1,18})"
-_PLACE = re.compile(SOURCE_CURSOR_PATTERN)
-_POSITION = re.compile(r"[0-9]{1,18}")
+_SOURCE_CURSOR = re.compile(SOURCE_CURSOR_PATTERN)
+_LEDGER_ID = re.compile(r"[0-9]{1,18}")
 
 
 class Order(StrEnum):
@@ -27,8 +27,8 @@ class Order(StrEnum):
 
 
 class EventFilter(Struct, frozen=True):
-    """Which events to list. `None` means: any. `retrying`: only those that have run and failed.
-    `event_type` is a type, or a prefix followed by `*`, as handlers name them."""
+    """The events to list. None accepts any value. `retrying` selects events that have run and
+    failed. `event_type` is a type, or a prefix followed by `*`, as handlers name them."""
 
     status: Status | None = None
     retrying: bool = False
@@ -43,10 +43,10 @@ class EventFilter(Struct, frozen=True):
 
 
 class Page(Struct, frozen=True):
-    """Some events and the place to go on from; `next` is None when there are no more.
+    """Some events, and the cursor of the next page; `next` is None if there are no more events.
 
-    A page may hold fewer events than asked for and still have a `next`: a reader looks at a bounded
-    number of rows a page, so that a rare filter never becomes a long read (L13).
+    A page may have fewer events than the limit and still have a `next`. For one page a reader looks
+    at a bounded number of rows, so that a rare filter never becomes a long read (L13).
     """
 
     items: Sequence[EventRecord]
@@ -54,7 +54,7 @@ class Page(Struct, frozen=True):
 
 
 class SourceCursor(Struct, frozen=True, order=True):
-    """A place in the order of a source (L7): its number, then its time, then arrival."""
+    """A position in the order of a source (L7): by its number, then its time, then arrival."""
 
     sequence: int
     emitted_at: str
@@ -65,14 +65,16 @@ class SourceCursor(Struct, frozen=True, order=True):
 
 
 class SourcePage(Struct, frozen=True):
-    """Some events in the order of their source; as a `Page`, it may be short and have a `next`."""
+    """Some events in the order of their source. Like a `Page`, it may be short but not
+    the last."""
 
     items: Sequence[EventRecord]
     next: SourceCursor | None
 
 
 class Stats(Struct, frozen=True):
-    """How many events stand in each state, and since when the oldest pending one waits (L5)."""
+    """The number of events in each status, and the time since which the oldest pending one waits
+    (L5)."""
 
     counts: Mapping[Status, int]
     oldest_pending: datetime | None
@@ -88,8 +90,8 @@ class Stats(Struct, frozen=True):
 
 
 def filter_by_status(name: str) -> EventFilter | None:
-    """By a status, or by its name in messaging; None if it is neither. An `error` is an event that
-    waits for another run after one that failed."""
+    """Return the filter for a status or for its name in messaging; None if the name is neither.
+    `error` selects events that wait for another run after a failed one."""
     match name:
         case "received":
             return EventFilter(status=Status.PENDING)
@@ -112,12 +114,12 @@ def check_type_pattern(what: str, pattern: str) -> str:
 
 
 def parse_source_cursor(text: str) -> SourceCursor | None:
-    """What `str` made of a place; a number alone is one among those that have neither sequence nor
-    time. None if it is no such text."""
-    if _POSITION.fullmatch(text):
+    """Parse what `str(SourceCursor)` returned. A number alone is the `ledger_id` of an event that
+    has neither sequence nor time. Return None for any other text."""
+    if _LEDGER_ID.fullmatch(text):
         return SourceCursor(LAST_SEQUENCE, LAST_MOMENT, int(text))
-    found = _PLACE.fullmatch(text)
-    if found is None:
+    match = _SOURCE_CURSOR.fullmatch(text)
+    if match is None:
         return None
-    sequence = min(max(int(found[1]), SQL_INTEGER.start), LAST_SEQUENCE)
-    return SourceCursor(sequence, found[2], int(found[3]))
+    sequence = min(max(int(match[1]), SQL_INTEGER.start), LAST_SEQUENCE)
+    return SourceCursor(sequence, match[2], int(match[3]))

@@ -1,4 +1,4 @@
-"""How long events are kept, and how far a pass came."""
+"""How long events are kept, and the progress of a retention pass."""
 
 from datetime import datetime, timedelta
 
@@ -8,10 +8,10 @@ from ackbox.model.events import EventRecord, Status
 
 
 class RetentionPolicy(Struct, frozen=True):
-    """W11: finished events are kept for `keep` since they came, and at least for `rest` since they
-    were finished; their keys are known for `remember` after that. Between tombstone and removal
-    lies `wait`, so that no insert meets neither. Dead letters are kept for `keep_dead_letters`
-    instead, if that is given (N14)."""
+    """W11: finished events are kept for `keep` from their arrival, and for at least `rest` from
+    their end. Dead letters are kept for `keep_dead_letters` instead, if it is set (N14). Then their
+    keys stay known for `remember`. A tombstone is written `wait` before its event is deleted, so
+    that every insert finds one of the two."""
 
     keep: timedelta
     remember: timedelta
@@ -20,7 +20,7 @@ class RetentionPolicy(Struct, frozen=True):
     keep_dead_letters: timedelta | None = None
 
     def keep_of(self, status: Status) -> timedelta:
-        """Return how long events that ended so are kept since they came."""
+        """Return how long events with this final status are kept from their arrival."""
         if status is Status.FAILED and self.keep_dead_letters is not None:
             return self.keep_dead_letters
         return self.keep
@@ -33,14 +33,16 @@ class RetentionPolicy(Struct, frozen=True):
 
 
 class TombstonePass(Struct, frozen=True):
-    """How many events were buried, and where to go on; `next` is None at the end."""
+    """The number of events that got a tombstone, and the cursor of the next pass; `next` is None at
+    the end."""
 
     rows: int
     next: int | None
 
 
 class PruneResult(Struct, frozen=True):
-    """How many events were deleted; whether `more` may be ripe now; whether buried ones wait."""
+    """The number of events that were deleted. `more`: others may be prunable now. `waiting`: some
+    events with a tombstone are not prunable yet."""
 
     rows: int
     more: bool

@@ -1,9 +1,9 @@
-"""For your own tests: your handlers on a real inbox, one step at a time, on a clock of yours.
+"""Test your handlers on a real inbox, one step at a time, with a clock that the test moves.
 
-clock      a clock that moves when it is told to
-delivery   what a sender sends
-harness    an inbox on a temporary file: post, run, crash, look
-stepping   claim, run and settle, one event after the other
+clock      a clock that moves only when a test moves it
+delivery   an event as a sender sends it
+harness    an inbox on a temporary file: post, run, crash, read
+steps      claim, run and settle, one event after the other
 """
 
 from ackbox.testing.clock import MovableClock

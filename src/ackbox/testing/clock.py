@@ -1,4 +1,4 @@
-"""A clock that moves when it is told to."""
+"""A clock that moves only when a test moves it."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -8,7 +8,7 @@ START = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 class MovableClock:
-    """Stands still at `now` until it is moved."""
+    """A clock that stands still at `now` until it is moved."""
 
     def __init__(self, start: datetime = START) -> None:
         self.now = start.astimezone(UTC)
@@ -17,11 +17,11 @@ class MovableClock:
         return self.now
 
     def advance(self, by: str | timedelta) -> datetime:
-        """By `"10m"`, `"1h30m"` or a timedelta."""
+        """Advance by `"10m"`, `"1h30m"` or a timedelta."""
         self.now += parse_duration(by) if isinstance(by, str) else by
         return self.now
 
     def move_to(self, moment: datetime) -> datetime:
-        """On to this moment; not back."""
+        """Advance to this moment; never go back."""
         self.now = max(self.now, moment.astimezone(UTC))
         return self.now

@@ -1,4 +1,4 @@
-"""What a sender sends, before the inbox has it."""
+"""An event as a sender sends it."""
 
 from datetime import datetime
 from typing import Any
@@ -18,7 +18,7 @@ from ackbox.model import (
 
 
 class Delivery(Struct, frozen=True, kw_only=True):
-    """Bytes are the payload as they are; anything else is written as JSON."""
+    """An event to post. A payload of bytes is sent as it is; any other value becomes JSON."""
 
     event_type: str
     payload: Any
@@ -29,8 +29,8 @@ class Delivery(Struct, frozen=True, kw_only=True):
     source_emitted_at: datetime | None = None
 
 
-def seal(delivery: Delivery, now: datetime, random_bits: RandomBits) -> Envelope:
-    """As the HTTP door would: what it refuses is an `InvalidEvent` here."""
+def make_envelope(delivery: Delivery, now: datetime, random_bits: RandomBits) -> Envelope:
+    """Make the envelope as the HTTP route does; raise `InvalidEvent` where the route refuses."""
     given = delivery.payload
     payload = given if isinstance(given, bytes) else msgspec.json.encode(given)
     return Envelope(

@@ -1,4 +1,4 @@
-"""An inbox on a temporary file: post, run, crash, look."""
+"""An inbox on a temporary file: post, run, crash, read."""
 
 import random
 import tempfile
@@ -24,27 +24,27 @@ from ackbox.model import (
 )
 from ackbox.runtime import Runtime
 from ackbox.testing.clock import MovableClock
-from ackbox.testing.delivery import Delivery, seal
+from ackbox.testing.delivery import Delivery, make_envelope
 from ackbox.testing.steps import Stepper, raise_for_a_test
 
 _AT_ONCE = 1000
 _PAGE = 200
-_MOST_RUNS = 10_000
+_RUN_LIMIT = 10_000
 _UNBOUNDED = 1_000_000_000
 _FOR_EVER = 36_500.0
 
 
 class InboxHarness:
-    """`async with InboxHarness(inbox) as box`: your inbox with its handlers and tables, nothing in
-    the background. Handlers run when you say so, one at a time, by `box.clock`.
+    """Your inbox with its handlers and tables, without background work. Use it as `async with
+    InboxHarness(inbox) as box`. Handlers run when you call a method, one at a time, by `box.clock`.
 
-    What a handler raises, the call that ran it raises too, after the run is settled. `Retry` and
-    `Dead` are what a handler decides, not errors. With `raise_errors=False` nothing is raised."""
+    The call that ran a handler raises what the handler raised, after the run is settled. `Retry`,
+    `Snooze` and `Dead` are decisions, not errors. With `raise_errors=False` nothing is raised."""
 
     def __init__(self, inbox: Inbox, *, start: datetime | None = None) -> None:
         self.clock = MovableClock() if start is None else MovableClock(start)
         self._inbox = inbox
-        self._chance = random.Random(0)
+        self._random = random.Random(0)
         self._keys = 0
         self._folder = AsyncExitStack()
         self._process = AsyncExitStack()
@@ -81,7 +81,7 @@ class InboxHarness:
         source_sequence: int | None = None,
         source_emitted_at: datetime | None = None,
     ) -> Receipt:
-        """Durable when it returns. The same `key` again is a duplicate, as `receipt.kind` says."""
+        """Post an event. It is durable on return. `receipt.kind` shows whether `key` was known."""
         delivery = Delivery(
             event_type=event_type,
             payload=payload,
@@ -97,32 +97,32 @@ class InboxHarness:
     async def deliver(
         self, deliveries: Sequence[Delivery], *, times: int = 1, shuffle: int | None = None
     ) -> list[Receipt]:
-        """Post each so many times; with `shuffle`, in an order drawn from that seed. Returns what
-        each was answered first, in the order given."""
-        order = [place for place in range(len(deliveries)) for _ in range(times)]
+        """Post each delivery `times` times; with `shuffle`, in an order drawn from that seed.
+        Return the first receipt of each, in the order given."""
+        order = [index for index in range(len(deliveries)) for _ in range(times)]
         if shuffle is not None:
             random.Random(shuffle).shuffle(order)
         first: dict[int, Receipt] = {}
-        for place in order:
-            envelope = seal(deliveries[place], self.clock(), self._chance.getrandbits)
-            first.setdefault(place, await self.runtime.ingest.accept(envelope))
-        return [first[place] for place in range(len(deliveries))]
+        for index in order:
+            envelope = make_envelope(deliveries[index], self.clock(), self._random.getrandbits)
+            first.setdefault(index, await self.runtime.ingest.accept(envelope))
+        return [first[index] for index in range(len(deliveries))]
 
     async def run_one(self, *, raise_errors: bool = True) -> EventRecord | None:
-        """One run of what has been due longest; None when nothing is due."""
+        """Run the event that has been due longest, and return it; None if nothing is due."""
         claims = await self._stepper.claim(1)
         await self._finish(claims, raise_errors)
         return await self.event(claims[0].id) if claims else None
 
     async def run_until_idle(self, *, shuffle: int | None = None, raise_errors: bool = True) -> int:
-        """Run what is due until nothing is, and return how many runs that took; a retry that is due
-        later waits for the clock. With `shuffle`, what could run at the same time runs in an order
-        drawn from that seed; the order inside a lane stays."""
-        chance = None if shuffle is None else random.Random(shuffle)
+        """Run events until none is due, and return the number of runs. A retry that is due later
+        waits for the clock. With `shuffle`, events that could run at the same time run in an order
+        drawn from that seed; lanes keep their order."""
+        shuffler = None if shuffle is None else random.Random(shuffle)
         runs = 0
-        while claims := await self._stepper.claim(1 if chance is None else _AT_ONCE):
-            if chance is not None:
-                chance.shuffle(claims)
+        while claims := await self._stepper.claim(1 if shuffler is None else _AT_ONCE):
+            if shuffler is not None:
+                shuffler.shuffle(claims)
             await self._finish(claims, raise_errors)
             runs += len(claims)
             _check_runs(runs)
@@ -131,8 +131,8 @@ class InboxHarness:
     async def run_until_settled(
         self, *, shuffle: int | None = None, raise_errors: bool = True
     ) -> int:
-        """As `run_until_idle`, and move the clock on to each retry or snooze, until every event is
-        completed, a dead letter, or held."""
+        """Do as `run_until_idle`, and advance the clock to each retry or snooze, until every event
+        is completed, a dead letter, or parked."""
         runs = await self.run_until_idle(shuffle=shuffle, raise_errors=raise_errors)
         while (due := await self._next_retry()) is not None:
             self.clock.move_to(due)
@@ -141,19 +141,19 @@ class InboxHarness:
         return runs
 
     async def restart(self) -> None:
-        """An orderly stop and a start on the same file."""
+        """Stop in an orderly way, and start again on the same file."""
         await self._stop()
         await self._start()
 
     async def crash_after_claim(self) -> EventRecord:
-        """The process is lost after it took what has been due longest, before its handler ran.
-        Then it starts again; the event, as it stands now, is due at once."""
+        """Lose the process after it claimed the event that has been due longest, before its handler
+        ran. Start again, and return the event, which is due at once."""
         claim = await self._claim_for_a_crash()
         return await self._lose_the_process(claim)
 
     async def crash_before_settle(self, *, raise_errors: bool = True) -> EventRecord:
-        """The process is lost after the handler ran, before anything of that is stored: what went
-        through `tx` is gone, what went elsewhere has happened. Then it starts again."""
+        """Lose the process after the handler ran, before its outcome is stored. Writes through `tx`
+        are lost; other effects have happened. Start again, and return the event."""
         claim = await self._claim_for_a_crash()
         stepper = self._stepper
         await stepper.run(claim)
@@ -162,40 +162,40 @@ class InboxHarness:
         return event
 
     async def replay(self, event: str | Receipt) -> EventRecord:
-        """As an operator would: a finished event starts anew, one that waits is due now."""
+        """Replay as an operator does: a finished event starts again, a waiting one is due now."""
         found = await self.event(event)
         await self.runtime.replays.replay_ids([found.id], actor="test", completed=True)
         return await self.event(found.id)
 
     async def event(self, event: str | Receipt) -> EventRecord:
-        """How it stands now, by its id or by what `post` returned."""
+        """Return the current state of an event, by its id or by the receipt of `post`."""
         event_id = event.id if isinstance(event, Receipt) else EventId(event)
-        found = await self.runtime.reader.event(event_id)
-        if found is None:
+        record = await self.runtime.reader.event(event_id)
+        if record is None:
             raise LookupError(f"There is no event {event_id}.")
-        return found
+        return record
 
     async def events(self, status: str | None = None) -> list[EventRecord]:
-        """All of them, or those in one status, in the order they came."""
+        """Return all events, or those in one status, in the order of arrival."""
         where = EventFilter(status=None if status is None else Status(status))
-        found: list[EventRecord] = []
+        records: list[EventRecord] = []
         cursor: int | None = None
         while True:
             page = await self.runtime.reader.events(
                 where, order=Order.OLDEST, limit=_PAGE, cursor=cursor
             )
-            found += page.items
+            records += page.items
             if (cursor := page.next) is None:
-                return found
+                return records
 
     async def read(self, sql: str, /, **params: object) -> list[dict[str, Any]]:
-        """Your own tables, as `inbox.read` does."""
+        """Read your own tables, as `inbox.read` does."""
         return await self.runtime.read(sql, params)
 
     @property
     def runtime(self) -> Runtime:
         if self._runtime is None:
-            raise Stopped("The harness runs inside `async with InboxHarness(inbox) as box:` only.")
+            raise Stopped("The harness runs only inside `async with InboxHarness(inbox) as box:`.")
         return self._runtime
 
     async def _start(self) -> None:
@@ -217,18 +217,18 @@ class InboxHarness:
         for claim in await self._stepper.claim(1):
             return claim
         raise LookupError(
-            "Nothing is due, so nothing can be lost: post an event, or move the clock."
+            "No event is due, so no claim can be lost: post an event, or advance the clock."
         )
 
     async def _lose_the_process(self, claim: Claim) -> EventRecord:
-        """What is stored is stored, and nothing else is: closing the file adds nothing to it."""
+        """Restart. A stop writes nothing for the claim, so the file is as after a crash."""
         await self.restart()
         return await self.event(claim.id)
 
     async def _next_retry(self) -> datetime | None:
         pending = await self.events(Status.PENDING)
-        later = [event.retry_after for event in pending if event.retry_after is not None]
-        return min((moment for moment in later if moment > self.clock()), default=None)
+        retries = [event.retry_after for event in pending if event.retry_after is not None]
+        return min((moment for moment in retries if moment > self.clock()), default=None)
 
     def _next_key(self) -> str:
         self._keys += 1
@@ -236,9 +236,9 @@ class InboxHarness:
 
 
 def _check_runs(runs: int) -> None:
-    """A handler that always snoozes for a second would run for a week of the clock."""
-    if runs > _MOST_RUNS:
-        raise RuntimeError(f"After {_MOST_RUNS} runs there is still something due.")
+    """Stop a handler that always snoozes for a second: it would run for a week of the clock."""
+    if runs > _RUN_LIMIT:
+        raise RuntimeError(f"After {_RUN_LIMIT} runs there are still events due.")
 
 
 def _overrides_for_a_test(folder: Path) -> dict[str, Given]:

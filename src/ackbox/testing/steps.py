@@ -1,6 +1,6 @@
-"""Claim, run and settle, one event after the other: what the worker does, without its concurrency.
+"""Claim, run and settle one event after the other, as the worker does but without concurrency.
 
-Claims, the meaning of a run's end, and settling are the inbox's own; only the order is ours.
+Claiming, running and settling are the inbox's own code; only the order is the harness's.
 """
 
 from collections.abc import Sequence
@@ -24,15 +24,15 @@ from ackbox.runtime import Runtime
 from ackbox.telemetry import Claimed, Settled
 
 _WORKER = WorkerId("test")
-_LEASE = timedelta(days=1000)  # a clock that is moved far ahead must not end the claim of a step
+_LEASE = timedelta(days=1000)  # a claim must not expire when a test moves the clock far ahead
 
 
 class HandlerFailed(Exception):
-    """A handler raised something that would end the test run itself, as SystemExit does."""
+    """A handler raised an exception such as SystemExit, which would end the test run itself."""
 
 
 class Stepper:
-    """`error` is what the last run raised, unless the handler asked for it by `Retry`, `Snooze`
+    """Runs single steps. `error` is the exception of the last run, unless it was `Retry`, `Snooze`
     or `Dead`."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -41,7 +41,7 @@ class Stepper:
         self._executor = runtime.make_executor(self._note_error)
 
     async def claim(self, limit: int) -> list[Claim]:
-        """What is due now, oldest first; a suspect comes alone, when nothing else is due."""
+        """Claim what is due now, oldest first; a suspect alone, and only if nothing else is due."""
         queue, caps = self._runtime.queue, Caps(share=limit, held={})
         claims = await queue.claim(_WORKER, limit=limit, lease=_LEASE, caps=caps)
         if not claims and (suspect := await queue.suspect()) is not None:
@@ -51,7 +51,7 @@ class Stepper:
         return claims
 
     async def run(self, claim: Claim) -> Outcome:
-        """One run of its handler; what it came to is not stored yet."""
+        """Run the handler once, and return the outcome, which is not stored yet."""
         self.error = None
         registration = self._runtime.registry.find(claim.source, claim.event_type)
         if registration is not None:
@@ -61,7 +61,7 @@ class Stepper:
         return Done("ignored")
 
     async def finish(self, claims: Sequence[Claim]) -> BaseException | None:
-        """Run and settle each, in this order; return the first error."""
+        """Run and settle each claim, in this order; return the first error."""
         errors = [await self._finish(claim) for claim in claims]
         return next((error for error in errors if error is not None), None)
 
@@ -70,13 +70,11 @@ class Stepper:
         outcome = await self.run(claim)
         seconds = monotonic() - started
         written = await self._runtime.queue.settle([Settlement(claim, outcome)])
-        ran = self._runtime.registry.find(claim.source, claim.event_type)
-        handler = None if ran is None else ran.name
+        registration = self._runtime.registry.find(claim.source, claim.event_type)
+        handler = None if registration is None else registration.name
         self._runtime.observe(Settled([claim], [seconds], written, [handler]))
         match outcome, written.get(claim.id):
-            case Done(), RetryLater(failure) | DeadLetter(
-                failure
-            ):  # what it wrote through `tx` failed
+            case Done(), RetryLater(failure) | DeadLetter(failure):  # a `tx` statement failed
                 return InvalidStatement(failure.error)
             case _:
                 return self.error
