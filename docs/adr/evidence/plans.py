@@ -1,4 +1,4 @@
-"""ADR 6: how SQLite answers the reader's questions, on the schema as it is, and with one index on
+"""ADR 6: the plans of the reader's queries, on the schema as it is, and with one index on
 (status, created_at) in place of the partial ones."""
 # ruff: noqa: T201
 
@@ -6,7 +6,7 @@ import apsw
 
 from ackbox.stores.sqlite import migrations
 
-QUESTIONS = {
+QUERIES = {
     "one status by arrival": """SELECT ledger_id FROM events
         WHERE status = 'pending' AND ledger_id < 9 ORDER BY ledger_id DESC LIMIT 50""",
     "oldest pending": """SELECT created_at FROM events
@@ -38,8 +38,8 @@ def main() -> None:
 
 
 def show_plans(connection: apsw.Connection) -> None:
-    for name, question in QUESTIONS.items():
-        steps = [str(row[3]) for row in connection.execute(f"EXPLAIN QUERY PLAN {question}")]
+    for name, query in QUERIES.items():
+        steps = [str(row[3]) for row in connection.execute(f"EXPLAIN QUERY PLAN {query}")]
         print(f"  {name}: {'; '.join(steps)}")
 
 

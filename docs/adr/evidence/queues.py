@@ -1,4 +1,4 @@
-"""ADR 11: the cost of an event's way through the buffer, by asyncio.Queue and as it is."""
+"""ADR 11: the cost of an event in the ingest buffer, with asyncio.Queue and with counters and a deque."""
 # ruff: noqa: T201
 
 import asyncio

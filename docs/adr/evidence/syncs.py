@@ -36,13 +36,13 @@ def syncs_of(durability: str) -> int:
         path = Path(folder) / "ledger.db"
         create_ledger(path)
         connection = open_writer(path, durability=durability, vfs="counting")
-        connection.execute("INSERT INTO heartbeat VALUES (1, '')")
+        connection.execute("INSERT INTO write_probe VALUES (1, '')")
         before = CountingFile.syncs
         for number in range(COMMITS):
-            connection.execute("UPDATE heartbeat SET probed_at = ?", (str(number),))
-        found = CountingFile.syncs - before
+            connection.execute("UPDATE write_probe SET probed_at = ?", (str(number),))
+        syncs = CountingFile.syncs - before
         connection.close()
-    return found
+    return syncs
 
 
 if __name__ == "__main__":
