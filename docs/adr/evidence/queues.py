@@ -1,4 +1,4 @@
-"""ADR 11: the cost of an event in the ingest buffer, with asyncio.Queue and with counters and a deque."""
+"""ADR 11: the cost of an event in the ingest buffer, by asyncio.Queue and by counters."""
 # ruff: noqa: T201
 
 import asyncio
