@@ -18,6 +18,7 @@ VALUES = {
     "db_path": ("mine.db", "theirs.db"),
     "backup_dir": ("mine", "theirs"),
     "database_url": (POSTGRES, "postgresql://elsewhere/theirs"),
+    "database_schema": ("mine", "theirs"),
     "queue_url": ("redis://mine", "redis://theirs"),
     "docs_url": ("https://mine", "https://theirs"),
     "durability": ("normal", "full"),
