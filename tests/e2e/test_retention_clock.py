@@ -30,7 +30,7 @@ async def run_once(folder: Path, clock: Clock, until: type[Fact], *, send: bool)
         if send:
             await runtime.ingest.accept(envelope())
         async with asyncio.timeout(10):
-            while not facts.of(until):  # noqa: ASYNC110 - what it looks at has no event
+            while not facts.of(until):  # noqa: ASYNC110 - there is no event to await
                 await asyncio.sleep(0.01)
             while send and (await runtime.reader.stats()).counts[Status.COMPLETED] == 0:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)

@@ -68,7 +68,7 @@ class Running:
 
     async def until(self, check: Callable[[], object]) -> None:
         async with asyncio.timeout(10):
-            while not check():  # noqa: ASYNC110 - what it looks at has no event
+            while not check():  # noqa: ASYNC110 - there is no event to await
                 await asyncio.sleep(0.01)
 
     async def ended(self, event_id: EventId) -> EventRecord:

@@ -1,4 +1,4 @@
-"""A TCP server of a test's own, on an event loop and a thread of its own."""
+"""A TCP server for tests that runs on its own event loop in its own thread."""
 
 import asyncio
 import threading
@@ -9,7 +9,7 @@ Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Aside:
-    """`do` runs a change on its loop, whichever thread asks."""
+    """A running server. `do` runs a function on its loop, and is called from other threads."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, port: int) -> None:
         self._loop = loop
@@ -28,7 +28,7 @@ class Aside:
 
 @contextmanager
 def serving_aside(handle: Handle) -> Iterator[Aside]:
-    """Gone at the end; who handles a connection aborts it when cancelled."""
+    """Serve until the block ends. A handler must abort its connection when it is cancelled."""
     started = threading.Event()
     made: list[Aside] = []
     ending = asyncio.Event()
@@ -53,7 +53,7 @@ def serving_aside(handle: Handle) -> Iterator[Aside]:
 
 
 async def _end_all() -> None:
-    """Connections are for their handlers to abort; transports close in the turn after that."""
+    """Cancel the handlers, which abort their connections. Transports close in the next turn."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()

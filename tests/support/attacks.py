@@ -1,4 +1,4 @@
-"""What one hostile client sends to keep a server busy, or connections silent (F55, F57)."""
+"""Requests of a hostile client that keep a server busy, or connections silent (F55, F57)."""
 
 import itertools
 import select

@@ -52,7 +52,7 @@ def first_responded(wires: list[Wire], *, within: float) -> Wire:
     for number in by_number:
         poll.register(number, select.POLLIN)
     readable = poll.poll(within * 1000)
-    assert readable, f"none of {len(wires)} requests was answered within {within} seconds"
+    assert readable, f"none of {len(wires)} requests got a response within {within} seconds"
     return by_number[readable[0][0]]
 
 

@@ -1,4 +1,4 @@
-"""Waiting for something to become true, with an end."""
+"""Wait for a condition, with a time limit."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def eventually(check: Callable[[], T], *, within: float = 10.0, every: float = 0.01) -> T:
-    """What `check` returns once that is true; fails loudly when it never is."""
+    """Return what `check` returns as soon as it is true. Fail if it is not true in time."""
     end = time.monotonic() + within
     while not (result := check()):
         if time.monotonic() > end:

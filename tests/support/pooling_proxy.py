@@ -1,5 +1,5 @@
-"""A transaction-pooling proxy, as pgbouncer is one: a client has a server connection from its first
-message until the transaction ends, and then, if it can be, another one."""
+"""A transaction-pooling proxy like PgBouncer. A client has a server connection from its first
+message until the transaction ends, and then, if possible, another one."""
 
 import asyncio
 import struct
@@ -9,14 +9,14 @@ from contextlib import contextmanager, suppress
 from support.aside import serving_aside
 
 _SSL, _GSS, _CANCEL = 80877103, 80877104, 80877102
-_ASKS = b"QS"  # a query, or a sync: what the server answers with "ready"
+_REQUESTS = b"QS"  # a query or a sync, to which the server responds with "ready"
 _READY, _STATUS, _AUTHENTICATION, _KEY = b"Z", b"S", b"R", b"K"
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class PoolingProxy:
-    """Lends `size` connections, the one that was idle the longest first."""
+    """A proxy with `size` server connections, which lends the longest idle one first."""
 
     def __init__(self, target: int, database: str, size: int) -> None:
         self._target = target
@@ -48,7 +48,7 @@ class PoolingProxy:
         writer.write(self._greeting)
 
     async def _lend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """For one transaction."""
+        """Lend a server connection to the client for one transaction."""
         message = await _message(reader)
         if message[:1] == b"X":
             raise ConnectionError("the client leaves")
@@ -56,7 +56,7 @@ class PoolingProxy:
         self.lent += 1
         try:
             await _converse(message, (reader, writer), server)
-        except BaseException:  # in the midst of a transaction: nobody else may have it
+        except BaseException:  # in the middle of a transaction: no other client may get it
             self._opened.remove(server[1])
             server[1].transport.abort()
             raise
@@ -76,16 +76,16 @@ class PoolingProxy:
 
 
 async def _converse(first: bytes, client: Streams, server: Streams) -> None:
-    """Until as many answers have come as were asked for, and no transaction is open."""
+    """Forward messages until every request has its response and no transaction is open."""
     server[1].write(first)
-    owed = int(first[:1] in _ASKS)
+    owed = int(first[:1] in _REQUESTS)
     asking = asyncio.ensure_future(_message(client[0]))
     answering = asyncio.ensure_future(_message(server[0]))
     try:
         while True:
             await asyncio.wait([asking, answering], return_when=asyncio.FIRST_COMPLETED)
             if asking.done():
-                owed += asking.result()[:1] in _ASKS
+                owed += asking.result()[:1] in _REQUESTS
                 server[1].write(asking.result())
                 asking = asyncio.ensure_future(_message(client[0]))
             if answering.done():
@@ -117,7 +117,7 @@ async def _is_startup(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 
 @contextmanager
 def pooled(target: int, database: str, *, size: int = 3) -> Iterator[PoolingProxy]:
-    """In front of that database of the server on that port of this machine."""
+    """Run a proxy in front of this database of a local server."""
     proxy = PoolingProxy(target, database, size)
     with serving_aside(proxy.accept) as aside:
         proxy.port = aside.port

@@ -1,4 +1,4 @@
-"""Real PostgreSQL servers: those of a wheel, and any that the machine has installed."""
+"""Real PostgreSQL servers: the one of a wheel, and any that are installed on this machine."""
 
 import importlib.util
 import os
@@ -25,7 +25,7 @@ _SETTINGS = {
     "full_page_writes": "on",
     "shared_buffers": "64MB",
     "max_connections": "200",
-    # In the data folder: what a killed server leaves behind goes with that.
+    # Sockets are in the data folder, so that those of a killed server are removed with it.
     "dynamic_shared_memory_type": "mmap",
 }
 
@@ -54,8 +54,8 @@ class Install:
 
 @cache
 def find_installs() -> list[Install]:
-    """One for each major version, oldest first. Without the wheel's the tests would be void."""
-    wheel = importlib.util.find_spec(_WHEEL)  # finds it and runs none of its code
+    """Return one installation for each major version, oldest first. The wheel's must be there."""
+    wheel = importlib.util.find_spec(_WHEEL)  # finds the package without running its code
     assert wheel is not None, f"no package {_WHEEL} here: make .venv/.test"
     assert wheel.origin is not None
     of_machine = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
@@ -66,7 +66,7 @@ def find_installs() -> list[Install]:
 
 
 class PostgresServer(GuardedServer):
-    """Its folder is new or its own, and all users may reach it: PostgreSQL refuses to be root."""
+    """A server whose folder all users can read: PostgreSQL refuses to run as root."""
 
     def __init__(self, install: Install, folder: Path, **settings: str) -> None:
         super().__init__(folder, user=_user())
@@ -80,7 +80,7 @@ class PostgresServer(GuardedServer):
         return [str(self.bin / "postgres"), "-D", str(self.data), "-p", str(port), *options]
 
     def initialise(self) -> None:
-        """Makes its data folder."""
+        """Create the data folder."""
         if self.user:
             shutil.chown(self.folder, self.user)
         subprocess.run(
@@ -99,7 +99,7 @@ class PostgresServer(GuardedServer):
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
 
     def create_database(self) -> str:
-        """The URL of an empty one: new, or one that was taken back."""
+        """Return the URL of an empty database, which is new or was taken back."""
         if self._free:
             return self.url(self._free.pop())
         name = f"test_{secrets.token_hex(8)}"
@@ -107,8 +107,8 @@ class PostgresServer(GuardedServer):
         return self.url(name)
 
     def take_back(self, url: str) -> None:
-        """Emptied, also under the feet of those that are connected to it: a drop would have to wait
-        for a checkpoint, and the next test for a new one."""
+        """Empty a database for the next test, even while clients are connected to it. Dropping it
+        would wait for a checkpoint, and so would creating another."""
         name = url.rpartition("/")[2]
         self.execute(f"ALTER DATABASE {name} RESET ALL")
         self.execute(_EMPTY, name)
@@ -131,7 +131,7 @@ class PostgresServer(GuardedServer):
 
 @contextmanager
 def running_postgres(install: Install, **settings: str) -> Iterator[PostgresServer]:
-    """A new server in a temporary folder; both are gone at the end.
+    """Run a new server in a temporary folder. Both are removed at the end.
 
     Not in pytest's temporary folder: that one only its owner may reach. The folder is removed by a
     process of its own: on a busy disk that takes longer than the last test may.
@@ -158,7 +158,8 @@ def _major(server: Path) -> int:
 
 
 def _reachable(install: Install, folder: Path) -> Install:
-    """The same for any user: a copy, when the tests of root run in a folder closed to others."""
+    """Return an installation that any user can read: a copy, if root runs the tests in a closed
+    folder."""
     if all(parent.stat().st_mode & 0o001 for parent in install.bin.parents):
         return install
     home, packages = install.bin.parent, install.bin.parents[2]

@@ -1,4 +1,4 @@
-"""What every refusal must look like."""
+"""A check of the problem document that every refusal must be."""
 
 from typing import Any
 

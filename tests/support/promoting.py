@@ -1,5 +1,5 @@
-"""A ledger on its way from SQLite to PostgreSQL: made, promoted, broken off, and looked at on both
-sides."""
+"""Promotions of a ledger from SQLite to PostgreSQL: fill it, promote it, interrupt that, and read
+both sides."""
 
 import asyncio
 import signal
@@ -33,11 +33,11 @@ SMALL = (
     "import ackbox.stores.sqlite.transfer_out as leaving; leaving._ROWS = 20;"
     "from ackbox.cli import main; main()"
 )
-"""So few rows a batch that a promotion can be met anywhere on its way."""
+"""Batches of few rows, so that a promotion can be interrupted at any point."""
 
 
 class Everything:
-    """A ledger with something of all that can be in one."""
+    """A ledger that contains an example of every kind of row."""
 
     def __init__(self) -> None:
         self.states = States()
@@ -77,7 +77,7 @@ def promote(cli: Cli, url: str) -> str:
 
 
 def halfway(folder: Path, url: str, told: str) -> None:
-    """Kills a promotion as soon as it says so."""
+    """Kill a promotion as soon as it prints this text."""
     process = subprocess.Popen(
         [sys.executable, "-c", SMALL, "promote", "ackbox.db", url],
         cwd=folder,

@@ -1,4 +1,4 @@
-"""Translate the errors that asyncpg raises into our own. This is the only place that does."""
+"""Translate the errors that asyncpg raises into our own. No other module does."""
 
 import asyncpg
 
