@@ -1,4 +1,4 @@
-"""Which rows a claim takes: oldest due first, fair between sources, no suspects."""
+"""Selects the rows to claim: oldest due first, fairly between sources, and no suspects."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -10,50 +10,52 @@ from ackbox.stores.sqlite.statements import Statements
 _INLINE_BYTES = 65_536
 
 Source = tuple[str, str, list[int]]
-"""A source with something claimable: when its first is, and what is due now."""
+"""A source with claimable events: its name, the earliest `claimable_at`, and the rows due now."""
 
 
 class ClaimSelection:
-    """`next_due` is the first moment after now at which something becomes claimable."""
+    """Selects rows. `next_due` is the first moment after now at which an event becomes
+    claimable."""
 
     def __init__(self, sql: Statements, now: str) -> None:
         self._sql = sql
         self._now = now
         self.next_due: datetime | None = None
 
-    def take(self, limit: int, caps: Caps) -> list[int]:
+    def select(self, limit: int, caps: Caps) -> list[int]:
         sources = self._sql.fetch("claimable", now=self._now, limit=limit)
         self._note_next(sources)
         return self._share([source for source in sources if source[2]], limit, caps)
 
-    def take_among(self, ids: Sequence[EventId], limit: int) -> list[int]:
+    def select_among(self, ids: Sequence[EventId], limit: int) -> list[int]:
         rows: list[int] = self._sql.fetch(
             "claimable_among", ids=list(ids), now=self._now, limit=limit
         )
         return rows
 
-    def take_suspect(self, event_id: EventId) -> list[int]:
+    def select_suspect(self, event_id: EventId) -> list[int]:
         rows: list[int] = self._sql.fetch("claimable_suspect", id=event_id, now=self._now)
         return rows
 
     def _share(self, due: list[Source], limit: int, caps: Caps) -> list[int]:
-        """Whose oldest has waited longest goes first; with others waiting, none takes all."""
-        picked: list[int] = []
+        """Share the limit: the source whose oldest event waits longest comes first. While other
+        sources wait, a source gets at most its share."""
+        selected: list[int] = []
         for source, _, rows in sorted(due, key=lambda source: source[1]):
-            most = caps.share if len(due) > 1 else caps.alone
-            room = limit - len(picked)
-            if most is not None:
-                room = min(room, most - caps.held.get(source, 0))
-            picked += rows[: max(room, 0)]
-        return picked
+            cap = caps.share if len(due) > 1 else caps.alone
+            free = limit - len(selected)
+            if cap is not None:
+                free = min(free, cap - caps.held.get(source, 0))
+            selected += rows[: max(free, 0)]
+        return selected
 
     def _note_next(self, sources: Sequence[Source]) -> None:
         later = [head for _, head, _ in sources if head > self._now]
         self.next_due = from_text(min(later)) if later else None
 
 
-def read_claims(sql: Statements, picked: list[int]) -> list[Claim]:
-    rows = sql.fetch("claimed", picked=picked, inline=_INLINE_BYTES)
+def read_claims(sql: Statements, selected: list[int]) -> list[Claim]:
+    rows = sql.fetch("claimed", selected=selected, inline=_INLINE_BYTES)
     return [_claim(row, sql) for row in rows]
 
 
@@ -68,6 +70,6 @@ def _claim(row: Sequence[Any], sql: Statements) -> Claim:
 
 
 def _large(sql: Statements, ledger_id: int) -> bytes:
-    """Fetched on its own: in hex, a large payload would stand in memory twice more."""
+    """Fetch a large payload separately: as hex in JSON it would need twice as much memory again."""
     payload: bytes = sql.run("large_payload", ledger_id=ledger_id).get
     return payload

@@ -1,8 +1,8 @@
-"""What a handler wrote through `tx`, run in the commit that completes the event.
+"""The statements that a handler gave to `tx`, run in the commit that completes the event.
 
-Only INSERT, UPDATE and DELETE on the user's own tables. The rule is held by SQLite's authorizer, at
-the moment a statement is prepared. From the first one on it stays installed: changing it makes
-SQLite prepare every statement of ours anew.
+Only INSERT, UPDATE and DELETE on the user's own tables are allowed. SQLite's authorizer enforces
+this when a statement is prepared. Once installed, the authorizer stays: changing it makes SQLite
+prepare every statement of ours again.
 """
 
 import re
@@ -37,7 +37,7 @@ _SECONDS = 1.0
 _STEPS = 1000
 _WRITES = frozenset((apsw.SQLITE_INSERT, apsw.SQLITE_UPDATE, apsw.SQLITE_DELETE))
 _HARMLESS = frozenset((apsw.SQLITE_SELECT, apsw.SQLITE_FUNCTION, apsw.SQLITE_RECURSIVE))
-_THEIR_FAULT = (
+_USER_ERRORS = (
     apsw.AuthError,
     apsw.BindingsError,
     apsw.ConstraintError,
@@ -63,18 +63,19 @@ _OR_ROLLBACK = re.compile(r"\bOR\s+ROLLBACK\b", re.IGNORECASE)
 
 
 class Effects:
-    """Knows whose statement is being prepared, and so whom the authorizer has to do with."""
+    """Runs users' statements, and lets the authorizer check those but not our own."""
 
     def __init__(self) -> None:
         self._guarding = False
 
     def settle(self, settlement: Settlement, now: datetime) -> Operation[set[Run]]:
-        """Raises what a statement raises; the writer then undoes all of this operation."""
+        """Return an operation that runs the statements and settles. If a statement fails, the
+        operation raises its error, and the writer rolls the operation back."""
 
         def operation(connection: apsw.Connection) -> set[Run]:
             claim, outcome = settlement.claim, settlement.outcome
             held = Statements(connection).fetch("held", claims=[(claim.ledger_id, claim.run)])
-            if held and isinstance(outcome, Done):  # else another run owns it: nothing is applied
+            if held and isinstance(outcome, Done):  # else another run has the claim: apply nothing
                 for statement in outcome.effects:
                     self._run(connection, statement)
             return Settling(now).settle([settlement])(connection)
@@ -92,7 +93,7 @@ class Effects:
         plain = _OPAQUE.sub(" ", statement.sql)
         if not _WRITE.match(plain):
             raise InvalidStatement(_NOT_ALLOWED)
-        if _OR_ROLLBACK.search(plain):  # it would undo the neighbours too
+        if _OR_ROLLBACK.search(plain):  # it would roll back other operations too
             raise InvalidStatement("tx: OR ROLLBACK is not allowed; use OR ABORT.")
         end = monotonic() + _SECONDS
         connection.set_progress_handler(lambda: monotonic() > end, _STEPS)
@@ -100,10 +101,10 @@ class Effects:
             connection.authorizer = self._authorize
         self._guarding = True
         try:
-            # Not from the cache: a cached statement was prepared under another eye.
+            # Bypass the cache: a cached statement may have been prepared without the check.
             rows = connection.execute(statement.sql, dict(statement.params), can_cache=False)
             rows.fetchall()
-        except _THEIR_FAULT as error:
+        except _USER_ERRORS as error:
             raise InvalidStatement(_reason(error, statement.params)) from error
         finally:
             self._guarding = False
@@ -112,7 +113,8 @@ class Effects:
     def _authorize(
         self, action: int, first: str | None, second: str | None, _db: str | None, _via: str | None
     ) -> int:
-        """Whatever it is reached through: SQLite names a CTE the way it names a view."""
+        """Deny access to our tables, also through views and CTEs: SQLite reports both in the same
+        way."""
         if not self._guarding:
             return apsw.SQLITE_OK
         if action in _WRITES or action == apsw.SQLITE_READ:
@@ -132,18 +134,18 @@ def _reason(error: BaseException, params: Mapping[str, object]) -> str:
             return _NOT_ALLOWED
         case KeyError():
             return f"tx: the parameter :{error.args[0]} was not given."
-        case OverflowError() | TypeError() | UnicodeError() if name := _refused(params):
-            return f"tx: the parameter :{name} cannot be stored: {_told(error)}."
+        case OverflowError() | TypeError() | UnicodeError() if name := _unstorable(params):
+            return f"tx: the parameter :{name} cannot be stored: {_message(error)}."
         case _:
-            return f"tx: {_told(error)}."
+            return f"tx: {_message(error)}."
 
 
-def _told(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     return " ".join(str(error).split()).rstrip(".") or type(error).__name__
 
 
-def _refused(params: Mapping[str, object]) -> str | None:
-    """The name of the first value that SQLite has no type for."""
+def _unstorable(params: Mapping[str, object]) -> str | None:
+    """Return the name of the first parameter whose value SQLite has no type for."""
     return next((name for name, value in params.items() if not _is_storable(value)), None)
 
 

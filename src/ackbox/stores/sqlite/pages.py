@@ -1,5 +1,5 @@
-"""Lists of events, a page at a time: however rare what is asked for, a page looks at a bounded
-number of rows (L13)."""
+"""Pages of events. However rare the matching events are, a page reads a bounded number of rows
+(L13)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +22,7 @@ from ackbox.stores import paging
 from ackbox.stores.paging import FIRST_CURSOR, REST, bounds, make_page, matches, terms
 
 Run = Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]
-"""Runs a named block with these values."""
+"""A function that runs a named block with these values."""
 
 
 def records(run: Run, ids: list[str]) -> list[EventRecord]:
@@ -39,49 +39,49 @@ def read_page(
     *,
     unordered: bool = False,
 ) -> Page:
-    asked = bounds(where, order, limit, cursor)
-    question = {**_terms(where), **asked, "source": where.source}
+    scan = bounds(where, order, limit, cursor)
+    parameters = {**_terms(where), **scan, "source": where.source}
     if order is Order.OLDEST:
-        question["unordered"] = unordered
-    rows = run(f"events_{order}", question)
-    return make_page(rows, records(run, matches(rows)), order, limit, asked["window"])
+        parameters["unordered"] = unordered
+    rows = run(f"events_{order}", parameters)
+    return make_page(rows, records(run, matches(rows)), order, limit, scan["window"])
 
 
 def read_source_page(
     run: Run, where: EventFilter, limit: int, cursor: SourceCursor | None
 ) -> SourcePage:
-    """First those with a number or a time of their source's, by an index of only these; then the
-    rest, by arrival."""
-    place = cursor or FIRST_CURSOR
+    """Return first the events with a sequence number or a time from their source, which have an
+    index of their own, then the rest in the order of arrival."""
+    position = cursor or FIRST_CURSOR
     items: list[EventRecord] = []
-    if place < REST:
-        items, place = _ordered(run, where, limit, place)
-    if place < REST or len(items) == limit:
-        return SourcePage(items, place)
-    wanted = limit - len(items)
-    rest = read_page(run, where, Order.OLDEST, wanted, place.ledger_id, unordered=True)
-    further = None if rest.next is None else replace(REST, ledger_id=rest.next)
-    return SourcePage([*items, *rest.items], further)
+    if position < REST:
+        items, position = _ordered(run, where, limit, position)
+    if position < REST or len(items) == limit:
+        return SourcePage(items, position)
+    missing = limit - len(items)
+    rest = read_page(run, where, Order.OLDEST, missing, position.ledger_id, unordered=True)
+    following = None if rest.next is None else replace(REST, ledger_id=rest.next)
+    return SourcePage([*items, *rest.items], following)
 
 
 def _ordered(
-    run: Run, where: EventFilter, limit: int, place: SourceCursor
+    run: Run, where: EventFilter, limit: int, cursor: SourceCursor
 ) -> tuple[list[EventRecord], SourceCursor]:
-    """The next few, and the place behind what was looked at."""
+    """Return the next matching events, and the cursor behind the rows that were read."""
     window = max(paging.SOURCE_WINDOW, limit)
-    question = {**_terms(where), **asdict(place), "source": where.source, "window": window}
-    rows = run("events_of_source", question)
-    found: list[str] = []
+    parameters = {**_terms(where), **asdict(cursor), "source": where.source, "window": window}
+    rows = run("events_of_source", parameters)
+    ids: list[str] = []
     last = REST
-    for *at, event_id, is_match in rows:
+    for *position, event_id, is_match in rows:
         if is_match:
-            found.append(event_id)
-        if len(rows) == window or len(found) == limit:
-            last = SourceCursor(*at)
-        if len(found) == limit:
+            ids.append(event_id)
+        if len(rows) == window or len(ids) == limit:
+            last = SourceCursor(*position)
+        if len(ids) == limit:
             break
-    by_id = {str(event.id): event for event in records(run, found)}
-    return [by_id[one] for one in found if one in by_id], last
+    by_id = {str(event.id): event for event in records(run, ids)}
+    return [by_id[event_id] for event_id in ids if event_id in by_id], last
 
 
 def _terms(where: EventFilter) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """`EventQueue` on SQLite: claim, renew and settle as operations of the writer.
 
-A row can be claimed when its `claimable_at` has come. That one column says it all: a pending row
-has the time it is due, a processing row the end of its lease; a row that is finished, held, or
-behind another in its lane has none, and costs a claim nothing.
+A row can be claimed when its `claimable_at` has come. For a pending row that is the time it is due,
+for a processing row the end of its lease. A row that is finished, parked, or behind another event
+of its lane has none, and costs a claim nothing.
 """
 
 import asyncio
@@ -37,13 +37,14 @@ Written = dict[EventId, Outcome]
 
 
 class SqliteQueue:
-    """Wake-ups are hints: whoever makes a row claimable rings the bell."""
+    """The queue of the writer. Each operation that makes a row claimable wakes the waiting worker;
+    a wake-up is only a hint."""
 
     def __init__(self, writer: Writer, effects: Effects, clock: Clock) -> None:
         self._writer = writer
         self._effects = effects
         self._clock = clock
-        self._bell = asyncio.Event()
+        self._wake_event = asyncio.Event()
         self._next_due: datetime | None = None
 
     async def claim(
@@ -55,12 +56,12 @@ class SqliteQueue:
         caps: Caps,
         ids: Sequence[EventId] | None = None,
     ) -> list[Claim]:
-        self._bell.clear()
+        self._wake_event.clear()
 
-        def pick(picks: ClaimSelection) -> list[int]:
-            return picks.take(limit, caps) if ids is None else picks.take_among(ids, limit)
+        def select(rows: ClaimSelection) -> list[int]:
+            return rows.select(limit, caps) if ids is None else rows.select_among(ids, limit)
 
-        claims, next_due = await self._writer.submit(_claim(worker, self._clock(), lease, pick))
+        claims, next_due = await self._writer.submit(_claim(worker, self._clock(), lease, select))
         if ids is None:
             self._next_due = next_due
         return claims
@@ -73,10 +74,10 @@ class SqliteQueue:
     async def claim_suspect(
         self, worker: WorkerId, event_id: EventId, *, lease: timedelta
     ) -> Claim | None:
-        def pick(picks: ClaimSelection) -> list[int]:
-            return picks.take_suspect(event_id)
+        def select(rows: ClaimSelection) -> list[int]:
+            return rows.select_suspect(event_id)
 
-        claims, _ = await self._writer.submit(_claim(worker, self._clock(), lease, pick))
+        claims, _ = await self._writer.submit(_claim(worker, self._clock(), lease, select))
         return claims[0] if claims else None
 
     async def renew(self, claims: Sequence[Claim], *, lease: timedelta) -> AbstractSet[EventId]:
@@ -93,19 +94,19 @@ class SqliteQueue:
         return {claim.id for claim in claims if claim.ledger_id in held}
 
     async def end_renewals(self) -> None:
-        """The writer keeps nothing open for the loops of others."""
+        """Do nothing: unlike PostgreSQL, renewals have no connection of their own here."""
 
     async def settle(self, settlements: Sequence[Settlement]) -> Mapping[EventId, Outcome]:
-        """Plain outcomes share one operation; one with effects is an operation of its own, so that
-        a statement that fails, or loses the transaction, harms no neighbour."""
+        """Settle in one operation all outcomes without effects. An outcome with effects is an
+        operation of its own, so that a failing statement affects no other settlement."""
         now = self._clock()
         plain = [s for s in settlements if not has_effects(s)]
         try:
-            if len(plain) == len(settlements):  # at once, so that a claim may share the commit
+            if len(plain) == len(settlements):  # submit now: a claim may share the commit
                 return await self._settle_plain(plain, now)
             return await self._settle_each(settlements, plain, now)
         finally:
-            self.wake()  # a lane may have been freed, a retry may be due before anything else
+            self.wake()  # the next event of a lane, or a retry, may be due
 
     async def _settle_each(
         self, settlements: Sequence[Settlement], plain: Sequence[Settlement], now: datetime
@@ -113,12 +114,12 @@ class SqliteQueue:
         jobs = [self._settle_with_effects(s, now) for s in settlements if has_effects(s)]
         if plain:
             jobs.append(self._settle_plain(plain, now))
-        ends = await asyncio.gather(*jobs, return_exceptions=True)
+        results = await asyncio.gather(*jobs, return_exceptions=True)
         written: Written = {}
-        for end in ends:
-            if isinstance(end, BaseException):
-                raise end  # the caller settles all of them again: what is written stays as it is
-            written |= end
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result  # the caller settles all again; settlements already written stay
+            written |= result
         return written
 
     async def _settle_plain(self, settlements: Sequence[Settlement], now: datetime) -> Written:
@@ -141,24 +142,24 @@ class SqliteQueue:
             until_due = (self._next_due - self._clock()).total_seconds()
             seconds = min(seconds, max(until_due, 0.0))
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._bell.wait(), seconds)
+            await asyncio.wait_for(self._wake_event.wait(), seconds)
 
     def wake(self) -> None:
-        self._bell.set()
+        self._wake_event.set()
 
 
 def _claim(
-    worker: WorkerId, now: datetime, lease: timedelta, pick: Callable[[ClaimSelection], list[int]]
+    worker: WorkerId, now: datetime, lease: timedelta, select: Callable[[ClaimSelection], list[int]]
 ) -> Operation[tuple[list[Claim], datetime | None]]:
     grant = {"worker": worker, "now": to_text(now), "lease_until": to_text(now + lease)}
 
     def operation(connection: apsw.Connection) -> tuple[list[Claim], datetime | None]:
         sql = Statements(connection)
-        picks = ClaimSelection(sql, grant["now"])
-        picked = pick(picks)
-        if not picked:
-            return [], picks.next_due
-        sql.run("claim", picked=picked, **grant)
-        return read_claims(sql, picked), picks.next_due
+        selection = ClaimSelection(sql, grant["now"])
+        selected = select(selection)
+        if not selected:
+            return [], selection.next_due
+        sql.run("claim", selected=selected, **grant)
+        return read_claims(sql, selected), selection.next_due
 
     return operation

@@ -1,4 +1,4 @@
-"""The reading side: read-only connections, one statement at a time, never for long (L13)."""
+"""The reading side: short reads on read-only connections, one statement at a time (L13)."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ from ackbox.stores.sqlite.connections import translate, with_deadline
 from ackbox.stores.sqlite.event_detail import read_audit, read_detail
 from ackbox.stores.sqlite.pages import Run, read_page, read_source_page, records
 from ackbox.stores.sqlite.reader_connections import ReaderConnections
-from ackbox.stores.sqlite.user_query import ask
+from ackbox.stores.sqlite.user_query import run_query
 
 T = TypeVar("T")
 
@@ -58,8 +58,8 @@ class SqliteReader:
         return await self._read(read)
 
     async def ids_starting(self, prefix: str, *, limit: int) -> list[EventId]:
-        asked = {"prefix": prefix, "limit": limit}
-        rows = await self._read(lambda run: run("ids_by_prefix", asked))
+        parameters = {"prefix": prefix, "limit": limit}
+        rows = await self._read(lambda run: run("ids_by_prefix", parameters))
         return [EventId(row[0]) for row in rows]
 
     async def payload(self, event_id: EventId) -> bytes | None:
@@ -94,20 +94,20 @@ class SqliteReader:
     async def newest_age(self, now: datetime) -> timedelta | None:
         def read(run: Run) -> timedelta | None:
             times = [row[0] for row in (*run("newest_time", {}), *run("newest_tombstone", {}))]
-            newest = max(times)  # ISO 8601: they compare as texts
+            newest = max(times)  # ISO 8601 texts compare like times
             return now - from_text(newest) if newest else None
 
         return await self._read(read)
 
     async def waiting(self, now: datetime) -> int:
-        """Return how many pending events are neither due later nor parked; `later` also counts
-        the leases that run."""
+        """Return how many pending events are neither due later nor parked. `count_not_due` also
+        counts the running leases, so those are subtracted."""
 
         def read(run: Run) -> int:
             counts: dict[str, int] = dict(run("status_counts", {}))
-            later = run("count_not_due", {"now": to_text(now)})[0][0] - counts[Status.PROCESSING]
+            not_due = run("count_not_due", {"now": to_text(now)})[0][0] - counts[Status.PROCESSING]
             parked = run("count_all_parked", {})[0][0]
-            return int(counts[Status.PENDING]) - max(int(later), 0) - int(parked)
+            return int(counts[Status.PENDING]) - max(int(not_due), 0) - int(parked)
 
         return await self._read(read)
 
@@ -117,15 +117,15 @@ class SqliteReader:
         return await self._read(lambda run: read_audit(run, event_id, limit, cursor))
 
     async def parked_type(self, after: tuple[str, str]) -> tuple[str, str] | None:
-        asked = {"source": after[0], "event_type": after[1]}
-        rows = await self._read(lambda run: run("parked_type", asked))
+        parameters = {"source": after[0], "event_type": after[1]}
+        rows = await self._read(lambda run: run("parked_type", parameters))
         return (rows[0][0], rows[0][1]) if rows else None
 
     async def query(self, sql: str, params: Mapping[str, object]) -> list[dict[str, Any]]:
-        return await self._on_thread(lambda connection: ask(connection, sql, params))
+        return await self._on_thread(lambda connection: run_query(connection, sql, params))
 
     async def close(self) -> None:
-        """What runs is finished, what is queued is told so."""
+        """Let running reads finish, and fail queued reads with `Stopped`."""
         self._closed = True
         await asyncio.to_thread(self._threads.shutdown)
         await asyncio.to_thread(self.connections.close)
@@ -149,7 +149,7 @@ class SqliteReader:
         except apsw.Error as error:
             raise translate(error, str(self._path)) from error
         except (OverflowError, UnicodeError) as error:
-            raise InvalidEvent(f"No event can be asked for like this: {error}") from error
+            raise InvalidEvent(f"No event can match this request: {error}") from error
 
     def _assert_open(self) -> None:
         if self._closed:

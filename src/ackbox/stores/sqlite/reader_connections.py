@@ -12,7 +12,8 @@ from ackbox.stores.sqlite.connections import open_reader
 
 
 class ReaderConnections:
-    """Opened when first used. A connection that is in use has left the queue."""
+    """A pool of connections. Each is opened when first used, and is out of the queue while in
+    use."""
 
     def __init__(self, path: Path, count: int, *, vfs: str | None = None) -> None:
         self._path = path
@@ -21,7 +22,7 @@ class ReaderConnections:
         self._idle: LifoQueue[apsw.Connection | None] = LifoQueue()
         for _ in range(count):
             self._idle.put(None)
-        self._closing = Lock()  # two threads that each gather some would wait for ever
+        self._closing = Lock()  # two threads that each took some would deadlock
 
     @contextmanager
     def use(self) -> Iterator[apsw.Connection]:
@@ -35,7 +36,7 @@ class ReaderConnections:
 
     @contextmanager
     def closed(self) -> Iterator[None]:
-        """Wait for running reads and close all; a new read waits until this ends."""
+        """Wait for running reads and close all connections. New reads wait until the block ends."""
         with self._closing:
             gathered = [self._idle.get() for _ in range(self._count)]
             try:

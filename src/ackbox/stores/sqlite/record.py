@@ -1,8 +1,8 @@
 """`Ledger.record` as an operation of the writer.
 
-The insert itself decides what is new. A batch goes to SQLite in few large calls, and in the usual
-case, when all of it is new, no row comes back: the writer thread and the event loop fight over the
-interpreter lock at every row that is bound or fetched on its own.
+The insert itself decides which events are new. A batch goes to SQLite in few large calls, and in
+the usual case, when all events are new, no row comes back: the writer thread and the event loop
+compete for the interpreter lock at every row that is bound or fetched separately.
 """
 
 import re
@@ -29,15 +29,15 @@ from ackbox.model import (
 )
 from ackbox.stores.sqlite.jobs import Operation
 
-_ROWS_A_STATEMENT = 128
+_ROWS_PER_STATEMENT = 128
 _ONE_ROW = re.compile(r"VALUES (\([?, ]+\))")
-_NO_SQL_VALUE = (OverflowError, TypeError, UnicodeError)  # what binding raises: F28
+_NO_SQL_VALUE = (OverflowError, TypeError, UnicodeError)  # raised by binding a value (F28)
 
 Row = tuple[Any, ...]
 
 
 class Kept(Struct, frozen=True, array_like=True):
-    """What stands for a key: its row, or the tombstone of one, which has no `ledger_id`."""
+    """The event that has a key, or its tombstone, which has no `ledger_id`."""
 
     source: str
     idempotency_key: str
@@ -54,12 +54,13 @@ ByKey = dict[tuple[str, str], Kept]
 class RecordOperations:
     def __init__(self, sql: Mapping[str, str]) -> None:
         self._sql = sql
-        self._for_rows = [_widen(sql["record"], rows) for rows in range(_ROWS_A_STATEMENT + 1)]
+        self._for_rows = [_widen(sql["record"], rows) for rows in range(_ROWS_PER_STATEMENT + 1)]
 
     def record(
         self, envelopes: Sequence[Envelope], cursor: Cursor | None, clock: Clock
     ) -> Operation[list[Receipt]]:
-        """Makes the rows at once, in the caller: the writer thread has only to bind them."""
+        """Return the operation. Build the rows here, on the caller's thread: the writer thread only
+        has to bind them."""
         rows = [_row(envelope) for envelope in envelopes]
         position = cursor and {
             "source": cursor.source,
@@ -83,17 +84,17 @@ class RecordOperations:
         return operation
 
     def _insert(self, connection: apsw.Connection, rows: Sequence[Row]) -> int:
-        """Returns how many were new."""
+        """Insert the rows and return how many were new."""
         new = 0
-        for start in range(0, len(rows), _ROWS_A_STATEMENT):
-            chunk = rows[start : start + _ROWS_A_STATEMENT]
+        for start in range(0, len(rows), _ROWS_PER_STATEMENT):
+            chunk = rows[start : start + _ROWS_PER_STATEMENT]
             values = tuple(chain.from_iterable(chunk))
             connection.execute(self._for_rows[len(chunk)], values)
             new += connection.changes()
         return new
 
     def _promote_lanes(self, connection: apsw.Connection, envelopes: Sequence[Envelope]) -> None:
-        """In a lane only its head can be claimed; a new event is that only if nobody is before."""
+        """Make new events claimable if they are the oldest of their lanes."""
         lanes = {(e.source, e.lane) for e in envelopes if e.lane is not None}
         if lanes:
             connection.execute(self._sql["promote"], {"lanes": _json(sorted(lanes))})
@@ -110,17 +111,17 @@ class RecordOperations:
         return [_receipt(envelope, kept) for envelope in envelopes]
 
     def _find(self, connection: apsw.Connection, block: str, keys: str) -> ByKey:
-        found = connection.execute(self._sql[block], {"keys": keys}).get
-        rows = msgspec.json.decode(found, type=list[Kept])
+        encoded = connection.execute(self._sql[block], {"keys": keys}).get
+        rows = msgspec.json.decode(encoded, type=list[Kept])
         return {(row.source, row.idempotency_key): row for row in rows}
 
 
 def _widen(sql: str, rows: int) -> str:
-    return _ONE_ROW.sub(lambda found: "VALUES " + ", ".join([found[1]] * rows), sql)
+    return _ONE_ROW.sub(lambda row: "VALUES " + ", ".join([row[1]] * rows), sql)
 
 
 def _row(envelope: Envelope) -> Row:
-    """In the order of the `record` block."""
+    """Return the values in the order of the `record` block."""
     now = to_text(envelope.received_at)
     emitted = envelope.source_emitted_at
     return (
@@ -146,8 +147,8 @@ def _row(envelope: Envelope) -> Row:
 
 
 def _repeats(envelopes: Sequence[Envelope], kept: ByKey) -> list[tuple[int, int, int, str]]:
-    """For each known key: its row, how often it came again, how often with other bytes, and when
-    last."""
+    """Return for each known key its row, the number of repeats, the number of conflicts, and the
+    time of the last one."""
     times: Counter[int] = Counter()
     conflicts: Counter[int] = Counter()
     last: dict[int, str] = {}

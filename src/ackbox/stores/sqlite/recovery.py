@@ -1,7 +1,7 @@
-"""A start on the ledger of a process that is gone, as operations of the writer.
+"""Recovery at the start, as operations of the writer.
 
-Its leases end. And if the clock was set back meanwhile, what it wrote lies in the future: such an
-event would wait until then, so it is dated anew (F25).
+The leases of the previous process end. If the clock was set back meanwhile, the times that it wrote
+are in the future. Such an event would wait until then, so it gets a new due time (F25).
 """
 
 from datetime import datetime
@@ -16,7 +16,7 @@ _ROWS = 10_000
 
 
 def end_leases(now: datetime) -> Operation[bool]:
-    """Returns whether the clock was set back since."""
+    """End all leases. The operation returns whether the clock was set back since."""
 
     def operation(connection: apsw.Connection) -> bool:
         sql = Statements(connection)
@@ -28,8 +28,9 @@ def end_leases(now: datetime) -> Operation[bool]:
 
 
 def redate(after: int, now: datetime) -> Operation[int | None]:
-    """Of the next pending events after `after`, those written in the future wait from now on as
-    long as they were to wait then. Returns where to go on; None at the end."""
+    """Among the next pending events after `after`, make those written in the future due after the
+    same delay, counted from now. The operation returns the cursor to continue from, or None at the
+    end."""
 
     def operation(connection: apsw.Connection) -> int | None:
         sql = Statements(connection)

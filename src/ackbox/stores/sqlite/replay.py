@@ -1,5 +1,4 @@
-"""An operator's replays and discards, and the return of held events, as operations of the writer
-(F31, N14)."""
+"""Replay and discard by operators, and unparking, as operations of the writer (F31, N14)."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -44,8 +43,8 @@ def replay(
         for row in _rows(sql.fetch("replayable", ids=list(dict.fromkeys(ids)))):
             rows[_kind(row, now, completed)].append(row)
         _move(sql, rows, to_text(now))
-        _note(sql, "replay", rows, caller, to_text(now))
-        return {row.id: kind for kind, found in rows.items() for row in found}
+        _add_audit(sql, "replay", rows, caller, to_text(now))
+        return {row.id: kind for kind, group in rows.items() for row in group}
 
     return operation
 
@@ -59,8 +58,8 @@ def discard(
         for row in _rows(sql.fetch("replayable", ids=list(dict.fromkeys(ids)))):
             rows[discard_kind(row.status)].append(row)
         _complete(sql, rows[DiscardKind.DISCARDED], to_text(now))
-        _note(sql, "discard", rows, caller, to_text(now))
-        return {row.id: kind for kind, found in rows.items() for row in found}
+        _add_audit(sql, "discard", rows, caller, to_text(now))
+        return {row.id: kind for kind, group in rows.items() for row in group}
 
     return operation
 
@@ -68,10 +67,10 @@ def discard(
 def unpark(source: str, event_type: str, now: datetime) -> Operation[int]:
     def operation(connection: apsw.Connection) -> int:
         sql = Statements(connection)
-        asked = {"source": source, "event_type": event_type, "limit": _ROWS}
-        found = _rows(sql.fetch("replayable_parked", **asked))
-        _move(sql, {ReplayKind.UNPARKED: found}, to_text(now))
-        return len(found)
+        parameters = {"source": source, "event_type": event_type, "limit": _ROWS}
+        rows = _rows(sql.fetch("replayable_parked", **parameters))
+        _move(sql, {ReplayKind.UNPARKED: rows}, to_text(now))
+        return len(rows)
 
     return operation
 
@@ -91,15 +90,16 @@ def _kind(row: Row, now: datetime, completed: bool) -> ReplayKind:
 
 
 def _move(sql: Statements, rows: Rows, now: str) -> None:
-    """The head of a lane steps back first: it may no longer be the oldest. Then the oldest is
-    found anew, unless one runs; in that case the end of its run does so."""
+    """Make the events pending. Demote the oldest event of each lane first, because an older one may
+    enter. Then promote the oldest again. If an event of the lane is running, its settlement does
+    that later."""
     moved = [row for kind in _MOVED for row in rows.get(kind, ())]
     lanes = sorted({(row.source, row.lane) for row in moved if row.lane is not None})
     if lanes:
         sql.run("demote", lanes=lanes)
     for kind in _MOVED:
-        if found := rows.get(kind):
-            sql.run(f"replay_{kind}", rows=[row.ledger_id for row in found], now=now)
+        if group := rows.get(kind):
+            sql.run(f"replay_{kind}", rows=[row.ledger_id for row in group], now=now)
     if lanes:
         sql.run("promote", lanes=lanes)
     if finished := rows.get(ReplayKind.REPLAYED):
@@ -107,7 +107,7 @@ def _move(sql: Statements, rows: Rows, now: str) -> None:
 
 
 def _complete(sql: Statements, rows: Sequence[Row], now: str) -> None:
-    """The next event of each lane becomes the head, unless one runs."""
+    """Complete the events as discarded, and promote the next event of each lane."""
     if not rows:
         return
     sql.run("discard", rows=[row.ledger_id for row in rows], now=now)
@@ -116,17 +116,17 @@ def _complete(sql: Statements, rows: Sequence[Row], now: str) -> None:
     sql.run("drop_tombstones", keys=[(row.source, row.idempotency_key) for row in rows])
 
 
-def _note(
+def _add_audit(
     sql: Statements, action: str, rows: Mapping[Kind, Sequence[Row]], caller: Caller, now: str
 ) -> None:
     entries = [
         (row.id, msgspec.json.encode({"did": kind, "was": row.status}).decode())
-        for kind, found in rows.items()
-        for row in found
+        for kind, group in rows.items()
+        for row in group
     ]
     about = {"actor": caller.actor, "peer": caller.peer, "action": action, "now": now}
     sql.run("note_audit", entries=entries, **about)
 
 
-def _rows(found: object) -> list[Row]:
-    return msgspec.convert(found, list[Row])
+def _rows(values: object) -> list[Row]:
+    return msgspec.convert(values, list[Row])

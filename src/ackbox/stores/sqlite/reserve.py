@@ -1,7 +1,7 @@
-"""Room kept back for the day the disk is full (F9).
+"""Disk space that is reserved for a full disk (F9).
 
-New events are refused while the disk is nearly full, and a reserve file is given up, so that what
-frees space (completing, pruning) still has room to write. Both are undone when space returns.
+While the disk is nearly full, new events are refused and the reserve file is deleted, so that the
+operations that free space (settling, pruning) can still write. Both end when there is space again.
 """
 
 import os
@@ -15,7 +15,8 @@ _MIB = 1024 * 1024
 
 
 class Reserve:
-    """`check` is cheap enough to be called every second; `full` then says whether to refuse."""
+    """The reserve file. `check` is cheap enough to be called every second, and sets `full`, which
+    tells whether to refuse new events."""
 
     def __init__(self, ledger: Path, free_bytes: Callable[[Path], int]) -> None:
         self._path = ledger.with_name(ledger.name + ".reserve")
@@ -25,7 +26,7 @@ class Reserve:
 
     @property
     def reason(self) -> str:
-        """Why new events are refused, and until when, with the numbers of the last look."""
+        """Return why new events are refused, and until when, with the last measured numbers."""
         limits = (
             f"new events are refused below {LOW_BYTES // _MIB} MiB, and accepted again from "
             f"{resume_bytes() // _MIB} MiB on."
@@ -35,21 +36,22 @@ class Reserve:
         if self._free < resume_bytes():
             return f"The disk is nearly full, with {self._free // _MIB} MiB free: {limits}"
         return (
-            f"SQLite finds the disk full, although {self._free // _MIB} MiB are free (a quota?): "
+            f"SQLite reports a full disk, although {self._free // _MIB} MiB are free (a quota?): "
             "new events are refused until a write succeeds."
         )
 
     def check(self) -> bool:
-        """Measure; returns whether the disk is too full for new events.
+        """Measure the free space. Return whether the disk is too full for new events.
 
-        A folder that cannot be measured or written to is no reason to stop: SQLite will say so.
+        A folder that cannot be measured or written to is no reason to stop: SQLite will report it.
         """
         with suppress(OSError):
-            self._judge(self._free_bytes(self._path.parent))
+            self._update(self._free_bytes(self._path.parent))
         return self.full
 
     def give_up_if_needed(self) -> None:
-        """Before the ledger is open: nothing is made yet beside what may be refused."""
+        """Delete the reserve if the disk is nearly full. Called before the ledger is opened, so
+        nothing is created: the file may turn out not to be a ledger."""
         with suppress(OSError):
             if self._free_bytes(self._path.parent) < LOW_BYTES:
                 self.give_up()
@@ -59,14 +61,14 @@ class Reserve:
         with suppress(OSError):
             self._path.unlink(missing_ok=True)
 
-    def _judge(self, free: int) -> None:
+    def _update(self, free: int) -> None:
         self._free = free
-        held = self._path.exists()
+        exists = self._path.exists()
         if not self.full and free < LOW_BYTES:
             self.give_up()
         elif self.full and free >= resume_bytes():
             self.full = False
-        if not self.full and not held and free >= resume_bytes():
+        if not self.full and not exists and free >= resume_bytes():
             self._take()
 
     def _take(self) -> None:
@@ -85,5 +87,5 @@ def free_bytes(folder: Path) -> int:
 
 
 def resume_bytes() -> int:
-    """From how much free room on new events are taken again: the reserve must fit in too."""
+    """Return how much free space lets new events in again: the reserve must fit in too."""
     return LOW_BYTES + RESERVE_BYTES

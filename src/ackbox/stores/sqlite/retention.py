@@ -1,8 +1,8 @@
-"""Retention as operations of the writer: a tombstone first, the row a while later (W11).
+"""Retention as operations of the writer: first write a tombstone, delete the row later (W11).
 
-In one step, an insert that waits for the writer would find neither row nor tombstone, and a purged
-key would run again. Each operation is short, whatever there is to do, for acknowledgements wait
-behind it (F36).
+If both were one step, an insert that waits for the writer could find neither row nor tombstone, and
+a purged key would run again. Each operation is short, however much there is to do, because
+acknowledgements wait behind it (F36).
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,25 +17,27 @@ from ackbox.stores.sqlite.jobs import Operation
 from ackbox.stores.sqlite.statements import Statements
 
 _ROWS = 1000
-_WALK = 250
+_SCAN_ROWS = 250
 _BUDGET_SECONDS = 0.003
-# What is done between two looks at the time. SQLite walks the pages of a large payload to free
-# them, so bytes count as well as rows.
+# The work between two checks of the time. To free a large payload, SQLite visits all of its pages,
+# so bytes count as well as rows.
 _CHUNK_ROWS = 20
 _CHUNK_BYTES = 1 << 20
 _PAGES = 128
 _SPARE_PAGES = 1024
-"""Free pages that stay in the file: new events take them, and giving them back would be in vain."""
+"""Free pages that stay in the file: new events use them soon, so returning them would be
+useless."""
 
 Prunable = tuple[str, str, int, int]
-"""Source, key, row and bytes of an event whose time has come."""
+"""Source, key, row number and payload size of an event that may be deleted."""
 
 
 def add_tombstones(
     policy: RetentionPolicy, after: int, now: datetime, *, status: Status = Status.COMPLETED
 ) -> Operation[TombstonePass]:
-    """Arrival is nearly the order of time, so the walk ends with the first batch that has nothing
-    old in it; what a wrong clock dated into the future does not end it."""
+    """Write tombstones for old events after the row `after`. Rows are nearly in the order of time,
+    so the pass ends with the first batch that has no old row. Rows that a wrong clock dated into
+    the future do not end it."""
     limits = {
         "created_before": _ago(now, policy.keep_of(status)),
         "finished_before": _ago(now, policy.rest),
@@ -46,7 +48,7 @@ def add_tombstones(
         end = monotonic() + _BUDGET_SECONDS
         sql = Statements(connection)
         last, anything_old, rows = sql.fetch(
-            f"old_events_{status}", after=after, limit=_WALK, **limits
+            f"old_events_{status}", after=after, limit=_SCAN_ROWS, **limits
         )
         tombstoned = 0
         for start in range(0, len(rows), _CHUNK_ROWS):
@@ -64,7 +66,7 @@ def prune(policy: RetentionPolicy, now: datetime) -> Operation[PruneResult]:
     def operation(connection: apsw.Connection) -> PruneResult:
         end = monotonic() + _BUDGET_SECONDS
         sql = Statements(connection)
-        prunable = sql.fetch("prunable", tombstoned_before=_ago(now, policy.wait), limit=_WALK)
+        prunable = sql.fetch("prunable", tombstoned_before=_ago(now, policy.wait), limit=_SCAN_ROWS)
         rows = 0
         for chunk in _chunks(prunable):
             rows += _prune_chunk(sql, chunk, to_text(now))
@@ -94,17 +96,18 @@ def prune_audit(policy: RetentionPolicy, now: datetime) -> Operation[int]:
 
 
 def reclaim_space(connection: apsw.Connection) -> int:
-    """A few free pages, to the file system; returns how many."""
+    """Return a few free pages to the file system. Return how many."""
     free = int(connection.pragma("freelist_count"))
     pages = min(free - _SPARE_PAGES, _PAGES)
     if pages <= 0:
         return 0
-    connection.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()  # a step is a page
+    connection.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()  # each row is a page
     return free - int(connection.pragma("freelist_count"))
 
 
 def _prune_chunk(sql: Statements, chunk: Sequence[Prunable], now: str) -> int:
-    """What was touched since it was buried stays, and its tombstone goes."""
+    """Delete the events. Keep an event that changed after its tombstone was written, and delete the
+    tombstone instead."""
     sql.run("prune", prunable=chunk)
     rows = sql.connection.changes()
     sql.run("close_tombstones", prunable=chunk, now=now)

@@ -1,7 +1,7 @@
-"""`inbox.schema`: the users' own tables, made at the start through the writer.
+"""`inbox.schema`: the users' own tables, created at the start through the writer.
 
-They live in the same file, so that what a handler writes can share a commit with the event. What is
-ackbox's own stays as the migrations made it.
+They are in the same file, so that the statements of a handler can share a commit with the event.
+The tables of ackbox stay as the migrations made them.
 """
 
 from collections.abc import Sequence
@@ -13,15 +13,13 @@ from ackbox.stores.sqlite.effects import OWN_TABLES
 from ackbox.stores.sqlite.jobs import Operation
 from ackbox.stores.sqlite.statements import Statements
 
-_MIGRATIONS_TABLE = frozenset(
-    {"sqlite_master", "sqlite_schema", "sqlite_sequence"}
-)  # DDL writes there
-_OWN = OWN_TABLES - _MIGRATIONS_TABLE
+_WRITTEN_BY_DDL = frozenset(("sqlite_master", "sqlite_schema", "sqlite_sequence"))
+_OWN = OWN_TABLES - _WRITTEN_BY_DDL
 _REFUSED = frozenset(
     (
         apsw.SQLITE_ATTACH,
         apsw.SQLITE_CREATE_TEMP_INDEX,
-        apsw.SQLITE_CREATE_TEMP_TABLE,  # it would hide ours of the same name
+        apsw.SQLITE_CREATE_TEMP_TABLE,  # it would hide our table of the same name
         apsw.SQLITE_CREATE_TEMP_TRIGGER,
         apsw.SQLITE_CREATE_TEMP_VIEW,
         apsw.SQLITE_DETACH,
@@ -31,21 +29,21 @@ _REFUSED = frozenset(
     )
 )
 _READS = frozenset((apsw.SQLITE_READ, apsw.SQLITE_SELECT, apsw.SQLITE_FUNCTION))
-_NOT_YOURS = "it may make and change tables of your own, and nothing else"
+_NOT_YOURS = "it may create and change tables of your own, and nothing else"
 _SHOWN = 60
 
 
 def apply_schema(ddl: Sequence[str]) -> Operation[None]:
-    """All of it or nothing; raises a `SettingError` that names the statement."""
+    """Run all statements or none. Raise a `SettingError` that names the refused statement."""
 
     def operation(connection: apsw.Connection) -> None:
-        ours = Statements(connection)
-        last = ours.run("last_ledger_id").get
+        statements = Statements(connection)
+        last = statements.run("last_ledger_id").get
         for sql in ddl:
             _run(connection, sql)
-            if _OWN & {name for (name,) in ours.run("referenced_tables")}:
-                raise _refusal(sql, "its rows would keep ackbox from deleting its own")
-            if ours.run("last_ledger_id").get != last:
+            if _OWN & {name for (name,) in statements.run("referenced_tables")}:
+                raise _refusal(sql, "its foreign key would keep ackbox from deleting its own rows")
+            if statements.run("last_ledger_id").get != last:
                 raise _refusal(sql, _NOT_YOURS)
 
     return operation
@@ -72,7 +70,7 @@ def _authorize(
     if action in _READS:
         return apsw.SQLITE_OK
     touched = {(first or "").lower()}
-    if action != apsw.SQLITE_UPDATE:  # there it is a column
+    if action != apsw.SQLITE_UPDATE:  # there `second` is a column
         touched.add((second or "").lower())
     return apsw.SQLITE_DENY if touched & _OWN else apsw.SQLITE_OK
 

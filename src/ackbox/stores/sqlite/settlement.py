@@ -1,4 +1,4 @@
-"""`EventQueue.settle`: each outcome applies only where `(id, run)` still match."""
+"""`EventQueue.settle`: an outcome applies only if its claim `(id, run)` still matches."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ Row = tuple[Any, ...]
 
 
 Run = tuple[int, int]
-"""A row and the number of its run: one batch may hold two runs of an event."""
+"""A row and the number of its run. One batch may have two runs of an event."""
 
 
 def run_of(settlement: Settlement) -> Run:
@@ -38,20 +38,21 @@ class Settling:
         self._now = now
 
     def settle(self, settlements: Sequence[Settlement]) -> Operation[set[Run]]:
-        """Returns those that stand as settled by their run, be it by an earlier call whose answer
-        was lost: only the holder of a run can have settled it."""
+        """Write the outcomes. The operation returns the runs that are settled. That includes a run
+        that an earlier call settled whose result was lost: only the holder of a run can settle
+        it."""
 
         def operation(connection: apsw.Connection) -> set[Run]:
             sql = Statements(connection)
             if self._apply(sql, settlements) == len(settlements):
-                return {run_of(one) for one in settlements}
-            claims = [run_of(one) for one in settlements]
+                return {run_of(settlement) for settlement in settlements}
+            claims = [run_of(settlement) for settlement in settlements]
             return {(row, run) for row, run in sql.fetch("settled", claims=claims)}
 
         return operation
 
     def _apply(self, sql: Statements, settlements: Sequence[Settlement]) -> int:
-        """Returns how many applied: one whose claim is lost changes nothing."""
+        """Return how many outcomes applied. One whose claim is lost changes nothing."""
         by_block: dict[str, list[Row]] = defaultdict(list)
         for settlement in settlements:
             block, values = self._row(settlement)

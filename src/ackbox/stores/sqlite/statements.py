@@ -1,5 +1,8 @@
-"""The named SQL blocks, bound to a connection. Sets travel as one JSON text, and come back as one
-row: every row bound or fetched on its own is a fight for the interpreter lock."""
+"""The named SQL blocks, bound to a connection.
+
+A list is passed as one JSON text, and comes back as one row: every row that is bound or fetched
+separately competes for the interpreter lock.
+"""
 
 from functools import cache
 from typing import Any
@@ -19,9 +22,9 @@ class Statements:
         return self.connection.execute(blocks()[block], bound)
 
     def fetch(self, block: str, **values: Any) -> Any:
-        """The one value of a block that answers with one JSON row."""
-        found = self.run(block, **values).get
-        return msgspec.json.decode(found) if isinstance(found, str) else found
+        """Return the only value of a block that returns one row, decoded if it is JSON."""
+        value = self.run(block, **values).get
+        return msgspec.json.decode(value) if isinstance(value, str) else value
 
 
 @cache

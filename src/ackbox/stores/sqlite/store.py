@@ -51,13 +51,14 @@ async def open_store(
     free_bytes: Callable[[Path], int] = free_bytes,
     vfs: str | None = None,
 ) -> "SqliteStore":
-    """Take the lock, check and migrate the file, start the writer; else raise `StoreError`."""
+    """Take the lock, check and migrate the file, and start the writer. Raise `StoreError` if that
+    fails."""
     lock = lock_ledger(path)
     path = lock.ledger
     reserve = Reserve(path, free_bytes)
     files = LedgerFiles(lock)
     try:
-        reserve.give_up_if_needed()  # opening may need the room
+        reserve.give_up_if_needed()  # opening may need the space
         connection = await _open_in_thread(
             partial(open_ledger, path, durability, vfs, observe=observe), files
         )
@@ -74,7 +75,7 @@ async def open_store(
 
 
 async def _open_in_thread(connect: Connect, files: LedgerFiles) -> apsw.Connection:
-    """A cancelled start waits for its thread: until then the lock must be held."""
+    """Open in a thread. A cancelled start waits for that thread, and holds the lock until then."""
     opening = asyncio.ensure_future(asyncio.to_thread(open_files, connect, files))
     try:
         return await asyncio.shield(opening)
@@ -108,10 +109,11 @@ class SqliteStore:
         self._observe = observe
         self._sql = load_blocks("ackbox.stores.sqlite")
         self._operations = RecordOperations(self._sql)
-        self._told_full = False
+        self._reported_full = False
         self._allow_foreign = refuse_in_process(lock.ledger)
-        # SQLite said full where we measure room (a quota, say): only a record proves it wrong.
-        self._unexplained = False
+        # SQLite reported a full disk where we measure free space (a quota, for example): only a
+        # successful record ends this.
+        self._is_unexplained = False
 
     @property
     def unavailable_reason(self) -> str | None:
@@ -130,9 +132,9 @@ class SqliteStore:
         except StorageFull:
             self._refuse_new()
             raise
-        if self._unexplained:
-            self._unexplained = False
-            self._tell(full=False)
+        if self._is_unexplained:
+            self._is_unexplained = False
+            self._report(full=False)
         self.queue.wake()
         return receipts
 
@@ -142,20 +144,20 @@ class SqliteStore:
         return str(rows[0][0]) if rows else None
 
     async def prove_writable(self) -> None:
-        """A tiny write, committed and synced; raises what `record` would."""
+        """Commit and sync a tiny write. Raise the errors that `record` would."""
         block = self._sql["write_probe"]
         now = to_text(self._clock())
         await self._writer.submit(lambda connection: connection.execute(block, {"now": now}).get)
 
     async def recover(self) -> None:
-        """We hold the lock, so whoever held a lease is gone: all of them end now (W4)."""
+        """End all leases now: we hold the lock, so the process that held them is gone (W4)."""
         now = self._clock()
-        place = 0 if await self._writer.submit(recovery.end_leases(now)) else None
-        while place is not None:
-            place = await self._writer.submit(recovery.redate(place, now))
+        after = 0 if await self._writer.submit(recovery.end_leases(now)) else None
+        while after is not None:
+            after = await self._writer.submit(recovery.redate(after, now))
 
     async def apply_schema(self, ddl: Sequence[str]) -> None:
-        """The users' own tables."""
+        """Create the users' own tables."""
         await self._writer.submit(apply_schema(ddl))
 
     async def replay(
@@ -175,7 +177,7 @@ class SqliteStore:
         self, ids: Sequence[EventId], *, actor: str, peer: str | None = None
     ) -> Mapping[EventId, DiscardKind]:
         done = await self._writer.submit(replay.discard(ids, Caller(actor, peer), self._clock()))
-        self.queue.wake()  # a lane may go on
+        self.queue.wake()  # the next event of a lane may be claimable
         return done
 
     async def unpark(self, source: str, event_type: str) -> int:
@@ -205,21 +207,21 @@ class SqliteStore:
         return await self._writer.submit(retention.reclaim_space)
 
     def check_free_space(self) -> None:
-        """Called every second or so: notices a full disk before SQLite does, and its end; and a
-        ledger taken away from under us, also while nobody writes."""
+        """Notice a full disk before SQLite does, and its end; and a ledger that was moved, even
+        while no operation runs. Called about once a second."""
         self._writer.inspect()
         if self._reserve.check():
-            self._unexplained = False
-            self._tell(full=True)
-        elif not self._unexplained:
-            self._tell(full=False)
+            self._is_unexplained = False
+            self._report(full=True)
+        elif not self._is_unexplained:
+            self._report(full=False)
 
     def advertise(self, url: str, *, workers: int | None = None) -> None:
-        """Tell other processes where this one answers, and how many workers it runs."""
+        """Publish the URL of this process and its number of workers to other processes."""
         self._lock.describe(url, workers)
 
     def open_reader(self) -> SqliteReader:
-        """A reader whose connections are closed when the writer has to open the ledger anew."""
+        """Return a reader. The writer closes its connections before it reopens the ledger."""
         reader = SqliteReader(self._lock.ledger)
         self._writer.readers.append(reader.connections)
         return reader
@@ -235,11 +237,11 @@ class SqliteStore:
     def _refuse_new(self) -> None:
         if not self._reserve.full:
             self._reserve.give_up()
-            self._unexplained = True
-            self._tell(full=True)
+            self._is_unexplained = True
+            self._report(full=True)
 
-    def _tell(self, *, full: bool) -> None:
-        """Once each way, however often it is seen (F9)."""
-        if full != self._told_full:
-            self._told_full = full
+    def _report(self, *, full: bool) -> None:
+        """Report that the disk became full, or has space again, once for each change (F9)."""
+        if full != self._reported_full:
+            self._reported_full = full
             self._observe(StoreFailed(self._reserve.reason) if full else StoreRecovered())

@@ -1,7 +1,7 @@
 """The operator token of a ledger whose settings name none, in a file beside it (S5).
 
-Whoever can read or replace the file can operate the inbox. So the file is created for its owner
-alone, and one that somebody else could have written or read is refused.
+A user who can read or replace the file can operate the inbox. So only its owner has access to the
+file, and a file that another user could have read or written is refused.
 """
 
 import errno
@@ -14,34 +14,35 @@ from pathlib import Path
 from ackbox.errors import StoreError
 from ackbox.stores.sqlite.names import beside
 
-_LONGEST = 4096
+_MAX_BYTES = 4096
 _TOKEN = re.compile(r"[!-~]{16,4096}")
 _OPEN = os.O_NOFOLLOW | os.O_CLOEXEC
 _REMEDY = "Remove the file, and the next start creates a new one; or set API_TOKEN."
 
 
 def token_path(ledger: Path) -> Path:
-    """Return the path beside the file itself: a link to a ledger has no token of its own."""
+    """Return the token path beside the file itself, so that a link to the ledger has the same
+    token."""
     return beside(ledger.resolve(), ".token")
 
 
 def ensure_token(ledger: Path, make: Callable[[], str]) -> tuple[str, bool]:
     """Return the token, and whether it was created now. The caller holds the ledger's lock."""
-    found = read_token(ledger)
-    if found is not None:
-        return found, False
-    path, made = token_path(ledger), make()
+    existing = read_token(ledger)
+    if existing is not None:
+        return existing, False
+    path, token = token_path(ledger), make()
     try:
-        _write(path, made)
+        _write(path, token)
     except OSError as error:
         raise StoreError(f"Cannot write {path}: {error.strerror}. {_REMEDY}") from error
-    return made, True
+    return token, True
 
 
 def read_token(ledger: Path) -> str | None:
-    """Return the token; None if there is none. Raise `StoreError` if the file is not to be trusted.
+    """Return the token; None if there is none. Raise `StoreError` if the file cannot be trusted.
 
-    An empty file counts as none: a start died between creating and writing it.
+    An empty file counts as none: the process died between creating and writing it.
     """
     path = token_path(ledger)
     try:
@@ -53,7 +54,7 @@ def read_token(ledger: Path) -> str | None:
     try:
         if (flaw := find_flaw(os.fstat(fd), _owners(ledger))) is not None:
             raise _refused(path, flaw)
-        text = os.read(fd, _LONGEST + 2).decode("latin-1").removesuffix("\n")
+        text = os.read(fd, _MAX_BYTES + 2).decode("latin-1").removesuffix("\n")
     finally:
         os.close(fd)
     if text and not _TOKEN.fullmatch(text):
@@ -62,7 +63,7 @@ def read_token(ledger: Path) -> str | None:
 
 
 def _write(path: Path, token: str) -> None:
-    path.unlink(missing_ok=True)  # the empty file of a start that died here
+    path.unlink(missing_ok=True)  # an empty file, if an earlier start died here
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN, 0o600)
     try:
         os.write(fd, f"{token}\n".encode())
@@ -72,23 +73,23 @@ def _write(path: Path, token: str) -> None:
 
 
 def _owners(ledger: Path) -> set[int]:
-    """The user that runs this process, and the owner of the ledger, so that root can run commands
-    on the ledger of a service."""
+    """Return the users who may own the token: the user of this process, and the owner of the
+    ledger, so that root can run commands on the ledger of a service."""
     try:
         return {os.geteuid(), ledger.stat().st_uid}
     except OSError:
         return {os.geteuid()}
 
 
-def find_flaw(found: os.stat_result, owners: set[int]) -> str | None:
-    if not stat.S_ISREG(found.st_mode):
+def find_flaw(status: os.stat_result, owners: set[int]) -> str | None:
+    if not stat.S_ISREG(status.st_mode):
         return "it is not a regular file"
-    if found.st_uid not in owners:
-        return f"it belongs to another user (uid {found.st_uid})"
-    if found.st_nlink != 1:
+    if status.st_uid not in owners:
+        return f"it belongs to another user (uid {status.st_uid})"
+    if status.st_nlink != 1:
         return "it has a second name (a hard link)"
-    if found.st_mode & 0o077:
-        return f"other users have access to it (mode {found.st_mode & 0o777:04o})"
+    if status.st_mode & 0o077:
+        return f"other users have access to it (mode {status.st_mode & 0o777:04o})"
     return None
 
 

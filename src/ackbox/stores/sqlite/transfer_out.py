@@ -1,4 +1,4 @@
-"""A ledger on its way to another database: read whole, in batches, and left as it is."""
+"""The source of a transfer to PostgreSQL: a ledger that is read in batches and not changed."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -32,7 +32,7 @@ _ERRORS = TABLES["events"].index("errors")
 
 @contextmanager
 def open_source_ledger(path: Path) -> Iterator["SourceLedger"]:
-    """Nobody else holds it meanwhile; raises `LedgerInUse` if somebody does now."""
+    """Yield the ledger under its lock. Raise `LedgerInUse` if another process has the lock."""
     path = resolve_ledger(path)
     assert_readable(path)
     lock = lock_ledger(path)
@@ -54,8 +54,8 @@ class SourceLedger:
         self._path = path
 
     def identity(self) -> str:
-        """Of what it holds: another file has another, and so has this one once it was written
-        to."""
+        """Return a hash that identifies the contents: it differs for another file, and after any
+        write to this one."""
         state = self._connection.execute(blocks()["export_state"]).get
         return sha256(str(state).encode()).hexdigest()
 
@@ -70,12 +70,12 @@ class SourceLedger:
         return Sequences(ledger_id, audit_id)
 
     def own_tables(self) -> list[str]:
-        """Those of the users', which stay behind."""
+        """Return the names of the users' own tables, which are not transferred."""
         names = [name for (name,) in self._connection.execute(blocks()["table_names"])]
         return [n for n in names if n.lower() not in OWN_TABLES and not n.startswith("sqlite_")]
 
     def batches(self, table: str, after: RowKey) -> Iterator[Batch]:
-        """From behind this place on; bounded in rows and bytes, however large payloads are."""
+        """Yield the rows after this key, in batches that are bounded in rows and bytes."""
         while rows := self._rows(table, after):
             batch = Batch(table, rows)
             yield batch
@@ -87,7 +87,7 @@ class SourceLedger:
         cursor = self._connection.execute(blocks()[f"export_{table}"], (*after, _ROWS))
         for row in cursor:
             self._assert_portable(table, row)
-            rows.append(_plain(row) if table == "events" else row)
+            rows.append(_with_canonical_errors(row) if table == "events" else row)
             size += _size(row) if table == "events" else 0
             if size >= _BYTES:
                 break
@@ -95,20 +95,22 @@ class SourceLedger:
         return rows
 
     def _assert_portable(self, table: str, row: Row) -> None:
-        """Nothing of ours writes a NUL into a text; whoever did must say what it means."""
+        """Raise if a text has a NUL character. ackbox writes none, so the user has to decide what
+        such a text should be."""
         if "\0" not in "".join([value for value in row if type(value) is str]):
             return
         for name, value in zip(TABLES[table], row, strict=True):
             if isinstance(value, str) and "\0" in value:
                 key = ", ".join(map(str, row[: KEY_WIDTHS[table]]))
                 raise StoreError(
-                    f"{self._path}: {name} of {table} {key} holds a NUL character, which no text "
-                    "of PostgreSQL's can. Correct that row, then run this again."
+                    f"{self._path}: {name} of {table} {key} holds a NUL character, which "
+                    "PostgreSQL cannot store in a text. Correct that row, then run this again."
                 )
 
 
 def source_checksum(batch: Batch) -> bytes:
-    """The bytes of a payload themselves are hashed: not what the row says of them."""
+    """Return the checksum of a batch. Hash the payload itself, and do not trust the hash in the
+    row."""
     rows = batch.rows
     if batch.table == "events":
         rows = [(*row[:-1], sha256(row[-1]).digest()) for row in rows]
@@ -116,11 +118,11 @@ def source_checksum(batch: Batch) -> bytes:
 
 
 def _size(row: Row) -> int:
-    """Of what can be large; all else is bounded by the length of names."""
+    """Return the size of the columns that can be large. All others have bounded lengths."""
     return len(row[-1]) + len(row[_ERRORS] or "")
 
 
-def _plain(row: Row) -> Row:
+def _with_canonical_errors(row: Row) -> Row:
     errors = row[_ERRORS]
     return row if errors is None else (*row[:_ERRORS], canonical_json(errors), *row[_ERRORS + 1 :])
 

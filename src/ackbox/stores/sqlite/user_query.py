@@ -1,4 +1,4 @@
-"""`inbox.read`: a user's own question, on a connection that cannot write."""
+"""`inbox.read`: a user's own SELECT, on a connection that cannot write."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,16 +7,16 @@ import apsw
 
 from ackbox.errors import InvalidStatement
 
-_STEERING = frozenset(
+_REFUSED = frozenset(
     (
         apsw.SQLITE_ATTACH,
         apsw.SQLITE_DETACH,
         apsw.SQLITE_PRAGMA,
         apsw.SQLITE_SAVEPOINT,
-        apsw.SQLITE_TRANSACTION,  # a read left open would let the log grow
+        apsw.SQLITE_TRANSACTION,  # an open read would let the log grow
     )
 )
-_THEIR_FAULT = (
+_USER_ERRORS = (
     apsw.AuthError,
     apsw.BindingsError,
     apsw.ExecutionCompleteError,
@@ -28,15 +28,17 @@ _THEIR_FAULT = (
 )
 
 
-def ask(
+def run_query(
     connection: apsw.Connection, sql: str, params: Mapping[str, object]
 ) -> list[dict[str, Any]]:
     connection.authorizer = _authorize
     try:
         return _rows(connection, sql, params)
     except KeyError as error:
-        raise InvalidStatement(f"inbox.read was given no value for :{error.args[0]}.") from error
-    except (*_THEIR_FAULT, TypeError) as error:
+        raise InvalidStatement(
+            f"inbox.read got no value for the parameter :{error.args[0]}."
+        ) from error
+    except (*_USER_ERRORS, TypeError) as error:
         reason = " ".join(str(error).split())
         raise InvalidStatement(f"inbox.read takes one SELECT: {reason}.") from error
     finally:
@@ -47,16 +49,16 @@ def _rows(
     connection: apsw.Connection, sql: str, params: Mapping[str, object]
 ) -> list[dict[str, Any]]:
     if not sql.strip():
-        raise TypeError("there is none")
+        raise TypeError("the statement is empty")
     cursor = connection.execute(sql, dict(params), can_cache=False)
-    found: list[dict[str, Any]] = []
-    for row in cursor:  # of a question without rows SQLite does not say the columns
+    rows: list[dict[str, Any]] = []
+    for row in cursor:  # without rows, SQLite does not tell the columns
         names = [column[0] for column in cursor.get_description()]
-        found.append(dict(zip(names, row, strict=True)))
-    return found
+        rows.append(dict(zip(names, row, strict=True)))
+    return rows
 
 
 def _authorize(
     action: int, _first: str | None, _second: str | None, _db: str | None, _via: str | None
 ) -> int:
-    return apsw.SQLITE_DENY if action in _STEERING else apsw.SQLITE_OK
+    return apsw.SQLITE_DENY if action in _REFUSED else apsw.SQLITE_OK

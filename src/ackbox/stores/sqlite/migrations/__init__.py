@@ -1,4 +1,4 @@
-"""The schema, as numbered plain SQL that only ever adds, and the runner that applies it."""
+"""The schema as numbered SQL files that only add, and the code that applies them."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -24,17 +24,18 @@ def all_migrations() -> list[Migration]:
 
 
 def as_sql(steps: Sequence[Migration]) -> str:
-    """What `apply` does to an empty file, as text."""
+    """Return as text the SQL that `apply` runs on an empty file."""
     return migrations.as_sql(_MIGRATIONS_TABLE, steps)
 
 
 def pending(connection: apsw.Connection, steps: Sequence[Migration]) -> list[Migration]:
-    """What is still to apply; raises if the file was made by a newer or an altered release."""
+    """Return the migrations that are not applied yet. Raise if a newer or altered release made the
+    file."""
     return migrations.missing(_applied(connection), steps)
 
 
 def apply(connection: apsw.Connection, steps: Sequence[Migration]) -> list[Migration]:
-    """Apply what is pending, each in one transaction with its own entry in the books."""
+    """Apply the pending migrations, each in one transaction with its row in `schema_migrations`."""
     connection.execute(_MIGRATIONS_TABLE)
     missing = pending(connection, steps)
     for migration in missing:
@@ -48,16 +49,16 @@ def apply(connection: apsw.Connection, steps: Sequence[Migration]) -> list[Migra
 
 
 def is_exact(connection: apsw.Connection) -> bool:
-    """Whether ackbox's own tables, with all that is on them, are just those the migrations make.
-    Other tables are the users' own."""
+    """Return whether ackbox's own tables, indexes and triggers are exactly those of the migrations.
+    Other tables belong to the users."""
     steps = all_migrations()
-    with closing(apsw.Connection(":memory:")) as made:
-        apply(made, steps)
-        expected = _objects(made)
+    with closing(apsw.Connection(":memory:")) as fresh:
+        apply(fresh, steps)
+        expected = _objects(fresh)
     tables = {table for _, _, table, _ in expected}
-    found = {one for one in _objects(connection) if one[2] in tables}
+    actual = {item for item in _objects(connection) if item[2] in tables}
     try:
-        return found == expected and not pending(connection, steps)
+        return actual == expected and not pending(connection, steps)
     except SchemaMismatch:
         return False
 

@@ -61,7 +61,7 @@ UPDATE events SET
     lease_until = :lease_until,
     claimable_at = :lease_until,
     updated_at = :now
-WHERE ledger_id IN (SELECT value FROM json_each(:picked))
+WHERE ledger_id IN (SELECT value FROM json_each(:selected))
 
 -- name: claimed
 -- Return the claimed events, with payloads up to the inline limit.
@@ -70,7 +70,7 @@ SELECT json_group_array(json_array(
     attempts, unsettled, lane, source_sequence, source_emitted_at, created_at, replayed_at,
     request_id,
     CASE WHEN length(payload) <= :inline THEN hex(payload) END))
-FROM json_each(:picked) AS picked JOIN events ON ledger_id = picked.value
+FROM json_each(:selected) AS selected JOIN events ON ledger_id = selected.value
 
 -- name: large_payload
 -- Return one payload that was too large for `claimed`.
