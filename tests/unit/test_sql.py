@@ -30,6 +30,11 @@ def test_a_part_stands_in_each_block_that_wants_it_and_is_none_itself() -> None:
     }
 
 
+def test_the_description_of_a_block_is_left_out() -> None:
+    text = "-- name: a\n-- Return one.\n-- Here is why.\nSELECT 1  -- one\n-- end"
+    assert split_blocks(text) == {"a": "SELECT 1  -- one\n-- end"}
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

@@ -1,13 +1,15 @@
 """Load SQL from `.sql` files, which consist of named blocks (`-- name: record`).
 
 A part that several blocks of a file share is written once (`-- part: wanted`). A line of its own
-(`-- here: wanted`) inserts the part into a block.
+(`-- here: wanted`) inserts the part into a block. The comment lines at the start of a block are for
+readers and are left out: apsw takes a statement that begins with a comment for that of a trigger.
 """
 
 import re
 from importlib.resources import files
 
 _HEADING = re.compile(r"^-- (name|part): (\w+)$", re.MULTILINE)
+_DESCRIPTION = re.compile(r"\A(?:--[^\n]*\n)+")
 _HERE = re.compile(r"^ *-- here: (\w+)$", re.MULTILINE)
 
 
@@ -37,4 +39,5 @@ def split_blocks(text: str) -> dict[str, str]:
             raise ValueError(f"SQL part {here[1]} is not defined in the file that uses it")
         return bodies["part"][here[1]]
 
-    return {name: _HERE.sub(insert, body).strip() for name, body in bodies["name"].items()}
+    blocks = {name: _HERE.sub(insert, body).strip() for name, body in bodies["name"].items()}
+    return {name: _DESCRIPTION.sub("", block) for name, block in blocks.items()}
