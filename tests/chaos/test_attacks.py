@@ -16,7 +16,7 @@ from support.attacks import (
 )
 from support.capacity import STALLED, one_byte_short, waves
 from support.healthy_sender import healthy_sender
-from support.loop_stalls import STALL_SECONDS, forget_stalls, longest_stall
+from support.loop_stalls import STALL_SECONDS, longest_stall, reset_stalls
 from support.polling import eventually
 from support.posting import posted
 from support.server import Server, running
@@ -36,7 +36,7 @@ def stalls(tmp_path: Path) -> Path:
 def guarded(tmp_path: Path, stalls: Path) -> Iterator[Server]:
     settings = {"INGEST_TOKEN": TOKEN, "LOG_LEVEL": "WARNING"}
     with running(tmp_path, settings, {"stalls": str(stalls)}) as server:
-        forget_stalls(stalls)
+        reset_stalls(stalls)
         yield server
 
 

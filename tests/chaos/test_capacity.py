@@ -7,9 +7,9 @@ import pytest
 
 from support.capacity import NEWLINES, STALLED, hang_up_after, one_byte_short, waves
 from support.healthy_sender import healthy_sender
-from support.loop_stalls import STALL_SECONDS, forget_stalls, longest_stall
+from support.loop_stalls import STALL_SECONDS, longest_stall, reset_stalls
 from support.polling import eventually
-from support.server import WATCHFUL, Server, running
+from support.server import FAST_MONITOR, Server, running
 
 pytestmark = pytest.mark.chaos
 
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.chaos
 def test_half_a_minute_of_requests_that_never_end_harms_no_healthy_sender(tmp_path: Path) -> None:
     settings = {"LOG_LEVEL": "WARNING", "QUEUE_MAXSIZE": "1000000"}  # S2, S3, F55
     stalls = tmp_path / "stalls"
-    with running(tmp_path, settings, {"set": WATCHFUL, "stalls": str(stalls)}) as server:
-        forget_stalls(stalls)
+    with running(tmp_path, settings, {"set": FAST_MONITOR, "stalls": str(stalls)}) as server:
+        reset_stalls(stalls)
         with healthy_sender(server) as sender, ThreadPoolExecutor() as threads:
             attacks = [threads.submit(send_newlines, server)]
             attacks += [threads.submit(stall, server, kind) for kind in STALLED]

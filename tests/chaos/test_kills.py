@@ -12,7 +12,7 @@ from support.app_server import AppServer, serving
 from support.history import APP, History
 from support.kill_loop import SETTINGS, kill_repeatedly
 from support.polling import eventually
-from support.wire import Cut
+from support.wire import Disconnected
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(3600)]
 
@@ -60,7 +60,7 @@ def survived(server: Doomed, call: str, when: int) -> bool:
     tracer = server.doom(call, when)
     attached(server.pid)
     key, body = history.next_event()
-    with suppress(Cut, OSError):  # not acknowledged: the event may exist or not
+    with suppress(Disconnected, OSError):  # not acknowledged: the event may exist or not
         history.note(key, server.post(body).json()["id"])
     alive = not dies_within(server, 1.0)
     tracer.kill()

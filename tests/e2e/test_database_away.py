@@ -21,7 +21,7 @@ from support.postgres import PostgresServer, find_installs, running_postgres
 from support.posting import posted
 from support.problems import assert_problem
 from support.server import Server
-from support.wire import Cut, exchange, request
+from support.wire import Disconnected, exchange, request
 
 PASSWORD = "hunter2-hunter2-hunter2"
 APP = "from ackbox import Inbox\ninbox = Inbox()\n"
@@ -239,7 +239,7 @@ def try_get(server: Server, path: str) -> int:
     assert server.process.poll() is None, server.log
     try:
         return exchange(server.port, request("GET", path)).status
-    except (Cut, OSError):
+    except (Disconnected, OSError):
         return 0
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from support.polling import eventually
 from support.posting import posted
-from support.server import WATCHFUL, Server, running
-from support.wire import Cut
+from support.server import FAST_MONITOR, Server, running
+from support.wire import Disconnected
 
 
 def truncate(path: Path) -> None:
@@ -44,7 +44,7 @@ def status(server: Server, key: str) -> int | None:
     """Return the status of a POST; None if the server has ended."""
     try:
         return server.post(posted(key)).status
-    except (ConnectionError, Cut):
+    except (ConnectionError, Disconnected):
         return None
 
 
@@ -68,7 +68,7 @@ def test_nothing_is_acknowledged_any_more(
 
 # S12
 def test_a_removed_lock_file_lets_no_second_server_start(tmp_path: Path) -> None:
-    with running(tmp_path, changes={"set": WATCHFUL}) as first:
+    with running(tmp_path, changes={"set": FAST_MONITOR}) as first:
         lock = first.ledger.with_name("events.db.lock")
         lock.unlink()
         eventually(lock.exists)

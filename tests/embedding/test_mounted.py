@@ -17,13 +17,13 @@ from ackbox.errors import LedgerInUse, SettingError, Stopped
 from ackbox.http.requests import Asgi, Receive, Scope, Send
 from ackbox.stores.sqlite.lock import Holder, find_holder
 from support.polling import eventually
-from support.posting import NOBODYS_ID
+from support.posting import UNKNOWN_ID
 from support.processes import HOLDS_THE_LEDGER, process
 
 TOKEN = "twelve-boxers-hunt-victor"
 OPERATOR = {"Authorization": f"Bearer {TOKEN}"}
 EVENT = {"idempotency_key": "order-1", "event_type": "order.paid", "payload": {"total": 42}}
-OPERATING = ["/metrics", f"/api/events/{NOBODYS_ID}", "/api/stats", "/openapi.json", "/nothing"]
+OPERATING = ["/metrics", f"/api/events/{UNKNOWN_ID}", "/api/stats", "/openapi.json", "/nothing"]
 Host = Callable[[Inbox, str], Any]
 
 

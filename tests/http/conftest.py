@@ -1,4 +1,4 @@
-"""One server for all tests of a worker that do not need one of their own."""
+"""The server that the tests of one pytest worker share, unless a test needs its own."""
 
 from collections.abc import Iterator
 
@@ -17,8 +17,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _nothing_broke(server: Server) -> Iterator[None]:
-    """Whatever a module sends, the server is well after it and logged neither error nor trace."""
+def _server_stays_healthy(server: Server) -> Iterator[None]:
+    """After every module the server is ready and has logged neither an error nor a traceback."""
     start = len(server.log)
     yield
     assert server.is_ready()
@@ -30,7 +30,7 @@ def _nothing_broke(server: Server) -> Iterator[None]:
 
 @pytest.fixture
 def neighbour(server: Server) -> Iterator[None]:
-    """Somebody else is connected all the time, and is served before and after."""
+    """Another client stays connected during the test, and is served before and after it."""
     with Wire(server.port) as wire:
         assert wire.send(request()).read().status == 200
         yield

@@ -1,4 +1,4 @@
-"""Exactly the valid documents are taken, and what is taken is kept byte for byte (F41)."""
+"""Exactly the valid documents are accepted, and payloads are stored byte for byte (F41)."""
 
 import json
 from typing import Any
@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from support.posting import new_key
 from support.server import Server
-from support.strict_json import NotTaken, payload_of
+from support.strict_json import NotAnEvent, payload_of
 
-ENOUGH = settings(max_examples=300, deadline=None, database=None)
+EXAMPLES = settings(max_examples=300, deadline=None, database=None)
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec=None)),
@@ -31,7 +31,7 @@ hostile = st.sampled_from(
 
 @st.composite
 def documents(draw: st.DrawFn) -> bytes:
-    """Valid but for surrogates and NaN, written in one of many ways."""
+    """Draw documents that are valid except for surrogates and NaN, in many spellings."""
     text = json.dumps(
         draw(anything), ensure_ascii=draw(st.booleans()), indent=draw(st.none() | st.just(1))
     )
@@ -42,7 +42,7 @@ def documents(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """A document into which something was put, or from which something was cut."""
+    """Draw documents with bytes inserted or removed."""
     body = draw(documents())
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, len(body)))
@@ -55,17 +55,17 @@ def damaged(draw: st.DrawFn) -> bytes:
 @example(body=b'{"payload":"\\ud83d\\ude00"}')
 @example(body=b'{"payload":[-0.0e-0,1E400]}')
 @example(body=b'{"payload":1,"payload":{}}')
-@ENOUGH
-def test_what_is_taken_is_what_is_valid_and_nothing_of_it_is_lost(
+@EXAMPLES
+def test_exactly_valid_documents_are_accepted_and_stored_byte_for_byte(
     server: Server, body: bytes
 ) -> None:
     expected = expectation(body)
 
-    answer = server.post(body, {"Idempotency-Key": new_key()})
+    response = server.post(body, {"Idempotency-Key": new_key()})
 
-    assert answer.status == (400 if expected is None else 202), (expected, answer)
+    assert response.status == (400 if expected is None else 202), (expected, response)
     if expected is not None:
-        assert server.payload(answer.json()["id"]) == expected
+        assert server.payload(response.json()["id"]) == expected
 
 
 @pytest.mark.parametrize("levels", [1, 511, 512, 513, 600, 2000])
@@ -80,7 +80,7 @@ def test_the_other_parser_agrees_on_nesting(server: Server, levels: int) -> None
 
 
 def test_the_other_parser_is_strict() -> None:
-    """Or the comparison would prove nothing."""
+    """If this parser were lenient, the comparison would prove nothing."""
     bad: list[Any] = [b"", b"1", b"{}", b'{"payload":NaN}', b'{"payload":"\\ud800"}',
                       b'{"payload":1}x', b'{"payload":1,"x":1}', b'{"payload":"\n"}',
                       b'{"payload":01}', b'{"payload":"\xff"}']  # fmt: skip
@@ -91,5 +91,5 @@ def test_the_other_parser_is_strict() -> None:
 def expectation(body: bytes) -> bytes | None:
     try:
         return payload_of(body)
-    except NotTaken:
+    except NotAnEvent:
         return None

@@ -1,4 +1,4 @@
-"""One hostile peer beside a sender that does everything right: the sender notices nothing (F55)."""
+"""One hostile peer beside a well-behaved sender: the sender notices nothing (F55)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ from support.attacks import (
 )
 from support.capacity import wait_for_events
 from support.healthy_sender import healthy_sender
-from support.loop_stalls import STALL_SECONDS, forget_stalls, longest_stall
+from support.loop_stalls import STALL_SECONDS, longest_stall, reset_stalls
 from support.posting import posted
 from support.server import Server, running
 from support.wire import Wire, request
@@ -31,13 +31,13 @@ def stalls(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def guarded(tmp_path: Path, stalls: Path) -> Iterator[Server]:
-    """A server that asks senders for a token, and notes when its event loop stalls."""
+    """A server that requires a token from senders, and records stalls of its event loop."""
     with running(tmp_path, {"INGEST_TOKEN": TOKEN}, {"stalls": str(stalls)}) as server:
-        forget_stalls(stalls)
+        reset_stalls(stalls)
         yield server
 
 
-def test_a_trailer_without_end_is_cut_and_costs_others_nothing(  # S4, F55
+def test_an_endless_trailer_is_refused_and_does_not_slow_other_senders(  # S4, F55
     guarded: Server, stalls: Path
 ) -> None:
     with healthy_sender(guarded, token=TOKEN) as sender:
@@ -48,10 +48,10 @@ def test_a_trailer_without_end_is_cut_and_costs_others_nothing(  # S4, F55
 
     sender.report.assert_unharmed()
     assert longest_stall(stalls) < STALL_SECONDS
-    assert max(taken) < 32  # what the buffers of two sockets hold, and not all
+    assert max(taken) < 32  # only what fits into the buffers of two sockets
 
 
-def test_a_request_that_ends_its_connection_by_a_trailer_leaves_no_later_one_in_silence(  # C1, F57
+def test_a_request_after_a_closing_trailer_never_waits_in_vain(  # C1, F57
     guarded: Server,
 ) -> None:
     with ReusedConnection(guarded) as connection:
@@ -60,7 +60,7 @@ def test_a_request_that_ends_its_connection_by_a_trailer_leaves_no_later_one_in_
             assert connection.send(request("POST", "/webhooks", posted(), GOOD)) == 202
 
 
-def test_the_sender_notices_when_it_is_kept_out(tmp_path: Path) -> None:
+def test_the_healthy_sender_reports_refused_requests(tmp_path: Path) -> None:
     with (
         running(tmp_path, {"QUEUE_MAXSIZE": "20"}) as server,
         healthy_sender(server, every=0.001) as sender,
@@ -71,10 +71,10 @@ def test_the_sender_notices_when_it_is_kept_out(tmp_path: Path) -> None:
         sender.report.assert_unharmed(at_least=1)
 
 
-def test_the_sender_notices_a_stall_of_the_event_loop(tmp_path: Path) -> None:
+def test_the_healthy_sender_reports_a_stalled_server(tmp_path: Path) -> None:
     stalls = tmp_path / "stalls"
     with running(tmp_path, None, {"stalls": str(stalls)}) as server:
-        forget_stalls(stalls)
+        reset_stalls(stalls)
         with healthy_sender(server, every=0.02) as sender:
             server.process.send_signal(19)  # SIGSTOP
             with Wire(server.port, timeout=1.5) as wire, pytest.raises(TimeoutError):
@@ -82,6 +82,8 @@ def test_the_sender_notices_a_stall_of_the_event_loop(tmp_path: Path) -> None:
             server.process.send_signal(18)  # SIGCONT
             assert server.get("/health").status == 200
 
-        assert longest_stall(stalls) < STALL_SECONDS  # it did not compute: no stall of its own
+        assert (
+            longest_stall(stalls) < STALL_SECONDS
+        )  # a stopped process computes nothing, so this is no stall
     assert set(sender.report.statuses) == {202}
     assert sender.report.p99 > 1

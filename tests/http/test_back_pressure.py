@@ -1,4 +1,4 @@
-"""When too much waits, senders are told to come again (W7)."""
+"""Back-pressure: when too many events wait, senders get 429 and `Retry-After` (W7)."""
 
 from collections import Counter
 from contextlib import ExitStack
@@ -10,7 +10,7 @@ from support.disk import on_a_faulty_disk
 from support.polling import eventually
 from support.posting import new_key, posted
 from support.problems import assert_problem
-from support.server import WATCHFUL, Server, read_ledger, running
+from support.server import FAST_MONITOR, Server, read_ledger, running
 from support.wire import Wire, exchange_together, request
 
 
@@ -35,22 +35,22 @@ def test_the_event_past_the_queues_size_is_429(tmp_path: Path) -> None:  # W7
         assert server.metric("ackbox_queue_depth") <= 10
 
         server.kill()
-        server.restart()  # what waits already is never refused
+        server.restart()  # pending events of the ledger are never refused
         assert_problem(server.post(posted()), 429)
 
 
-def test_exactly_as_many_as_there_is_room_for_get_in(tmp_path: Path) -> None:  # W7
+def test_concurrent_senders_fill_the_queue_exactly(tmp_path: Path) -> None:  # W7
     with running(tmp_path, {"QUEUE_MAXSIZE": "10"}) as server:
         requests = [request("POST", "/webhooks", posted()) for _ in range(60)]
 
-        answers = exchange_together(server.port, requests)
+        responses = exchange_together(server.port, requests)
 
-        assert Counter(answer.status for answer in answers) == {202: 10, 429: 50}
-        assert all(a.headers["retry-after"] for a in answers if a.status == 429)
+        assert Counter(response.status for response in responses) == {202: 10, 429: 50}
+        assert all(a.headers["retry-after"] for a in responses if a.status == 429)
         assert read_ledger(server.ledger, "SELECT count(*) FROM events") == [(10,)]
 
 
-def test_a_full_buffer_is_429_at_once_and_what_is_in_it_is_kept(tmp_path: Path) -> None:  # W7, L2
+def test_a_full_buffer_is_429_at_once_and_its_events_are_stored(tmp_path: Path) -> None:  # W7, L2
     with on_a_faulty_disk(tmp_path, {"INGEST_BUFFER": "5"}) as (server, disk), ExitStack() as open_:
         waiting = [open_.enter_context(Wire(server.port)) for _ in range(5)]
         with disk.broken("stall"):
@@ -60,8 +60,8 @@ def test_a_full_buffer_is_429_at_once_and_what_is_in_it_is_kept(tmp_path: Path) 
             late = [server.post(posted()) for _ in range(10)]
             assert server.get("/health").status == 200
 
-        for answer in late:
-            assert "buffer" in assert_problem(answer, 429, **{"retry-after": "1"})
+        for response in late:
+            assert "buffer" in assert_problem(response, 429, **{"retry-after": "1"})
         assert [wire.read().status for wire in waiting] == [202] * 5
         assert server.post(posted()).status == 202
         assert server.metric(refused("buffer_events")) == 10
@@ -86,7 +86,7 @@ def test_a_buffer_full_of_bytes_is_429(tmp_path: Path) -> None:  # L2
         assert server.metric(refused("buffer_bytes")) == 1
 
 
-def test_nobody_waits_longer_than_the_time_out(tmp_path: Path) -> None:  # L9
+def test_no_sender_waits_longer_than_the_time_out(tmp_path: Path) -> None:  # L9
     with on_a_faulty_disk(tmp_path, {"INGEST_TIMEOUT": "300ms"}) as (server, disk):
         key = new_key()
         with disk.broken("stall"):
@@ -98,8 +98,8 @@ def test_nobody_waits_longer_than_the_time_out(tmp_path: Path) -> None:  # L9
 
 
 @pytest.mark.parametrize("length", ["Content-Length: 1048576", "Transfer-Encoding: chunked"])
-def test_bytes_that_are_only_announced_take_no_room(server: Server, length: str) -> None:  # F39
-    """Or 64 connections that send nothing would keep everybody out."""
+def test_declared_bytes_are_not_held_before_they_arrive(server: Server, length: str) -> None:  # F39
+    """If they were, 64 connections that send no body would keep every sender out."""
     head = f"POST /webhooks HTTP/1.1\r\nHost: localhost\r\n{length}\r\n\r\n".encode()
     with ExitStack() as open_:
         for _ in range(200):
@@ -108,9 +108,9 @@ def test_bytes_that_are_only_announced_take_no_room(server: Server, length: str)
         assert {server.post(posted()).status for _ in range(20)} == {202}
 
 
-def test_bytes_of_a_request_that_ends_early_are_given_back(tmp_path: Path) -> None:
+def test_bytes_of_a_request_that_ends_early_are_released(tmp_path: Path) -> None:
     settings = {"INGEST_BUFFER_BYTES": "200KiB", "MAX_BODY_BYTES": "200KiB"}
-    with running(tmp_path, settings, {"set": WATCHFUL}) as server:
+    with running(tmp_path, settings, {"set": FAST_MONITOR}) as server:
         data = request("POST", "/webhooks", posted(payload="x" * 150_000))
         for end in (len(data) - 1, 100_000):
             for _ in range(5):

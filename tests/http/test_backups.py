@@ -27,35 +27,35 @@ def keeper(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
         yield server
 
 
-def order(server: Server, body: object, **headers: str) -> Response:
+def request_backup(server: Server, body: object, **headers: str) -> Response:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     sent = {"Content-Type": "application/json", **server.operator, **headers}
     return exchange(server.port, request("POST", "/api/backup", raw, sent))
 
 
-def error_of(answer: Response) -> str:
-    assert answer.status == 200, answer
-    return str(answer.lines()[-1]["error"])
+def error_of(response: Response) -> str:
+    assert response.status == 200, response
+    return str(response.lines()[-1]["error"])
 
 
 # S1
-def test_without_a_folder_there_are_no_backups_over_http(server: Server, tmp_path: Path) -> None:
+def test_without_backup_dir_backups_over_http_are_403(server: Server, tmp_path: Path) -> None:
     for name in ("copy.db", str(tmp_path / "copy.db")):
-        assert "set BACKUP_DIR" in assert_problem(order(server, {"name": name}), 403)
+        assert "set BACKUP_DIR" in assert_problem(request_backup(server, {"name": name}), 403)
     assert list(tmp_path.iterdir()) == []
 
 
 # S1
 def test_an_operator_gets_a_copy_in_the_folder(keeper: Server, folder: Path) -> None:
-    assert_problem(order(keeper, {"name": "copy.db"}, Authorization="Bearer wrong"), 401)
+    assert_problem(request_backup(keeper, {"name": "copy.db"}, Authorization="Bearer wrong"), 401)
 
-    answer = order(keeper, {"name": "copy.db"})
+    response = request_backup(keeper, {"name": "copy.db"})
 
-    assert answer.lines()[-1] == {"done": True}
+    assert response.lines()[-1] == {"done": True}
     copy = folder / "copy.db"
     assert copy.stat().st_mode & 0o777 == 0o600
     assert read_ledger(copy, "SELECT idempotency_key FROM events") == [("first",)]
-    assert "exists already" in error_of(order(keeper, {"name": "copy.db"}))
+    assert "exists already" in error_of(request_backup(keeper, {"name": "copy.db"}))
 
 
 # S1
@@ -67,7 +67,7 @@ def test_an_operator_gets_a_copy_in_the_folder(keeper: Server, folder: Path) -> 
 def test_a_name_that_leaves_the_folder_is_400(keeper: Server, folder: Path, name: str) -> None:
     before = sorted(folder.iterdir())
 
-    assert "BACKUP_DIR" in assert_problem(order(keeper, {"name": name}), 400)
+    assert "BACKUP_DIR" in assert_problem(request_backup(keeper, {"name": name}), 400)
 
     assert sorted(folder.iterdir()) == before
 
@@ -78,18 +78,18 @@ def test_a_name_that_leaves_the_folder_is_400(keeper: Server, folder: Path, name
      b'{"name":"' + b"x" * 256 + b'"}', b'{"name":"\\ud800"}', b"\xff", b"[" * 100_000,
      b'{"name":"a.db","more":1}'],
 )  # fmt: skip
-def test_an_order_that_is_not_understood_is_400(keeper: Server, body: bytes) -> None:
-    assert_problem(order(keeper, body), 400)
+def test_an_invalid_backup_request_is_400(keeper: Server, body: bytes) -> None:
+    assert_problem(request_backup(keeper, body), 400)
 
 
 # S1
 @pytest.mark.parametrize("suffix", ["", ".part"])
-def test_a_link_in_the_folder_leads_nowhere(keeper: Server, folder: Path, suffix: str) -> None:
+def test_a_link_in_the_folder_is_not_followed(keeper: Server, folder: Path, suffix: str) -> None:
     size = keeper.ledger.stat().st_size
     link = folder / f"linked.db{suffix}"
     link.symlink_to(keeper.ledger)
 
-    error_of(order(keeper, {"name": "linked.db"}))
+    error_of(request_backup(keeper, {"name": "linked.db"}))
 
     assert link.is_symlink()
     assert keeper.ledger.stat().st_size == size
@@ -98,13 +98,13 @@ def test_a_link_in_the_folder_leads_nowhere(keeper: Server, folder: Path, suffix
 
 
 # S13
-def test_a_name_that_is_too_long_for_the_disk_is_an_error_of_the_copy(keeper: Server) -> None:
-    assert "too long" in error_of(order(keeper, {"name": "x" * 255}))
+def test_a_name_that_is_too_long_for_the_disk_is_an_error_line(keeper: Server) -> None:
+    assert "too long" in error_of(request_backup(keeper, {"name": "x" * 255}))
     assert keeper.post(posted("first")).status == 200
 
 
 # S13
-def test_a_folder_that_cannot_be_written_is_an_error_of_the_copy(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_an_error_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to("loop")
     for folder, reason in (
@@ -114,12 +114,12 @@ def test_a_folder_that_cannot_be_written_is_an_error_of_the_copy(tmp_path: Path)
     ):
         settings = {"BACKUP_DIR": str(tmp_path / folder)}
         with running(tmp_path / "server", settings) as server:
-            assert reason in error_of(order(server, {"name": "copy.db"}))
+            assert reason in error_of(request_backup(server, {"name": "copy.db"}))
             assert server.post(posted()).status == 202
 
 
 # S13
-def test_an_error_of_the_operating_system_is_a_line_of_the_answer(
+def test_an_error_of_the_operating_system_is_an_error_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def forbidden(*_: object) -> None:
@@ -131,5 +131,5 @@ def test_an_error_of_the_operating_system_is_a_line_of_the_answer(
     app = FastAPI(lifespan=inbox.lifespan)
     app.mount("/", inbox.asgi())
     with TestClient(app, headers={"Authorization": f"Bearer {token}"}) as client:
-        answer = client.post("/api/backup", json={"name": "copy.db"})
-    assert answer.json() == {"error": f"Cannot write {tmp_path / 'copy.db'}: Permission denied."}
+        response = client.post("/api/backup", json={"name": "copy.db"})
+    assert response.json() == {"error": f"Cannot write {tmp_path / 'copy.db'}: Permission denied."}

@@ -14,7 +14,7 @@ from support.disk import on_a_faulty_disk
 from support.polling import eventually
 from support.posting import new_key, posted
 from support.problems import assert_problem
-from support.server import WATCHFUL, Server, read_ledger, running
+from support.server import FAST_MONITOR, Server, read_ledger, running
 from support.wire import Response, Wire, chunked, exchange, request
 
 MIB = 1024 * 1024
@@ -24,27 +24,27 @@ def send(server: Server, body: bytes) -> Response:
     return exchange(server.port, request("POST", "/webhooks/batch", body))
 
 
-def statuses(answer: Response) -> list[int]:
-    return [line.get("http_status", line["status"]) for line in answer.lines()]
+def statuses(response: Response) -> list[int]:
+    return [line.get("http_status", line["status"]) for line in response.lines()]
 
 
-def test_each_line_has_its_receipt_in_its_place(server: Server) -> None:
+def test_receipts_have_the_order_of_the_lines(server: Server) -> None:
     keys = [new_key() for _ in range(20)]
 
-    answer = send(server, b"\n".join(posted(key, number) for number, key in enumerate(keys)))
+    response = send(server, b"\n".join(posted(key, number) for number, key in enumerate(keys)))
 
-    assert answer.status == 200
-    assert answer.headers["content-type"] == "application/x-ndjson"
-    assert answer.headers["x-request-id"]
-    assert [line["idempotency_key"] for line in answer.lines()] == keys
-    assert set(statuses(answer)) == {202}
-    for number, line in enumerate(answer.lines()):
+    assert response.status == 200
+    assert response.headers["content-type"] == "application/x-ndjson"
+    assert response.headers["x-request-id"]
+    assert [line["idempotency_key"] for line in response.lines()] == keys
+    assert set(statuses(response)) == {202}
+    for number, line in enumerate(response.lines()):
         assert list(line) == ["id", "idempotency_key", "status", "created_at", "http_status"]
         assert server.payload(line["id"]) == str(number).encode()
         assert server.get(f"/webhooks/{line['id']}").status == 200
 
 
-def test_good_bad_and_oversized_lines_are_judged_alone(server: Server) -> None:  # F28
+def test_each_line_has_a_status_of_its_own(server: Server) -> None:  # F28
     known = new_key()
     server.post(posted(known, 1))
     large = posted(payload="x" * MIB)
@@ -61,12 +61,12 @@ def test_good_bad_and_oversized_lines_are_judged_alone(server: Server) -> None: 
         posted(payload="last"): 202,
     }
 
-    answer = send(server, b"\n".join(lines))
+    response = send(server, b"\n".join(lines))
 
-    assert statuses(answer) == list(lines.values())
-    assert answer.lines()[5]["conflict"] is True
-    assert "conflict" not in answer.lines()[2]
-    for line in answer.lines():
+    assert statuses(response) == list(lines.values())
+    assert response.lines()[5]["conflict"] is True
+    assert "conflict" not in response.lines()[2]
+    for line in response.lines():
         assert "http_status" in line or line["detail"] not in ("", line["title"])
 
 
@@ -74,24 +74,24 @@ def test_good_bad_and_oversized_lines_are_judged_alone(server: Server) -> None: 
     ("separator", "end"), [(b"\n", b""), (b"\n", b"\n"), (b"\r\n", b"\r\n"), (b"\r\n", b"")]
 )
 def test_lines_may_end_either_way(server: Server, separator: bytes, end: bytes) -> None:
-    answer = send(server, separator.join(posted() for _ in range(5)) + end)
+    response = send(server, separator.join(posted() for _ in range(5)) + end)
 
-    assert statuses(answer) == [202] * 5
-
-
-def test_a_blank_line_is_a_bad_line(server: Server) -> None:
-    answer = send(server, posted() + b"\n\n" + posted() + b"\n\r\n  \n")
-
-    assert statuses(answer) == [202, 400, 202, 400, 400]
+    assert statuses(response) == [202] * 5
 
 
-def test_an_empty_batch_is_an_empty_answer(server: Server) -> None:
-    answer = send(server, b"")
+def test_a_blank_line_is_an_invalid_line(server: Server) -> None:
+    response = send(server, posted() + b"\n\n" + posted() + b"\n\r\n  \n")
 
-    assert (answer.status, answer.body) == (200, b"")
+    assert statuses(response) == [202, 400, 202, 400, 400]
 
 
-def test_a_line_of_exactly_the_limit_is_taken(server: Server) -> None:
+def test_an_empty_batch_has_an_empty_response(server: Server) -> None:
+    response = send(server, b"")
+
+    assert (response.status, response.body) == (200, b"")
+
+
+def test_a_line_of_exactly_the_limit_is_accepted(server: Server) -> None:
     frame = len(posted(payload=""))
 
     lines = [posted(payload="x" * (MIB - frame)), posted(payload="x" * (MIB - frame + 1))]
@@ -102,11 +102,11 @@ def test_a_line_of_exactly_the_limit_is_taken(server: Server) -> None:
 def test_a_key_repeated_inside_a_batch_is_one_event(server: Server) -> None:  # F30
     key = new_key()
 
-    answer = send(server, b"\n".join(posted(key, number // 2) for number in range(4)))
+    response = send(server, b"\n".join(posted(key, number // 2) for number in range(4)))
 
-    assert statuses(answer) == [202, 200, 200, 200]
-    assert len({line["id"] for line in answer.lines()}) == 1
-    assert [line.get("conflict", False) for line in answer.lines()] == [False, False, True, True]
+    assert statuses(response) == [202, 200, 200, 200]
+    assert len({line["id"] for line in response.lines()}) == 1
+    assert [line.get("conflict", False) for line in response.lines()] == [False, False, True, True]
     assert read_ledger(
         server.ledger,
         "SELECT count(*), ingest_count, conflict_count FROM events WHERE idempotency_key = ?",
@@ -118,20 +118,20 @@ def test_10_000_lines_are_10_000_events(server: Server) -> None:
     lane = new_key()
     body = b"\n".join(posted(lane=lane) for _ in range(10_000))
 
-    answer = send(server, body)
+    response = send(server, body)
 
-    assert Counter(statuses(answer)) == {202: 10_000}
+    assert Counter(statuses(response)) == {202: 10_000}
     sql = "SELECT count(DISTINCT id) FROM events WHERE lane = ?"
     assert read_ledger(server.ledger, sql, lane) == [(10_000,)]
 
 
-def test_lines_may_be_cut_anywhere_by_chunks(server: Server) -> None:
+def test_chunks_may_split_lines_anywhere(server: Server) -> None:
     body = b"\r\n".join(posted(payload="ü") for _ in range(5))
     pieces = [body[start : start + 7] for start in range(0, len(body), 7)]
 
-    answer = exchange(server.port, chunked("POST", "/webhooks/batch", pieces))
+    response = exchange(server.port, chunked("POST", "/webhooks/batch", pieces))
 
-    assert statuses(answer) == [202] * 5
+    assert statuses(response) == [202] * 5
 
 
 def test_a_batch_over_its_limit_is_413_as_a_whole(server: Server) -> None:
@@ -139,30 +139,30 @@ def test_a_batch_over_its_limit_is_413_as_a_whole(server: Server) -> None:
     line = posted(lane=lane, payload="x" * MIB) + b"\n"
     small = posted(lane=lane) + b"\n"
 
-    announced = send(server, small + line * 16)
+    with_length = send(server, small + line * 16)
     streamed = exchange(server.port, chunked("POST", "/webhooks/batch", [small, *[line] * 16]))
 
-    for answer in (announced, streamed):
-        assert str(16 * MIB) in assert_problem(answer, 413)
+    for response in (with_length, streamed):
+        assert str(16 * MIB) in assert_problem(response, 413)
     assert read_ledger(server.ledger, "SELECT * FROM events WHERE lane = ?", lane) == []
 
 
-def test_who_sends_all_before_reading_is_not_left_waiting(server: Server) -> None:
-    """Neither side waits for the other, though answers and body are larger than any buffer."""
+def test_a_client_that_sends_all_before_reading_does_not_deadlock(server: Server) -> None:
+    """Neither side waits for the other, though response and body are larger than any buffer."""
     line = posted(payload="x" * 2000) + b"\n"
     body = line * (16 * MIB // len(line))
 
     with Wire(server.port, timeout=60) as wire:
         wire.send(request("POST", "/webhooks/batch", body))
-        answer = wire.read()
+        response = wire.read()
 
-    assert Counter(statuses(answer)) == {202: 1, 200: body.count(b"\n") - 1}
+    assert Counter(statuses(response)) == {202: 1, 200: body.count(b"\n") - 1}
 
 
 @pytest.mark.serial
-def test_millions_of_bad_lines_cost_neither_memory_nor_the_neighbours(server: Server) -> None:
+def test_millions_of_invalid_lines_cost_little_memory_and_delay_no_sender(server: Server) -> None:
     body = b"1\n" * (2 * MIB)
-    server.forget_peak()
+    server.reset_peak()
     before = server.peak_bytes()
 
     with Wire(server.port, timeout=60) as wire:
@@ -176,7 +176,7 @@ def test_millions_of_bad_lines_cost_neither_memory_nor_the_neighbours(server: Se
     assert server.peak_bytes() - before < 4 * len(body)
 
 
-def test_who_leaves_halfway_through_sending_leaves_nothing(server: Server) -> None:
+def test_a_batch_that_ends_halfway_stores_nothing(server: Server) -> None:
     lane = new_key()
     data = request("POST", "/webhooks/batch", b"\n".join(posted(lane=lane) for _ in range(1000)))
 
@@ -187,7 +187,7 @@ def test_who_leaves_halfway_through_sending_leaves_nothing(server: Server) -> No
     assert read_ledger(server.ledger, "SELECT * FROM events WHERE lane = ?", lane) == []
 
 
-def test_a_group_that_was_handed_over_is_stored_though_its_client_left(server: Server) -> None:
+def test_a_complete_group_is_stored_though_its_client_disconnected(server: Server) -> None:
     lane = new_key()  # F27
 
     with Wire(server.port) as wire:
@@ -198,10 +198,10 @@ def test_a_group_that_was_handed_over_is_stored_though_its_client_left(server: S
     eventually(lambda: stored(server, lane) == 500)
 
 
-def test_the_work_stops_when_the_client_has_left(tmp_path: Path) -> None:  # S2
+def test_the_work_stops_when_the_client_disconnects(tmp_path: Path) -> None:  # S2
     lane = new_key()
     body = b"\n".join(posted(lane=lane) for _ in range(10_000))
-    with on_a_faulty_disk(tmp_path, None, WATCHFUL) as (server, disk):
+    with on_a_faulty_disk(tmp_path, None, FAST_MONITOR) as (server, disk):
         with disk.broken("stall"), Wire(server.port) as wire:
             wire.send(request("POST", "/webhooks/batch", body))
             eventually(lambda: server.metric("ackbox_buffer_events") == 500)
@@ -210,12 +210,12 @@ def test_the_work_stops_when_the_client_has_left(tmp_path: Path) -> None:  # S2
         assert 0 < stored(server, lane) < 2000
 
 
-def test_bytes_are_given_back_as_groups_become_durable(tmp_path: Path) -> None:  # S2
-    """Answers that the client does not take yet keep it from being done."""
+def test_bytes_are_released_as_groups_become_durable(tmp_path: Path) -> None:  # S2
+    """The client does not read its response, so the batch cannot finish during the test."""
     body = (posted("k" * 255) + b"\n") * 15_000
     settings = {"MAX_BATCH_LINES": "15000"}
     duplicates = 'ackbox_events_received_total{receipt="duplicate",source="webhooks"}'
-    with running(tmp_path, settings, {"set": WATCHFUL}) as server, Wire(server.port) as wire:
+    with running(tmp_path, settings, {"set": FAST_MONITOR}) as server, Wire(server.port) as wire:
         wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         wire.send(request("POST", "/webhooks/batch", body))
 
@@ -242,32 +242,32 @@ def test_lines_past_the_limit_are_not_read(tmp_path: Path, end: bytes) -> None: 
         assert stored(server, lane) == 2
 
 
-def test_a_line_more_than_10_000_is_one_too_many(server: Server) -> None:  # S2
-    answer = send(server, (posted("again and again") + b"\n") * 10_001)
+def test_the_default_limit_is_10_000_lines(server: Server) -> None:  # S2
+    response = send(server, (posted("again and again") + b"\n") * 10_001)
 
-    assert Counter(statuses(answer)) in ({202: 1, 200: 9999, 413: 1}, {200: 10_000, 413: 1})
-    assert statuses(answer)[-1] == 413
+    assert Counter(statuses(response)) in ({202: 1, 200: 9999, 413: 1}, {200: 10_000, 413: 1})
+    assert statuses(response)[-1] == 413
 
 
-def test_after_1000_bad_lines_the_rest_is_not_read(server: Server) -> None:  # S2
+def test_after_1000_invalid_lines_the_rest_is_not_read(server: Server) -> None:  # S2
     lane = new_key()
     first, second, third = (posted(lane=lane) for _ in range(3))
 
-    answer = send(server, b"\n".join([first, *[b"x"] * 999, second, *[b"x"] * 5000, third]))
+    response = send(server, b"\n".join([first, *[b"x"] * 999, second, *[b"x"] * 5000, third]))
 
-    found = Counter(statuses(answer))
-    assert found[202] == stored(server, lane) == 2
-    assert 1000 <= found[400] < 2000
-    assert "1000 lines or more are not valid" in answer.lines()[-1]["detail"]
-
-
-def test_999_bad_lines_do_not_stop_a_batch(server: Server) -> None:  # S2
-    answer = send(server, b"x\n" * 999 + posted())
-
-    assert statuses(answer) == [400] * 999 + [202]
+    counts = Counter(statuses(response))
+    assert counts[202] == stored(server, lane) == 2
+    assert 1000 <= counts[400] < 2000
+    assert "1000 lines or more are not valid" in response.lines()[-1]["detail"]
 
 
-def test_lines_beyond_the_room_in_the_queue_are_429_and_the_rest_are_kept(tmp_path: Path) -> None:
+def test_999_invalid_lines_do_not_stop_a_batch(server: Server) -> None:  # S2
+    response = send(server, b"x\n" * 999 + posted())
+
+    assert statuses(response) == [400] * 999 + [202]
+
+
+def test_lines_past_the_queues_size_are_429_and_the_others_are_stored(tmp_path: Path) -> None:
     with running(tmp_path, {"QUEUE_MAXSIZE": "25"}) as server:  # W7
         first = send(server, b"\n".join(chain((posted() for _ in range(20)), [b"{"])))
         second = send(server, b"\n".join(posted() for _ in range(10)))
@@ -294,7 +294,7 @@ def stored(server: Server, lane: str) -> int:
 
 
 def drain(wire: Wire, data: bytes) -> None:
-    wire.send_all_it_takes(data)
+    wire.send_ignoring_close(data)
     wire.is_closed(within=60)
 
 
@@ -304,8 +304,8 @@ def time_of(server: Server) -> float:
     return time.monotonic() - start
 
 
-def test_the_answer_is_one_json_document_a_line(server: Server) -> None:
-    answer = send(server, posted() + b"\nx\n" + posted())
+def test_the_response_is_one_json_document_per_line(server: Server) -> None:
+    response = send(server, posted() + b"\nx\n" + posted())
 
-    assert answer.body.endswith(b"\n")
-    assert len([json.loads(line) for line in answer.body.splitlines()]) == 3
+    assert response.body.endswith(b"\n")
+    assert len([json.loads(line) for line in response.body.splitlines()]) == 3

@@ -1,7 +1,7 @@
-"""Bodies that are no event, and bodies that look so but are one (F41).
+"""Bodies that are not an event, and odd bodies that are one (F41).
 
-Each is sent three ways: alone, as one chunk after another, and as a line of a batch between two
-good lines. The verdict must be the same, and the neighbours must be taken.
+Each is sent three ways: alone, in several chunks, and as a line of a batch between two valid lines.
+The result must be the same, and the lines around it must be accepted.
 """
 
 import pytest
@@ -167,12 +167,12 @@ GOOD_FIELDS = [
 
 
 @pytest.mark.parametrize("name", BAD_BODIES)
-def test_what_is_no_event_is_400(server: Server, name: str) -> None:
+def test_a_body_that_is_not_an_event_is_400(server: Server, name: str) -> None:
     assert_refused(server, BAD_BODIES[name])
 
 
 @pytest.mark.parametrize("name", BAD_PAYLOADS)
-def test_a_payload_that_is_no_json_is_400(server: Server, name: str) -> None:
+def test_a_payload_that_is_not_json_is_400(server: Server, name: str) -> None:
     assert_refused(server, b'{"payload":%s,%s}' % (BAD_PAYLOADS[name], KEY))
 
 
@@ -184,26 +184,26 @@ def test_a_field_out_of_bounds_is_400_and_named(server: Server, name: str, value
 
 
 @pytest.mark.parametrize("name", GOOD_PAYLOADS)
-def test_a_payload_is_kept_byte_for_byte(server: Server, name: str) -> None:
+def test_a_payload_is_stored_byte_for_byte(server: Server, name: str) -> None:
     payload = GOOD_PAYLOADS[name]
     for data in each_way(b'{"payload": %s ,%s}' % (payload, KEY)):
-        answer = exchange(server.port, data)
-        assert answer.status == 202, answer
-        assert server.payload(answer.json()["id"]) == payload
+        response = exchange(server.port, data)
+        assert response.status == 202, response
+        assert server.payload(response.json()["id"]) == payload
 
 
 @pytest.mark.parametrize(("name", "value"), GOOD_FIELDS, ids=str)
-def test_a_field_within_bounds_is_taken(server: Server, name: str, value: bytes) -> None:
-    answer = server.post(fill(field(name, value)))
+def test_a_field_within_bounds_is_accepted(server: Server, name: str, value: bytes) -> None:
+    response = server.post(fill(field(name, value)))
 
-    assert answer.status in ((202,) if name != "idempotency_key" else (202, 200)), answer
+    assert response.status in ((202,) if name != "idempotency_key" else (202, 200)), response
 
 
 def test_the_last_of_two_equal_fields_counts(server: Server) -> None:
-    answer = server.post(fill(b'{"payload":1,"payload":2,%s}' % KEY))
+    response = server.post(fill(b'{"payload":1,"payload":2,%s}' % KEY))
 
-    assert answer.status == 202
-    assert server.payload(answer.json()["id"]) == b"2"
+    assert response.status == 202
+    assert server.payload(response.json()["id"]) == b"2"
 
 
 @pytest.mark.parametrize(
@@ -225,22 +225,22 @@ def test_the_last_of_two_equal_fields_counts(server: Server) -> None:
         ({"Idempotency-Key": "%(key)s"}, b'{"payload":1,"idempotency_key":1}', 400),
     ],
 )
-def test_the_key_may_be_a_header_but_must_be_one_key(
+def test_the_key_may_be_a_header_but_must_agree_with_the_body(
     server: Server, headers: dict[str, str], body: bytes, status: int
 ) -> None:
     key = new_key()
     filled = {name: value.replace("%(key)s", key) for name, value in headers.items()}
 
-    answer = server.post(body.replace(b"%(key)s", key.encode()), filled)
+    response = server.post(body.replace(b"%(key)s", key.encode()), filled)
 
-    assert answer.status == status, answer
+    assert response.status == status, response
     if status == 400:
-        assert_problem(answer, 400)
+        assert_problem(response, 400)
     else:
-        assert answer.json()["idempotency_key"].startswith(key)
+        assert response.json()["idempotency_key"].startswith(key)
 
 
-def test_a_header_key_that_is_no_utf8_is_400(server: Server) -> None:
+def test_a_header_key_that_is_not_utf8_is_400(server: Server) -> None:
     data = request("POST", "/webhooks", b'{"payload":1}', {"Idempotency-Key": "@@"})
 
     assert "UTF-8" in assert_problem(exchange(server.port, data.replace(b"@@", b"\xff\xfe")), 400)
@@ -257,11 +257,11 @@ def assert_refused(server: Server, template: bytes) -> str:
 def assert_line_refused(server: Server, line: bytes) -> str:
     body = b"\n".join([posted(), line, posted()])
 
-    before, verdict, after = exchange(server.port, request("POST", "/webhooks/batch", body)).lines()
+    before, problem, after = exchange(server.port, request("POST", "/webhooks/batch", body)).lines()
 
     assert (before["http_status"], after["http_status"]) == (202, 202)
-    assert verdict["status"] == 400
-    detail: str = verdict["detail"]
+    assert problem["status"] == 400
+    detail: str = problem["detail"]
     return detail
 
 

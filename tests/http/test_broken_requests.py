@@ -1,12 +1,12 @@
-"""Requests that no client library would send (F42, F52): each is refused as it should be, never
-with a 5xx, never with silence, and never at the cost of a neighbour."""
+"""Requests that no client library would send (F42, F52): each is refused with a 4xx, never with a
+5xx or with silence, and never at the cost of another client."""
 
 import pytest
 
 from support.posting import new_key
 from support.problems import assert_problem
 from support.server import Server
-from support.wire import Cut, Wire, exchange, request
+from support.wire import Disconnected, Wire, exchange, request
 
 pytestmark = pytest.mark.usefixtures("neighbour")
 
@@ -87,33 +87,33 @@ BROKEN = {
     "an SSH banner": b"SSH-2.0-OpenSSH_9.2\r\n",
     "a PROXY line": b"PROXY TCP4 1.2.3.4 127.0.0.1 1 8000\r\n" + request(),
     "a redis command": b"*1\r\n$4\r\nPING\r\n",
-    "an answer": b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+    "a response": b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
 }
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_what_breaks_the_protocol_is_400_and_the_end_of_the_connection(  # F42, F52
+def test_a_request_that_breaks_the_protocol_is_400_and_ends_the_connection(  # F42, F52
     server: Server, name: str
 ) -> None:
     with Wire(server.port) as wire:
-        wire.send_all_it_takes(fill(BROKEN[name]))
+        wire.send_ignoring_close(fill(BROKEN[name]))
         assert_problem(wire.read(), 400, connection="close")
-        with pytest.raises(Cut):
+        with pytest.raises(Disconnected):
             wire.read()
 
 
 @pytest.mark.parametrize("name", [name for name in BROKEN if "PROXY" not in name])
-def test_it_is_400_too_when_it_comes_byte_by_byte(server: Server, name: str) -> None:
+def test_a_broken_request_that_arrives_byte_by_byte_is_400_too(server: Server, name: str) -> None:
     with Wire(server.port) as wire:
         data = fill(BROKEN[name])[:300]
         for position in range(len(data)):
-            wire.send_all_it_takes(data[position : position + 1])
+            wire.send_ignoring_close(data[position : position + 1])
         if len(BROKEN[name]) > 300:
             return
         assert_problem(wire.read(), 400, connection="close")
 
 
-SOUND = {
+UNUSUAL = {
     "white space around the length": body_as(b" 66 \t"),
     "leading zeros in the length": body_as(b"00066"),
     "header names in capitals": (HEAD + b"CONTENT-LENGTH: 66\r\n\r\n" + GOOD),
@@ -147,19 +147,19 @@ SOUND = {
 }
 
 
-@pytest.mark.parametrize("name", SOUND)
-def test_what_only_looks_odd_is_taken(server: Server, name: str) -> None:
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_an_unusual_but_valid_request_is_accepted(server: Server, name: str) -> None:
     assert len(fill(GOOD)) == 66
 
-    answer = exchange(server.port, fill(SOUND[name]))
+    response = exchange(server.port, fill(UNUSUAL[name]))
 
-    assert answer.status == 202, answer
+    assert response.status == 202, response
 
 
-def test_http_1_0_is_one_request_a_connection(server: Server) -> None:
+def test_http_1_0_is_one_request_per_connection(server: Server) -> None:
     with Wire(server.port) as wire:
-        answer = wire.send(request().replace(b"HTTP/1.1", b"HTTP/1.0")).read()
-        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        response = wire.send(request().replace(b"HTTP/1.1", b"HTTP/1.0")).read()
+        assert (response.status, response.headers["connection"]) == (200, "close")
         assert wire.is_closed()
 
 
@@ -173,10 +173,10 @@ def fill(template: bytes) -> bytes:
     return template.replace(b"%(key)s", new_key().encode())
 
 
-def test_what_stands_behind_the_body_is_no_header(server: Server) -> None:  # F52
+def test_a_trailer_never_becomes_a_header(server: Server) -> None:  # F52
     trailers = b"Idempotency-Key: other\r\nX-Request-ID: sneaked\r\nContent-Encoding: gzip\r\n"
     data = chunks_as(b"42\r\n" + GOOD + b"\r\n0\r\n" + trailers + b"\r\n")
 
-    answer = exchange(server.port, fill(data))
-    assert answer.status in (200, 202)
-    assert answer.headers["x-request-id"] != "sneaked"
+    response = exchange(server.port, fill(data))
+    assert response.status in (200, 202)
+    assert response.headers["x-request-id"] != "sneaked"

@@ -1,4 +1,4 @@
-"""Requests that never end hold nothing that a healthy sender needs (F55)."""
+"""Requests that never end do not hold resources that a healthy sender needs (F55)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,11 +14,11 @@ from support.capacity import (
     wait_for_events,
 )
 from support.healthy_sender import healthy_sender
-from support.loop_stalls import STALL_SECONDS, forget_stalls, longest_stall
+from support.loop_stalls import STALL_SECONDS, longest_stall, reset_stalls
 from support.polling import eventually
 from support.posting import posted
 from support.problems import assert_problem
-from support.server import WATCHFUL, Server, running
+from support.server import FAST_MONITOR, Server, running
 
 pytestmark = pytest.mark.serial
 
@@ -31,7 +31,7 @@ def stalls(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def busy(tmp_path_factory: pytest.TempPathFactory, stalls: Path) -> Iterator[Server]:
     settings = {"LOG_LEVEL": "WARNING", "QUEUE_MAXSIZE": "1000000"}
-    patches = {"set": WATCHFUL, "stalls": str(stalls)}
+    patches = {"set": FAST_MONITOR, "stalls": str(stalls)}
     with running(tmp_path_factory.mktemp("busy"), settings, patches) as server:
         yield server
 
@@ -39,12 +39,12 @@ def busy(tmp_path_factory: pytest.TempPathFactory, stalls: Path) -> Iterator[Ser
 @pytest.fixture(autouse=True)
 def unstalled(busy: Server, stalls: Path) -> Iterator[None]:
     """No attack may stall the event loop."""
-    forget_stalls(stalls)
+    reset_stalls(stalls)
     yield
     assert longest_stall(stalls) < STALL_SECONDS
 
 
-def test_batches_of_newlines_from_clients_that_left_cost_others_nothing(busy: Server) -> None:
+def test_newline_batches_of_disconnected_clients_delay_no_sender(busy: Server) -> None:
     with healthy_sender(busy) as sender:  # S2, F55
         for _ in range(3):
             hang_up_after(busy, NEWLINES, count=4)
@@ -55,7 +55,7 @@ def test_batches_of_newlines_from_clients_that_left_cost_others_nothing(busy: Se
 
 
 @pytest.mark.parametrize("kind", STALLED)
-def test_bodies_that_stop_one_byte_short_make_room_for_others(busy: Server, kind: str) -> None:
+def test_bodies_that_stop_one_byte_short_lose_their_bytes(busy: Server, kind: str) -> None:
     count, data = STALLED[kind]
     with healthy_sender(busy) as sender:  # S3, F55
         with one_byte_short(busy, data, count=count) as wires:

@@ -11,8 +11,8 @@ import pytest
 from support.polling import eventually
 from support.posting import new_key, posted
 from support.problems import assert_problem
-from support.server import WATCHFUL, Server, running
-from support.wire import Cut, Response, Wire, request
+from support.server import FAST_MONITOR, Server, running
+from support.wire import Disconnected, Response, Wire, request
 
 TOKEN = "a-token-of-senders"
 GOOD = {"Authorization": f"Bearer {TOKEN}"}
@@ -22,9 +22,9 @@ CLOSE = [b"Connection: close", b"Proxy-Connection: close", b"connection: foo, Cl
 
 @pytest.fixture(scope="module")
 def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that asks senders for a token."""
+    """A server that requires a token from senders."""
     folder = tmp_path_factory.mktemp("closed")
-    with running(folder, {"INGEST_TOKEN": TOKEN}, {"set": WATCHFUL}) as server:
+    with running(folder, {"INGEST_TOKEN": TOKEN}, {"set": FAST_MONITOR}) as server:
         yield server
 
 
@@ -36,14 +36,14 @@ def with_trailer(trailer: bytes, headers: dict[str, str]) -> bytes:
 
 @pytest.mark.parametrize("trailer", CLOSE)
 @pytest.mark.parametrize("status", [202, 401])
-def test_a_trailer_that_asks_to_close_ends_the_connection(  # C1, F57
+def test_a_trailer_connection_close_ends_the_connection(  # C1, F57
     closed: Server, trailer: bytes, status: int
 ) -> None:
     data = with_trailer(trailer, GOOD if status == 202 else {})
     with Wire(closed.port, timeout=5) as wire:
         assert wire.send(data).read().status == status
-        wire.send_all_it_takes(request())
-        with pytest.raises(Cut):
+        wire.send_ignoring_close(request())
+        with pytest.raises(Disconnected):
             wire.read()
 
 
@@ -54,22 +54,22 @@ def test_a_response_says_that_a_trailer_ends_the_connection(  # C1
     with Wire(closed.port, timeout=5) as wire:
         wire.send(with_trailer(trailer, GOOD) + request())
         assert wire.read().headers["connection"] == "close"
-        with pytest.raises(Cut):
+        with pytest.raises(Disconnected):
             wire.read()
 
 
-def test_a_trailer_that_comes_behind_the_response_ends_the_connection_too(  # C1, F57
+def test_a_closing_trailer_after_the_response_ends_the_connection_too(  # C1, F57
     closed: Server,
 ) -> None:
     head, _, rest = with_trailer(b"Connection: close", {}).partition(b"\r\n\r\n")
     with Wire(closed.port, timeout=5) as wire:
         assert wire.send(head + b"\r\n\r\n").read().status == 401
-        wire.send_all_it_takes(rest + request())
-        with pytest.raises(Cut):
+        wire.send_ignoring_close(rest + request())
+        with pytest.raises(Disconnected):
             wire.read()
 
 
-def test_a_trailer_of_another_kind_ends_nothing(closed: Server) -> None:  # C1
+def test_another_trailer_does_not_end_the_connection(closed: Server) -> None:  # C1
     with Wire(closed.port) as wire:
         for trailer in (b"Connection: keep-alive", b"X-Connection: close", b"Upgrade: h2c"):
             assert wire.send(with_trailer(trailer, GOOD)).read().status == 202
@@ -79,11 +79,13 @@ Client = Callable[[Server, bytes, dict[str, str]], int]
 
 
 def urllib_post(server: Server, body: bytes, headers: dict[str, str]) -> int:
-    """As it comes: `Connection: close`, and no look at the response before all is sent."""
+    """Post with urllib's defaults: `Connection: close`, and no read before everything is sent."""
     url = f"http://127.0.0.1:{server.port}/webhooks"
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=10) as got:
-            status: int = got.status
+        with urllib.request.urlopen(
+            urllib.request.Request(url, body, headers), timeout=10
+        ) as response:
+            status: int = response.status
     except urllib.error.HTTPError as error:
         with error:
             return error.code
@@ -102,21 +104,21 @@ def http_client_post(server: Server, body: bytes, headers: dict[str, str]) -> in
 def http_1_0_post(server: Server, body: bytes, headers: dict[str, str]) -> int:
     data = request("POST", "/webhooks", body, headers).replace(b"HTTP/1.1", b"HTTP/1.0", 1)
     with Wire(server.port) as wire:
-        answer = wire.send(data).read()
-        assert answer.headers["connection"] == "close"
-        return answer.status
+        response = wire.send(data).read()
+        assert response.headers["connection"] == "close"
+        return response.status
 
 
 @pytest.mark.parametrize("post", [urllib_post, http_client_post, http_1_0_post])
 @pytest.mark.parametrize("status", [401, 413])
-def test_an_early_refusal_of_a_large_body_is_read_ten_times_of_ten(  # C2
+def test_a_client_always_reads_an_early_refusal_of_a_large_body(  # C2
     closed: Server, post: Client, status: int
 ) -> None:
     headers = GOOD if status == 413 else {}
     assert [post(closed, LARGE, headers) for _ in range(10)] == [status] * 10
 
 
-def test_a_body_without_end_is_not_read_for_ever(closed: Server) -> None:  # C2
+def test_an_endless_body_is_not_discarded_for_ever(closed: Server) -> None:  # C2
     head = request(
         "POST", "/webhooks", headers={"Content-Length": str(10**10), "Connection": "close"}
     )
@@ -127,34 +129,34 @@ def test_a_body_without_end_is_not_read_for_ever(closed: Server) -> None:  # C2
 
 
 def half_closed(server: Server, data: bytes) -> list[Response]:
-    """Everything that comes back to a client that says at once that it has no more to send."""
-    answers = []
+    """Send the data, end the client's side at once, and return every response."""
+    responses = []
     with Wire(server.port, timeout=5) as wire:
         wire.send(data).socket.shutdown(socket.SHUT_WR)
         try:
             while True:
-                answers.append(wire.read())
-        except Cut:
-            return answers
+                responses.append(wire.read())
+        except Disconnected:
+            return responses
 
 
 def test_a_client_that_ends_its_side_after_its_request_gets_its_response(  # C4, F57
     closed: Server,
 ) -> None:
     for _ in range(40):
-        (answer,) = half_closed(closed, request("POST", "/webhooks", posted(), GOOD))
-        assert answer.status == 202
+        (response,) = half_closed(closed, request("POST", "/webhooks", posted(), GOOD))
+        assert response.status == 202
 
 
-def test_it_does_so_on_every_route_and_for_all_it_sent(closed: Server) -> None:  # C4
+def test_a_half_closed_client_gets_every_response_on_every_route(closed: Server) -> None:  # C4
     keys = [new_key() for _ in range(20)]
     pipelined = b"".join(request("POST", "/webhooks", posted(key), GOOD) for key in keys)
     batch = b"\n".join(posted() for _ in range(2000))
 
     assert [a.status for a in half_closed(closed, request())] == [200]
     assert [a.json()["idempotency_key"] for a in half_closed(closed, pipelined)] == keys
-    (answer,) = half_closed(closed, request("POST", "/webhooks/batch", batch, GOOD))
-    assert len(answer.lines()) == 2000
+    (response,) = half_closed(closed, request("POST", "/webhooks/batch", batch, GOOD))
+    assert len(response.lines()) == 2000
     (refused,) = half_closed(closed, request("POST", "/webhooks", LARGE))
     assert_problem(refused, 401)
 
@@ -179,28 +181,28 @@ def test_a_client_that_ends_its_side_too_early_holds_nothing(  # C4, F55, F57
     whole = request("POST", "/webhooks", posted(), GOOD)
 
     assert [a.status for a in half_closed(closed, whole + CUT_SHORT[name])][:1] == [202]
-    for answer in half_closed(closed, CUT_SHORT[name]):
-        assert answer.status in (200, 401)  # it came before the end
+    for response in half_closed(closed, CUT_SHORT[name]):
+        assert response.status in (200, 401)  # sent before the client ended its side
     eventually(lambda: closed.metric("ackbox_buffer_bytes") == 0)
 
 
 EXPECT = {"Expect": "100-continue"}
 
 
-def test_who_asks_first_and_is_refused_is_told_that_the_connection_ends(  # C6, S17, F57
+def test_a_refusal_instead_of_100_continue_ends_the_connection(  # C6, S17, F57
     closed: Server,
 ) -> None:
     for headers, status in (({}, 401), ({"Content-Encoding": "gzip", **GOOD}, 415)):
         data = request("POST", "/webhooks", headers={"Content-Length": "9", **EXPECT, **headers})
         with Wire(closed.port) as wire:
             assert_problem(wire.send(data).read(), status, connection="close")
-            wire.send_all_it_takes(posted()[:9] + request())
-            with pytest.raises(Cut):
+            wire.send_ignoring_close(posted()[:9] + request())
+            with pytest.raises(Disconnected):
                 wire.read()
 
 
-def test_who_asks_first_and_breaks_the_protocol_gets_the_refusal_alone(closed: Server) -> None:
-    """The app is told of the request, and asks for its body, when the refusal has been sent."""
+def test_a_broken_chunk_before_100_continue_gets_the_refusal_alone(closed: Server) -> None:
+    """The app starts on the request, and waits for its body, after the refusal has been sent."""
     headers = {"Transfer-Encoding": "chunked", **EXPECT, **GOOD}
     with Wire(closed.port) as wire:
         wire.send(request("POST", "/webhooks", headers=headers) + b"zz\r\n")
@@ -210,14 +212,16 @@ def test_who_asks_first_and_breaks_the_protocol_gets_the_refusal_alone(closed: S
     assert "Traceback" not in closed.log
 
 
-def test_so_is_who_asks_a_route_that_reads_no_body(closed: Server) -> None:  # C6, S17
+def test_a_route_that_reads_no_body_ends_the_connection_instead_of_100(
+    closed: Server,
+) -> None:  # C6, S17
     with Wire(closed.port) as wire:
-        answer = wire.send(request("GET", headers={"Content-Length": "9", **EXPECT})).read()
-        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        response = wire.send(request("GET", headers={"Content-Length": "9", **EXPECT})).read()
+        assert (response.status, response.headers["connection"]) == (200, "close")
         assert wire.is_closed()
 
 
-def test_who_asks_first_and_is_told_to_go_on_keeps_its_connection(closed: Server) -> None:
+def test_a_client_that_gets_100_continue_keeps_its_connection(closed: Server) -> None:
     body = posted()
     for expect in ("100-continue", "100-Continue \t"):
         headers = {"Content-Length": str(len(body)), "Expect": expect, **GOOD}
@@ -225,12 +229,12 @@ def test_who_asks_first_and_is_told_to_go_on_keeps_its_connection(closed: Server
             for _ in range(2):
                 wire.send(request("POST", "/webhooks", headers=headers))
                 assert wire.read_interim() == 100
-                answer = wire.send(body).read()
-                assert answer.status in (200, 202)
-                assert "connection" not in answer.headers
+                response = wire.send(body).read()
+                assert response.status in (200, 202)
+                assert "connection" not in response.headers
 
 
-def test_http_1_0_knows_no_interim_response(closed: Server) -> None:  # C6
+def test_http_1_0_gets_no_100_continue(closed: Server) -> None:  # C6
     data = request("POST", "/webhooks", posted(), {**EXPECT, **GOOD})
     with Wire(closed.port) as wire:
         wire.send(data.replace(b"HTTP/1.1", b"HTTP/1.0", 1))

@@ -9,7 +9,7 @@ from support.wire import Wire, chunked, exchange, request
 
 pytestmark = pytest.mark.usefixtures("neighbour")
 
-BREACHES = {
+INVALID = {
     "no HTTP": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     "a folded header": b"GET /health HTTP/1.1\r\nX: a\r\n b\r\n\r\n",
     "two lengths": request(
@@ -21,8 +21,8 @@ BREACHES = {
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_an_offer_of_http_2_is_passed_over(server: Server, together: bool) -> None:
-    """As `curl --http2` makes it: the body belongs to the request and must not become another."""
+def test_an_upgrade_to_http_2_is_ignored(server: Server, together: bool) -> None:
+    """`curl --http2` sends this. The body belongs to the request and must not become another."""
     offer = {
         "Connection": "Upgrade, HTTP2-Settings",
         "Upgrade": "h2c",
@@ -42,7 +42,7 @@ def test_an_offer_of_http_2_is_passed_over(server: Server, together: bool) -> No
         assert wire.read().status == 200
 
 
-def test_a_body_behind_an_offer_of_http_2_is_no_request(server: Server) -> None:  # F52
+def test_a_body_after_an_upgrade_header_is_not_a_request(server: Server) -> None:  # F52
     inner = request("POST", "/webhooks", posted())
     offer = {"Connection": "Upgrade", "Upgrade": "h2c"}
 
@@ -53,7 +53,7 @@ def test_a_body_behind_an_offer_of_http_2_is_no_request(server: Server) -> None:
         assert wire.send(request("GET", "/health")).read().status == 200
 
 
-def test_pipelined_requests_are_answered_in_order(server: Server) -> None:
+def test_pipelined_requests_get_their_responses_in_order(server: Server) -> None:
     keys = [new_key() for _ in range(50)]
     requests = [
         data
@@ -63,19 +63,19 @@ def test_pipelined_requests_are_answered_in_order(server: Server) -> None:
 
     with Wire(server.port) as wire:
         wire.send(b"".join(requests))
-        answers = [wire.read() for _ in requests]
+        responses = [wire.read() for _ in requests]
 
-    assert [answer.json()["idempotency_key"] for answer in answers[::2]] == keys
-    assert {answer.status for answer in answers[::2]} == {202}
-    assert all("durability" in answer.json() for answer in answers[1::2])
+    assert [response.json()["idempotency_key"] for response in responses[::2]] == keys
+    assert {response.status for response in responses[::2]} == {202}
+    assert all("durability" in response.json() for response in responses[1::2])
 
 
-def test_a_flood_of_pipelined_requests_is_cut(server: Server) -> None:
-    server.forget_peak()
+def test_a_flood_of_pipelined_requests_is_refused(server: Server) -> None:
+    server.reset_peak()
     before = server.peak_bytes()
 
     with Wire(server.port) as wire:
-        wire.send_all_it_takes(request() * 5000)
+        wire.send_ignoring_close(request() * 5000)
         statuses: list[int] = []
         while statuses[-1:] != [429]:
             statuses.append(wire.read().status)
@@ -86,19 +86,21 @@ def test_a_flood_of_pipelined_requests_is_cut(server: Server) -> None:
     assert server.peak_bytes() - before < 8 * 1024 * 1024
 
 
-@pytest.mark.parametrize("name", BREACHES)
-def test_what_came_before_a_breach_is_answered_first(server: Server, name: str) -> None:
+@pytest.mark.parametrize("name", INVALID)
+def test_requests_before_an_invalid_one_get_their_responses_first(
+    server: Server, name: str
+) -> None:
     keys = [new_key() for _ in range(5)]
-    sound = b"".join(request("POST", "/webhooks", posted(key)) for key in keys)
+    valid = b"".join(request("POST", "/webhooks", posted(key)) for key in keys)
 
     with Wire(server.port) as wire:
-        wire.send_all_it_takes(sound + BREACHES[name])
-        answers = [wire.read() for _ in keys]
+        wire.send_ignoring_close(valid + INVALID[name])
+        responses = [wire.read() for _ in keys]
         assert_problem(wire.read(), 400, connection="close")
         assert wire.is_closed()
 
-    assert [answer.json()["idempotency_key"] for answer in answers] == keys
-    assert {answer.status for answer in answers} == {202}
+    assert [response.json()["idempotency_key"] for response in responses] == keys
+    assert {response.status for response in responses} == {202}
 
 
 def test_a_large_body_and_the_next_request_in_one_piece_are_two_requests(server: Server) -> None:

@@ -1,4 +1,4 @@
-"""Discard over HTTP: one event, or what a filter finds (N14)."""
+"""Discard over HTTP: one event, or the events that match a filter (N14)."""
 
 import json
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.posting import NOBODYS_ID
+from support.posting import UNKNOWN_ID
 from support.problems import assert_problem
 from support.seeding import States, seed
 from support.server import Server, running
@@ -17,7 +17,7 @@ SOURCES = [f"s{n}" for n in range(12)]
 
 @pytest.fixture(scope="module")
 def fresh() -> list[States]:
-    """Each test takes one: all of its events are of a source of its own."""
+    """One set of events for each test, each with a source of its own."""
     return [States(source, other=source) for source in SOURCES]
 
 
@@ -58,8 +58,8 @@ def audit(api: Server) -> list[dict[str, Any]]:
 def test_one_event_is_discarded(api: Server, states: States, name: str) -> None:
     event_id = getattr(states, name).id
     before = api.metric("ackbox_events_discarded_total")
-    answer = post(api, f"/api/events/{event_id}/discard", **{"Ackbox-Actor": "jo"})
-    assert (answer.status, answer.json()) == (200, {"id": event_id, "did": "discarded"})
+    response = post(api, f"/api/events/{event_id}/discard", **{"Ackbox-Actor": "jo"})
+    assert (response.status, response.json()) == (200, {"id": event_id, "did": "discarded"})
     assert state(api, event_id) == ("completed", "discarded")
     assert api.metric("ackbox_events_discarded_total") - before == 1
     (entry,) = api.get(f"/api/audit?event_id={event_id}").json()["items"]
@@ -73,7 +73,7 @@ def test_a_running_event_is_409(api: Server, states: States) -> None:
 
 
 # N14
-def test_a_completed_event_says_so_and_stays(api: Server, states: States) -> None:
+def test_a_completed_event_stays_as_it_is(api: Server, states: States) -> None:
     path = f"/api/events/{states.completed.id}/discard"
     before = api.metric("ackbox_events_discarded_total")
     assert post(api, path).json()["did"] == "completed"
@@ -82,8 +82,8 @@ def test_a_completed_event_says_so_and_stays(api: Server, states: States) -> Non
 
 
 # N14
-def test_nobody_is_404_and_no_uuid_is_400(api: Server) -> None:
-    assert_problem(post(api, f"/api/events/{NOBODYS_ID}/discard"), 404)
+def test_an_unknown_event_is_404_and_an_id_that_is_no_uuid_is_400(api: Server) -> None:
+    assert_problem(post(api, f"/api/events/{UNKNOWN_ID}/discard"), 404)
     assert_problem(post(api, "/api/events/x/discard"), 400)
     assert_problem(api.get("/api/events/discard"), 405, allow="POST")
 
@@ -91,17 +91,17 @@ def test_nobody_is_404_and_no_uuid_is_400(api: Server) -> None:
 # N14
 def test_a_dry_run_counts_and_changes_nothing(api: Server, states: States) -> None:
     before = audit(api)
-    order = {"error": "boom", "source": states.failed.source, "dry_run": True}
-    answer = post(api, "/api/events/discard", order)
-    assert (answer.json()["dry_run"], answer.json()["events"]) == (True, 2)
+    body = {"error": "boom", "source": states.failed.source, "dry_run": True}
+    response = post(api, "/api/events/discard", body)
+    assert (response.json()["dry_run"], response.json()["events"]) == (True, 2)
     assert state(api, states.failed.id) == ("failed", "dead")
     assert audit(api) == before
 
 
 # N14
-def test_what_a_filter_finds_is_discarded_but_for_what_runs(api: Server, states: States) -> None:
-    answer = post(api, "/api/events/discard", {"source": states.failed.source, "rate": 10_000})
-    assert answer.lines()[-1] == {"seen": 7, "moved": 6, "done": True}
+def test_matching_events_are_discarded_unless_they_run(api: Server, states: States) -> None:
+    response = post(api, "/api/events/discard", {"source": states.failed.source, "rate": 10_000})
+    assert response.lines()[-1] == {"seen": 7, "moved": 6, "done": True}
     assert state(api, states.running.id)[0] == "processing"
     assert state(api, states.completed.id) == ("completed", "handled")
     assert state(api, states.behind.id) == ("completed", "discarded")
@@ -109,7 +109,7 @@ def test_what_a_filter_finds_is_discarded_but_for_what_runs(api: Server, states:
 
 # N14
 @pytest.mark.parametrize(
-    "order",
+    "body",
     [
         {},
         {"dry_run": True},
@@ -120,13 +120,13 @@ def test_what_a_filter_finds_is_discarded_but_for_what_runs(api: Server, states:
         [],
     ],
 )
-def test_an_order_that_is_not_understood_is_400(api: Server, order: object) -> None:
+def test_an_invalid_discard_request_is_400(api: Server, body: object) -> None:
     before = audit(api)
-    assert_problem(post(api, "/api/events/discard", order), 400)
+    assert_problem(post(api, "/api/events/discard", body), 400)
     assert audit(api) == before
 
 
 # N14, F49
-@pytest.mark.parametrize("path", [f"/api/events/{NOBODYS_ID}/discard", "/api/events/discard"])
+@pytest.mark.parametrize("path", [f"/api/events/{UNKNOWN_ID}/discard", "/api/events/discard"])
 def test_only_operators_may_discard(api: Server, path: str) -> None:
     assert_problem(post(api, path, {"status": "failed"}, Authorization="Bearer wrong"), 401)

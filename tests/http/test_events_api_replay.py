@@ -1,4 +1,4 @@
-"""Replay over HTTP: one event, or what a filter finds (L8, L11, F31, F49)."""
+"""Replay over HTTP: one event, or the events that match a filter (L8, L11, F31, F49)."""
 
 import json
 import socket
@@ -11,7 +11,7 @@ import pytest
 
 from support.events import envelope
 from support.polling import eventually
-from support.posting import NOBODYS_ID, posted
+from support.posting import UNKNOWN_ID, posted
 from support.problems import assert_problem
 from support.seeding import LONG_AGO, States, seed
 from support.server import Server, running
@@ -23,7 +23,7 @@ SOURCES = [f"s{n}" for n in range(24)]
 
 @pytest.fixture(scope="module")
 def fresh() -> list[States]:
-    """Each test takes one: all of its events are of a source of its own."""
+    """One set of events for each test, each with a source of its own."""
     return [States(source, other=source) for source in SOURCES]
 
 
@@ -50,10 +50,10 @@ def post(api: Server, path: str, body: object = None, **headers: str) -> Respons
     return exchange(api.port, request("POST", path, raw, sent))
 
 
-def replay(api: Server, **order: object) -> list[Any]:
-    answer = post(api, "/api/events/replay", order)
-    assert answer.status == 200, answer.body
-    return answer.lines()
+def replay(api: Server, **body: object) -> list[Any]:
+    response = post(api, "/api/events/replay", body)
+    assert response.status == 200, response.body
+    return response.lines()
 
 
 def status(api: Server, event_id: str) -> str:
@@ -78,14 +78,14 @@ def audit(api: Server) -> list[dict[str, Any]]:
 def test_one_event_is_replayed(api: Server, states: States, name: str, did: str) -> None:
     event_id = getattr(states, name).id
     before = api.metric("ackbox_events_replayed_total")
-    answer = post(api, f"/api/events/{event_id}/replay")
-    assert (answer.status, answer.json()) == (200, {"id": event_id, "did": did})
+    response = post(api, f"/api/events/{event_id}/replay")
+    assert (response.status, response.json()) == (200, {"id": event_id, "did": did})
     assert status(api, event_id) == "pending"
     assert api.metric("ackbox_events_replayed_total") - before == (did != "waiting")
 
 
 # N5
-def test_a_completed_event_is_409_unless_asked_for(api: Server, states: States) -> None:
+def test_a_completed_event_is_409_unless_completed_is_set(api: Server, states: States) -> None:
     path = f"/api/events/{states.completed.id}/replay"
     assert '{"completed": true}' in assert_problem(post(api, path), 409)
     assert_problem(post(api, path, {"completed": False}), 409)
@@ -96,7 +96,7 @@ def test_a_completed_event_is_409_unless_asked_for(api: Server, states: States) 
 
 # N5
 @pytest.mark.parametrize("body", [{"completed": "yes"}, {"colour": "red"}, [], "all"])
-def test_an_order_for_one_event_that_is_not_understood_is_400(
+def test_an_invalid_replay_request_for_one_event_is_400(
     api: Server, states: States, body: object
 ) -> None:
     assert_problem(post(api, f"/api/events/{states.failed.id}/replay", body), 400)
@@ -104,15 +104,15 @@ def test_an_order_for_one_event_that_is_not_understood_is_400(
 
 
 # N5
-@pytest.mark.parametrize("asked", [{"completed": True}, {"status": "completed"}])
-def test_a_filter_finds_completed_events_only_if_they_are_asked_for(
-    api: Server, states: States, asked: dict[str, object]
+@pytest.mark.parametrize("including", [{"completed": True}, {"status": "completed"}])
+def test_a_filter_excludes_completed_events_by_default(
+    api: Server, states: States, including: dict[str, object]
 ) -> None:
     source = states.completed.source
     replay(api, source=source, type="webhook*")
     assert status(api, states.completed.id) == "completed"
     assert replay(api, source=source, outcome="handled")[-1]["seen"] == 0
-    replay(api, source=source, **asked)
+    replay(api, source=source, **including)
     assert status(api, states.completed.id) == "pending"
 
 
@@ -123,14 +123,14 @@ def test_a_running_event_is_409(api: Server, states: States) -> None:
 
 
 # F31
-def test_pressing_twice_is_one_replay(api: Server, states: States) -> None:
+def test_a_second_replay_changes_nothing(api: Server, states: States) -> None:
     path = f"/api/events/{states.failed.id}/replay"
     did = [post(api, path).json()["did"] for _ in range(2)]
     assert did == ["replayed", "waiting"]
 
 
-def test_nobody_is_404_and_no_uuid_is_400(api: Server) -> None:
-    assert_problem(post(api, f"/api/events/{NOBODYS_ID}/replay"), 404)
+def test_an_unknown_event_is_404_and_an_id_that_is_no_uuid_is_400(api: Server) -> None:
+    assert_problem(post(api, f"/api/events/{UNKNOWN_ID}/replay"), 404)
     assert_problem(post(api, "/api/events/x/replay"), 400)
 
 
@@ -145,8 +145,8 @@ def test_every_replay_is_in_the_audit(api: Server, states: States) -> None:
     assert first["peer"] == second["peer"] == "127.0.0.1"  # S18
     only = api.get(f"/api/audit?event_id={states.failed.id}").json()["items"]
     assert only == [first]
-    told = api.get(f"/api/events/{states.failed.id}").json()["audit"]
-    assert told == [first]
+    shown = api.get(f"/api/events/{states.failed.id}").json()["audit"]
+    assert shown == [first]
 
 
 # L11
@@ -162,34 +162,34 @@ def test_the_audit_has_pages(api: Server, states: States) -> None:
 
 
 @pytest.mark.serial
-def test_a_dry_run_ends_when_its_client_has_left(tmp_path: Path) -> None:  # S21
-    """Each page here is one event, so that counting them all takes a while."""
-    order = json.dumps({"status": "pending", "dry_run": True}).encode()
+def test_a_dry_run_ends_when_its_client_disconnects(tmp_path: Path) -> None:  # S21
+    """Each page holds one event here, so that counting all of them takes a while."""
+    body = json.dumps({"status": "pending", "dry_run": True}).encode()
     ended = 'ackbox_http_responses_total{route="/api/events/replay",status="408"}'
     with running(tmp_path, None, {"set": {"ackbox.maintenance.replay:_GROUPS": 1}}) as server:
         headers = {"content-type": "application/json", **server.operator}
-        data = request("POST", "/api/events/replay", order, headers)
+        data = request("POST", "/api/events/replay", body, headers)
         batch = b"\n".join(posted() for _ in range(1000))
         exchange(server.port, request("POST", "/webhooks/batch", batch))
         start = time.monotonic()
         assert exchange(server.port, data).json()["events"] == 1000
         whole = time.monotonic() - start
 
-        with Wire(server.port) as leaving:
-            leaving.send(data)
+        with Wire(server.port) as disconnecting:
+            disconnecting.send(data)
         eventually(lambda: server.metric(ended) == 1, within=whole / 2)
 
-        with Wire(server.port) as ending_its_side:
-            ending_its_side.send(data).socket.shutdown(socket.SHUT_WR)
-            assert "before the count was complete" in assert_problem(ending_its_side.read(), 408)
+        with Wire(server.port) as half_closed:
+            half_closed.send(data).socket.shutdown(socket.SHUT_WR)
+            assert "before the count was complete" in assert_problem(half_closed.read(), 408)
 
 
 # L11
 def test_a_dry_run_counts_and_moves_nothing(api: Server, states: States) -> None:
     before = audit(api)
     source = states.failed.source
-    answer = post(api, "/api/events/replay", {"error": "boom", "source": source, "dry_run": True})
-    assert answer.json() == {
+    response = post(api, "/api/events/replay", {"error": "boom", "source": source, "dry_run": True})
+    assert response.json() == {
         "dry_run": True,
         "events": 2,
         "groups": [
@@ -202,7 +202,7 @@ def test_a_dry_run_counts_and_moves_nothing(api: Server, states: States) -> None
 
 
 # L11
-def test_what_a_filter_finds_is_replayed(api: Server, states: States) -> None:
+def test_matching_events_are_replayed(api: Server, states: States) -> None:
     lines = replay(api, status="dead_letter", source=states.failed.source)
     assert lines[-1] == {"seen": 1, "moved": 1, "done": True}
     assert status(api, states.failed.id) == "pending"
@@ -211,13 +211,13 @@ def test_what_a_filter_finds_is_replayed(api: Server, states: States) -> None:
 
 
 # F31
-def test_what_runs_is_seen_and_not_moved(api: Server, states: States) -> None:
+def test_a_running_event_is_seen_and_not_moved(api: Server, states: States) -> None:
     assert replay(api, source=states.running.source)[-1] == {"seen": 7, "moved": 3, "done": True}
     assert status(api, states.running.id) == "processing"
 
 
 @pytest.mark.parametrize(
-    "order",
+    "body",
     [
         {},
         {"dry_run": True},
@@ -231,21 +231,21 @@ def test_what_runs_is_seen_and_not_moved(api: Server, states: States) -> None:
         "all",
     ],
 )
-def test_an_order_that_is_not_understood_is_400(api: Server, order: object) -> None:
+def test_an_invalid_replay_request_is_400(api: Server, body: object) -> None:
     before = audit(api)
-    assert_problem(post(api, "/api/events/replay", order), 400)
+    assert_problem(post(api, "/api/events/replay", body), 400)
     assert audit(api) == before
 
 
 # F49
-@pytest.mark.parametrize("path", [f"/api/events/{NOBODYS_ID}/replay", "/api/events/replay"])
+@pytest.mark.parametrize("path", [f"/api/events/{UNKNOWN_ID}/replay", "/api/events/replay"])
 @pytest.mark.parametrize("token", ["", "Bearer", "Bearer wrong"])
 def test_only_operators_may_replay(api: Server, path: str, token: str) -> None:
     assert_problem(post(api, path, {"status": "failed"}, Authorization=token), 401)
 
 
 # L11
-def test_a_replay_by_filter_keeps_its_rate_and_ends_with_who_asked(tmp_path: Path) -> None:
+def test_a_replay_by_filter_keeps_its_rate_and_ends_with_its_client(tmp_path: Path) -> None:
     dead = [envelope(f"dead-{n}", at=LONG_AGO) for n in range(300)]
 
     async def fill(store: Any) -> None:
@@ -259,5 +259,5 @@ def test_a_replay_by_filter_keeps_its_rate_and_ends_with_who_asked(tmp_path: Pat
         sent = request("POST", "/api/events/replay", body, headers)
         with Wire(server.port) as wire:
             wire.send(sent)
-            wire.socket.recv(65536)  # the first lines: it has begun
+            wire.socket.recv(65536)  # the first lines: the replay has begun
         assert server.get("/api/stats").json()["events"]["pending"] < 300

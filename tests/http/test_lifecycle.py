@@ -1,4 +1,4 @@
-"""From the start to the end of a process, whatever ends it (W5, F2, F26)."""
+"""Start and stop of the server process, by signals and by kills (W5, F2, F26)."""
 
 import signal
 import socket
@@ -20,19 +20,19 @@ from support.polling import eventually
 from support.posting import new_key, posted
 from support.problems import assert_problem
 from support.seeding import seed
-from support.server import API_TOKEN, WATCHFUL, Server, read_ledger, running
-from support.wire import Cut, Wire, exchange, request
+from support.server import API_TOKEN, FAST_MONITOR, Server, read_ledger, running
+from support.wire import Disconnected, Wire, exchange, request
 
 
-def test_before_the_ledger_is_open_senders_are_told_to_wait(tmp_path: Path) -> None:  # W13
+def test_before_the_ledger_is_open_senders_get_503(tmp_path: Path) -> None:  # W13
     go = tmp_path / "go"
     settings = {"PORT": str(free_port()), "API_TOKEN": API_TOKEN}
     server = Server(tmp_path / "server", settings, {"starts_with": str(go)})
     server.port = int(server.environment["PORT"])
     try:
         assert eventually(lambda: try_get(server, "/health")) == 200
-        for answer in (server.get("/ready"), server.post(posted())):
-            assert "starting" in assert_problem(answer, 503, **{"retry-after": "1"})
+        for response in (server.get("/ready"), server.post(posted())):
+            assert "starting" in assert_problem(response, 503, **{"retry-after": "1"})
         assert_problem(server.get("/webhooks?idempotency_key=a"), 503)
         assert server.get("/metrics").status == 200
 
@@ -43,7 +43,7 @@ def test_before_the_ledger_is_open_senders_are_told_to_wait(tmp_path: Path) -> N
         server.kill()
 
 
-def test_what_was_acknowledged_survives_a_kill_at_any_time(tmp_path: Path) -> None:  # F2
+def test_acknowledged_events_survive_a_kill_at_any_time(tmp_path: Path) -> None:  # F2
     acked: list[str] = []
     with running(tmp_path, {"LOG_LEVEL": "WARNING"}) as server:
         for kill_after in (20, 150, 300):
@@ -63,7 +63,7 @@ def test_what_was_acknowledged_survives_a_kill_at_any_time(tmp_path: Path) -> No
     assert read_ledger(server.ledger, "PRAGMA quick_check") == [("ok",)]
 
 
-def test_a_duplicate_tells_where_the_event_stands_now(tmp_path: Path) -> None:  # W8
+def test_a_duplicate_gets_the_current_status_of_the_event(tmp_path: Path) -> None:  # W8
     with running(tmp_path) as server:
         first = server.post(posted("k"))
         assert server.stop() == 0
@@ -77,7 +77,7 @@ def test_a_duplicate_tells_where_the_event_stands_now(tmp_path: Path) -> None:  
         assert server.get("/webhooks?idempotency_key=k").json()["status"] == "completed"
 
 
-def test_during_the_drain_what_was_taken_is_answered_and_the_rest_told_to_come_again(
+def test_during_the_drain_accepted_events_get_their_response_and_new_ones_get_503(
     tmp_path: Path,
 ) -> None:  # W5, F26
     with on_a_faulty_disk(tmp_path) as (server, disk), ExitStack() as open_:
@@ -89,8 +89,8 @@ def test_during_the_drain_what_was_taken_is_answered_and_the_rest_told_to_come_a
             server.process.send_signal(signal.SIGTERM)
 
             eventually(lambda: server.get("/ready").status == 503)
-            answer = server.post(posted())
-            assert "draining" in assert_problem(answer, 503, **{"retry-after": "1"})
+            response = server.post(posted())
+            assert "draining" in assert_problem(response, 503, **{"retry-after": "1"})
             assert server.get("/health").status == 200
 
         ids = [wire.read().json()["id"] for wire in waiting]
@@ -111,7 +111,7 @@ def test_a_signal_under_load_loses_nothing_and_exits_0(tmp_path: Path, stop: int
     assert set(acked) <= stored
 
 
-def test_peers_that_dawdle_do_not_delay_the_end(tmp_path: Path) -> None:  # F26, F39
+def test_slow_peers_do_not_delay_the_stop(tmp_path: Path) -> None:  # F26, F39
     with running(tmp_path) as server, ExitStack() as open_:
         peers = [open_.enter_context(Wire(server.port)) for _ in range(6)]
         peers[1].send(request()).read()
@@ -130,12 +130,12 @@ def test_peers_that_dawdle_do_not_delay_the_end(tmp_path: Path) -> None:  # F26,
         assert all(peer.is_closed() for peer in peers)
 
 
-def test_a_peer_that_takes_no_answers_does_not_prevent_the_end(tmp_path: Path) -> None:
-    changes = {"set": {**WATCHFUL, "ackbox.http.server:_ABORT_SECONDS": 1}}
+def test_a_peer_that_reads_no_responses_does_not_prevent_the_stop(tmp_path: Path) -> None:
+    changes = {"set": {**FAST_MONITOR, "ackbox.http.server:_ABORT_SECONDS": 1}}
     lines = (posted("not taken", "x" * 100) + b"\n") * 20_000
     with running(tmp_path, None, changes) as server, Wire(server.port) as peer:
         peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        peer.send_all_it_takes(request("POST", "/webhooks/batch", lines))
+        peer.send_ignoring_close(request("POST", "/webhooks/batch", lines))
         eventually(lambda: server.metric("ackbox_buffer_bytes") > 0)
 
         assert server.stop() == 0
@@ -154,7 +154,7 @@ def test_a_second_server_on_the_same_ledger_is_refused_in_one_line(tmp_path: Pat
         assert server.post(posted()).status == 202
 
 
-def test_a_port_that_is_taken_is_said_in_one_line(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_in_one_line(tmp_path: Path) -> None:
     with running(tmp_path / "first") as server:
         second = serve_again(server, PORT=str(server.port), DB_PATH=str(tmp_path / "other.db"))
 
@@ -176,7 +176,7 @@ def serve_again(server: Server, **settings: str) -> "subprocess.CompletedProcess
 
 
 class senders:  # noqa: N801 - reads as the block it opens
-    """So many clients that post without pause, and note what was acknowledged."""
+    """`count` clients that post without a pause and record the acknowledged ids."""
 
     def __init__(self, server: Server, acked: list[str], *, count: int) -> None:
         self._port = server.port
@@ -197,11 +197,11 @@ class senders:  # noqa: N801 - reads as the block it opens
         try:
             with Wire(self._port) as wire:
                 while not self._stop.is_set():
-                    answer = wire.send(request("POST", "/webhooks", posted(new_key()))).read()
-                    assert answer.status in (202, 503)
-                    if answer.status == 202:
-                        self._acked.append(answer.json()["id"])
-        except (Cut, OSError):
+                    response = wire.send(request("POST", "/webhooks", posted(new_key()))).read()
+                    assert response.status in (202, 503)
+                    if response.status == 202:
+                        self._acked.append(response.json()["id"])
+        except (Disconnected, OSError):
             return
 
 
@@ -212,7 +212,7 @@ def has_grown(acked: list[str], goal: int) -> bool:
 def try_get(server: Server, path: str) -> int:
     try:
         return exchange(server.port, request("GET", path)).status
-    except (Cut, OSError):
+    except (Disconnected, OSError):
         return 0
 
 
@@ -224,7 +224,7 @@ def free_port() -> int:
 
 
 def write(ledger: Path, sql: str) -> None:
-    """While no server holds it."""
+    """Write to the ledger while no server has it open."""
     connection = apsw.Connection(str(ledger))
     connection.execute(sql)
     connection.close()
@@ -238,7 +238,7 @@ def write(ledger: Path, sql: str) -> None:
         ({"QUEUE_MAXSIZE": "2"}, None, "3 events wait, and QUEUE_MAXSIZE is 2."),
     ],
 )
-def test_a_start_that_refuses_events_says_so_and_not_ready(
+def test_a_start_that_refuses_events_is_not_logged_as_ready(
     tmp_path: Path, settings: dict[str, str], low: int | None, reason: str
 ) -> None:
     async def fill(store: Store) -> None:
@@ -249,9 +249,9 @@ def test_a_start_that_refuses_events_says_so_and_not_ready(
     server = Server(tmp_path, settings, changes)
     try:
         eventually(lambda: "listening" in server.log)
-        said = {line["event"]: line for line in server.records()}
-        assert "ready" not in said
-        assert reason in said["started, new events are refused"]["reason"]
-        assert said["started, new events are refused"]["pending"] == 3
+        records = {line["event"]: line for line in server.records()}
+        assert "ready" not in records
+        assert reason in records["started, new events are refused"]["reason"]
+        assert records["started, new events are refused"]["pending"] == 3
     finally:
         server.kill()

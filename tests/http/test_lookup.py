@@ -1,8 +1,8 @@
-"""Reading events back, and everything that is no route (W13, F42)."""
+"""Looking up events, and paths that are not routes (W13, F42)."""
 
 import pytest
 
-from support.posting import NOBODYS_ID, new_key, posted
+from support.posting import UNKNOWN_ID, new_key, posted
 from support.problems import assert_problem
 from support.server import Server
 from support.wire import Wire, exchange, request
@@ -25,25 +25,25 @@ def test_an_event_is_found_by_id_and_by_key(server: Server) -> None:  # W13
 
 
 @pytest.mark.parametrize("key", ["ключ 😀", "a b+c%/?&=#", "'; DROP TABLE events; --", "\u200b"])
-def test_any_key_that_was_taken_can_be_asked_for(server: Server, key: str) -> None:
+def test_any_accepted_key_can_be_looked_up(server: Server, key: str) -> None:
     key += new_key()
     receipt = server.post(posted(key)).json()
 
     escaped = "".join(f"%{byte:02X}" for byte in key.encode())
-    answer = server.get(f"/webhooks?idempotency_key={escaped}")
+    response = server.get(f"/webhooks?idempotency_key={escaped}")
 
-    assert answer.status == 200
-    assert answer.json()["id"] == receipt["id"]
-    assert answer.json()["idempotency_key"] == receipt["idempotency_key"] == key
+    assert response.status == 200
+    assert response.json()["id"] == receipt["id"]
+    assert response.json()["idempotency_key"] == receipt["idempotency_key"] == key
 
 
 @pytest.mark.parametrize(
     "path",
-    [f"/webhooks/{NOBODYS_ID}", "/webhooks?idempotency_key=nobody", "/", "/nothing", "/webhooks/",
+    [f"/webhooks/{UNKNOWN_ID}", "/webhooks?idempotency_key=nobody", "/", "/nothing", "/webhooks/",
      "/webhooks/a/b", "//webhooks", "/WEBHOOKS", "/api", "/docs", "/console", "/in/stripe",
      "/.env", "/%2e%2e/etc/passwd", "/nothing/%00"],
 )  # fmt: skip
-def test_what_is_not_there_is_404(server: Server, path: str) -> None:
+def test_an_unknown_event_or_path_is_404(server: Server, path: str) -> None:
     assert_problem(server.get(path), 404)
 
 
@@ -75,7 +75,7 @@ def test_what_is_not_there_is_404(server: Server, path: str) -> None:
         ("/%c3%28", "UTF-8"),
     ],
 )
-def test_what_cannot_be_asked_is_400_and_told_why(  # F42
+def test_an_invalid_look_up_is_400_with_the_reason(  # F42
     server: Server, path: str, reason: str
 ) -> None:
     assert reason in assert_problem(server.get(path, server.operator), 400)
@@ -91,14 +91,14 @@ def test_what_cannot_be_asked_is_400_and_told_why(  # F42
         ("PATCH", "/webhooks/batch", "POST"),
         ("POST", "/health", "GET"),
         ("TRACE", "/ready", "GET"),
-        ("DELETE", f"/webhooks/{NOBODYS_ID}", "GET"),
+        ("DELETE", f"/webhooks/{UNKNOWN_ID}", "GET"),
         ("POST", "/metrics", "GET"),
         ("GET", "/api/backup", "POST"),
         ("PROPFIND", "/webhooks", "GET, POST"),
         ("QUERY", "/webhooks", "GET, POST"),
     ],
 )
-def test_a_method_that_a_path_does_not_take_is_405(
+def test_a_method_that_a_path_does_not_accept_is_405(
     server: Server, method: str, path: str, allowed: str
 ) -> None:
     sent = request(method, path, b"", server.operator)
@@ -119,11 +119,11 @@ def test_head_is_405_and_without_a_body(server: Server) -> None:
     assert rest.startswith(b"HTTP/1.1 200 ")
 
 
-def test_health_says_how_durable(server: Server) -> None:
+def test_health_reports_the_durability(server: Server) -> None:
     assert server.get("/health").json() == {"status": "ok", "durability": "full"}
     assert server.get("/ready").json() == {"ready": True}
 
 
-def test_no_answer_is_guessed_at_by_a_browser(server: Server) -> None:  # F49
+def test_a_browser_may_not_guess_the_type_of_a_response(server: Server) -> None:  # F49
     for path in ("/webhooks?idempotency_key=nobody", "/health", "/nothing", "/metrics"):
         assert server.get(path).headers["x-content-type-options"] == "nosniff"

@@ -1,4 +1,4 @@
-"""Memory is bounded by the settings, whatever is sent at once (F45)."""
+"""The settings bound the memory, however much is sent at once (F45)."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`GET /metrics`: well-formed, all ours, and no larger whatever is sent (W15, F43)."""
+"""`GET /metrics`: well-formed, with our prefix, and bounded whatever is sent (W15, F43)."""
 
 import random
 import re
@@ -24,21 +24,21 @@ Series = tuple[str, frozenset[tuple[str, str]]]
 METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "PROPFIND", "SUBSCRIBE", "LINK"]
 
 
-def test_metrics_are_well_formed_and_all_ours(server: Server) -> None:  # W15
-    answer = server.get("/metrics")
+def test_metrics_are_well_formed_and_have_our_prefix(server: Server) -> None:  # W15
+    response = server.get("/metrics")
 
-    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
-    families = list(text_string_to_metric_families(answer.body.decode()))
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+    families = list(text_string_to_metric_families(response.body.decode()))
     assert len(families) > 10
     assert all(sample.name.startswith("ackbox_") for f in families for sample in f.samples)
     assert all(family.documentation for family in families)
 
 
-def test_metrics_tell_depth_rate_latency_and_errors(server: Server) -> None:  # W15, L5, L12, P9
+def test_metrics_show_depth_rate_latency_and_errors(server: Server) -> None:  # W15, L5, L12, P9
     server.post(posted())
-    found = {family.name for family in families_of(server)}
+    names = {family.name for family in families_of(server)}
 
-    assert found >= {
+    assert names >= {
         "ackbox_queue_depth",
         "ackbox_events_received",
         "ackbox_accept_seconds",
@@ -51,7 +51,7 @@ def test_metrics_tell_depth_rate_latency_and_errors(server: Server) -> None:  # 
     }
 
 
-def test_each_answer_and_each_receipt_is_counted(server: Server) -> None:
+def test_each_response_and_each_receipt_is_counted(server: Server) -> None:
     series = {
         'ackbox_http_responses_total{route="/webhooks",status="202"}': 2,
         'ackbox_http_responses_total{route="/webhooks",status="200"}': 2,
@@ -77,7 +77,7 @@ def test_each_answer_and_each_receipt_is_counted(server: Server) -> None:
     assert {name: server.metric(name) - before[name] for name in series} == series
 
 
-def test_the_queues_depth_and_age_are_told(server: Server) -> None:  # L5
+def test_metrics_show_the_depth_and_age_of_the_queue(server: Server) -> None:  # L5
     server.post(posted())
     ((pending,),) = read_ledger(server.ledger, "SELECT count(*) FROM events")
 
@@ -86,7 +86,7 @@ def test_the_queues_depth_and_age_are_told(server: Server) -> None:  # L5
     assert server.metric("ackbox_oldest_pending_seconds") > first > 0
 
 
-def test_nothing_a_sender_does_adds_a_series(server: Server) -> None:  # F43
+def test_no_request_adds_a_series(server: Server) -> None:  # F43
     before = series_of(server)
 
     flood(server, random.Random(43), 4_000)
@@ -145,27 +145,27 @@ def test_every_series_of_a_documented_alert_exists_from_the_start(tmp_path: Path
     alerts = (DOCS / "how-to" / "monitor.md").read_text().partition("## Alert")[2]
     selectors = set(re.findall(r"(ackbox_[a-z_]+)(?:\{(\w+)=\"(\w+)\"\})?", alerts))
     with serving(tmp_path, HANDLED) as server:
-        there = values_of(server)
+        existing = values_of(server)
 
     for name, label, value in selectors - {("ackbox_", "", "")}:
-        found = [one for one in there if one[0] == name and (not label or (label, value) in one)]
-        assert found, (name, label, value)
+        matching = [s for s in existing if s[0] == name and (not label or (label, value) in s)]
+        assert matching, (name, label, value)
 
 
 def test_every_status_of_ours_is_counted_from_the_start() -> None:  # C3
-    """Whatever makes an answer names its status; none of them is new to the metrics."""
-    pattern = r"(?:HttpError|HTTPException|Refusal|_refuse|_problem|Answer)\(\s*(\d{3})\b"
+    """Every status that appears in the code of the HTTP layer has a counter from the start."""
+    pattern = r"(?:HttpError|HTTPException|Refusal|_refuse|_problem|Response)\(\s*(\d{3})\b"
     http = (DOCS.parent / "src" / "ackbox" / "http").glob("*.py")
-    found = {int(code) for path in http for code in re.findall(pattern, path.read_text())}
-    assert len(found) > 5
-    assert found <= STATUSES
+    statuses = {int(code) for path in http for code in re.findall(pattern, path.read_text())}
+    assert len(statuses) > 5
+    assert statuses <= STATUSES
 
 
 def test_every_reason_of_a_refusal_is_counted_from_the_start() -> None:  # C3
     sources = (DOCS.parent / "src" / "ackbox").rglob("*.py")
     pattern = r"(?:Refused|_overloaded|_note_refusal)\(\"(\w+)\""
-    found = {reason for path in sources for reason in re.findall(pattern, path.read_text())}
-    assert found == REFUSAL_REASONS
+    reasons = {reason for path in sources for reason in re.findall(pattern, path.read_text())}
+    assert reasons == REFUSAL_REASONS
 
 
 def values_of(server: Server) -> dict[tuple[Any, ...], float]:
@@ -177,7 +177,7 @@ def values_of(server: Server) -> dict[tuple[Any, ...], float]:
 
 
 def flood(server: Server, chance: random.Random, requests: int) -> None:
-    """Random paths, methods, types, keys, lanes, sources, headers and ids: six names a request."""
+    """Send requests with random paths, methods, types, keys, lanes, sources, headers and ids."""
     with Wire(server.port, timeout=30) as wire:
         for _ in range(requests // 50):
             wire.send(b"".join(any_request(chance) for _ in range(50)))

@@ -1,4 +1,4 @@
-"""The OpenAPI document tells the truth: schemathesis, with all of its checks, finds no lie."""
+"""The OpenAPI document is correct: schemathesis, with all of its checks, finds no difference."""
 
 import json
 import os
@@ -22,14 +22,14 @@ def test_the_server_does_what_its_schema_says(tmp_path: Path, guarded: bool) -> 
     tokens = {"INGEST_TOKEN": TOKEN, "API_TOKEN": TOKEN} if guarded else {}
     settings = {"LOG_LEVEL": "ERROR", "QUEUE_MAXSIZE": "1000000", **tokens}
     with running(tmp_path, settings) as server:
-        found = schemathesis(server, *(["--phases", "coverage"] if guarded else []))
+        result = schemathesis(server, *(["--phases", "coverage"] if guarded else []))
 
-        assert found.returncode == 0, found.stdout[-5000:] + found.stderr
-        assert "No issues found" in found.stdout
+        assert result.returncode == 0, result.stdout[-5000:] + result.stderr
+        assert "No issues found" in result.stdout
         assert server.records() == []
 
 
-def test_the_document_names_every_route_and_nothing_else(server: Server) -> None:
+def test_the_document_lists_every_route_and_nothing_else(server: Server) -> None:
     document = server.get("/openapi.json").json()
 
     assert {
@@ -60,7 +60,7 @@ def test_the_document_names_every_route_and_nothing_else(server: Server) -> None
             assert exchange(server.port, data).status not in (404, 405)
 
 
-def test_an_event_as_documented_is_taken(server: Server) -> None:
+def test_an_event_as_documented_is_accepted(server: Server) -> None:
     schema = server.get("/openapi.json").json()["components"]["schemas"]["PostedEvent"]
     fields = {
         "event_type": "t",
@@ -78,10 +78,10 @@ def test_a_batch_and_its_response_are_described_line_by_line(server: Server) -> 
     operation = document["paths"]["/webhooks/batch"]["post"]
     good, bad = posted(), b"x"
 
-    answer = exchange(server.port, request("POST", "/webhooks/batch", good + b"\n" + bad))
+    response = exchange(server.port, request("POST", "/webhooks/batch", good + b"\n" + bad))
 
     assert_line(document, operation["requestBody"], good)
-    for line in answer.body.splitlines():
+    for line in response.body.splitlines():
         assert_line(document, operation["responses"]["200"], line)
 
 
@@ -92,15 +92,15 @@ def test_acting_by_filter_has_one_media_type_and_each_line_is_described(
 ) -> None:  # C9
     document = server.get("/openapi.json").json()
     path = f"/api/events/{action}"
-    order = json.dumps({"lane": "nothing is in it", "dry_run": dry_run}).encode()
+    body = json.dumps({"lane": "an empty lane", "dry_run": dry_run}).encode()
     described = document["paths"][path]["post"]["responses"]["200"]
 
     headers = {"Content-Type": "application/json", **server.operator}
-    answer = exchange(server.port, request("POST", path, order, headers))
+    response = exchange(server.port, request("POST", path, body, headers))
 
-    assert [*described["content"]] == [answer.headers["content-type"]] == ["application/x-ndjson"]
-    assert answer.body.endswith(b"\n")
-    for line in answer.body.splitlines():
+    assert [*described["content"]] == [response.headers["content-type"]] == ["application/x-ndjson"]
+    assert response.body.endswith(b"\n")
+    for line in response.body.splitlines():
         assert_line(document, described, line)
 
 
@@ -108,7 +108,7 @@ def test_acting_by_filter_has_one_media_type_and_each_line_is_described(
     ("status", "never"),
     [("401", {"/health", "/ready"}), ("403", {"/health", "/ready", "/webhooks/{event_id}"})],
 )
-def test_only_routes_that_may_refuse_a_stranger_list_401_and_403(
+def test_only_routes_that_need_a_token_list_401_and_403(
     server: Server, status: str, never: set[str]
 ) -> None:  # C9
     paths = server.get("/openapi.json").json()["paths"]
@@ -124,7 +124,7 @@ def test_only_routes_that_may_refuse_a_stranger_list_401_and_403(
 
 
 def assert_line(document: dict[str, Any], described: dict[str, Any], line: bytes) -> None:
-    """The body is text to a client, and the line is one of those that are described."""
+    """Check that the body is described as text, and that the line matches a described schema."""
     ndjson = described["content"]["application/x-ndjson"]
     assert ndjson["schema"]["type"] == "string"
     schema = {**ndjson["x-line-schema"], "components": document["components"]}
@@ -132,7 +132,7 @@ def assert_line(document: dict[str, Any], described: dict[str, Any], line: bytes
 
 
 def schemathesis(server: Server, *options: str) -> "subprocess.CompletedProcess[str]":
-    """Without the route that writes files wherever it is told to; `test_guard` has that one."""
+    """Run schemathesis on all routes except the backup, which writes files: see `test_backups`."""
     hooks = {"PYTHONPATH": str(TESTS), "SCHEMATHESIS_HOOKS": "support.schemathesis_hooks"}
     return subprocess.run(
         [Path(sys.executable).with_name("schemathesis"), "run",

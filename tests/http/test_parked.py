@@ -1,4 +1,4 @@
-"""Held events at a start: put back if this instance can do something with them."""
+"""Parked events at a start: unparked if this instance can run or complete them."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from support.server import running
 
 
 @pytest.mark.parametrize(("unhandled", "outcome"), [("complete", "ignored"), ("park", "parked")])
-def test_held_events_are_put_back_unless_still_nobody_wants_them(
+def test_parked_events_are_unparked_unless_still_no_handler_takes_them(
     tmp_path: Path, unhandled: str, outcome: str
 ) -> None:
     states = States()
@@ -20,5 +20,5 @@ def test_held_events_are_put_back_unless_still_nobody_wants_them(
         def settled() -> bool:
             return server.row(states.pending.id, "outcome") == (outcome,)
 
-        eventually(settled)  # it came before the held one
+        eventually(settled)  # this event is older than the parked one
         eventually(lambda: server.row(states.parked.id, "outcome") == (outcome,))

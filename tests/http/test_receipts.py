@@ -1,4 +1,4 @@
-"""New, duplicate, conflict: what a sender is told (W8, W13)."""
+"""New, duplicate, conflict: the receipt that a sender gets (W8, W13)."""
 
 import re
 from collections import Counter
@@ -14,18 +14,18 @@ FIELDS = ["id", "idempotency_key", "status", "created_at"]
 def test_a_new_event_is_202_with_its_receipt(server: Server) -> None:  # W13
     key = new_key()
 
-    answer = server.post(posted(key, {"n": 1}))
+    response = server.post(posted(key, {"n": 1}))
 
-    assert answer.status == 202
-    assert answer.headers["content-type"] == "application/json"
-    receipt = answer.json()
+    assert response.status == 202
+    assert response.headers["content-type"] == "application/json"
+    receipt = response.json()
     assert list(receipt) == FIELDS
     assert (receipt["idempotency_key"], receipt["status"]) == (key, "pending")
     assert UUID(receipt["id"]).version == 7
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", receipt["created_at"])
 
 
-def test_what_was_posted_is_what_is_stored(server: Server) -> None:  # W9, L2
+def test_every_posted_field_is_stored(server: Server) -> None:  # W9, L2
     key = new_key()
     body = (
         b'{"lane":"l","source_sequence":-7,"source_emitted_at":"2026-01-31T13:00:00+01:00",'
@@ -89,48 +89,48 @@ def test_the_same_key_with_another_payload_is_a_visible_conflict(server: Server)
 def test_a_key_in_the_header_is_the_key(server: Server) -> None:
     key = new_key()
 
-    answers = [
+    responses = [
         server.post(b'{"payload":1}', {"Idempotency-Key": key}),
         server.post(posted(key, 1)),
         server.post(posted(key, 1), {"Idempotency-Key": key}),
     ]
 
-    assert [answer.status for answer in answers] == [202, 200, 200]
-    assert len({answer.json()["id"] for answer in answers}) == 1
+    assert [response.status for response in responses] == [202, 200, 200]
+    assert len({response.json()["id"] for response in responses}) == 1
 
 
-def test_of_100_senders_of_one_event_one_gets_202(server: Server) -> None:  # F30
+def test_one_of_100_senders_of_one_event_gets_202(server: Server) -> None:  # F30
     key = new_key()
 
-    answers = exchange_together(server.port, [request("POST", "/webhooks", posted(key, 1))] * 100)
+    responses = exchange_together(server.port, [request("POST", "/webhooks", posted(key, 1))] * 100)
 
-    assert Counter(answer.status for answer in answers) == {202: 1, 200: 99}
-    (event_id,) = {answer.json()["id"] for answer in answers}
-    assert not any("ackbox-conflict" in answer.headers for answer in answers)
+    assert Counter(response.status for response in responses) == {202: 1, 200: 99}
+    (event_id,) = {response.json()["id"] for response in responses}
+    assert not any("ackbox-conflict" in response.headers for response in responses)
     assert rows_of(server, key) == [(event_id, 100, 0)]
 
 
-def test_of_100_payloads_under_one_key_one_is_kept(server: Server) -> None:  # F30
+def test_one_of_100_payloads_under_one_key_is_stored(server: Server) -> None:  # F30
     key = new_key()
     requests = [request("POST", "/webhooks", posted(key, number)) for number in range(100)]
 
-    answers = exchange_together(server.port, requests)
+    responses = exchange_together(server.port, requests)
 
-    assert Counter(answer.status for answer in answers) == {202: 1, 200: 99}
-    (event_id,) = {answer.json()["id"] for answer in answers}
-    winner = [answer.status for answer in answers].index(202)
+    assert Counter(response.status for response in responses) == {202: 1, 200: 99}
+    (event_id,) = {response.json()["id"] for response in responses}
+    winner = [response.status for response in responses].index(202)
     assert server.payload(event_id) == str(winner).encode()
-    assert sum("ackbox-conflict" in answer.headers for answer in answers) == 99
+    assert sum("ackbox-conflict" in response.headers for response in responses) == 99
     assert rows_of(server, key) == [(event_id, 100, 99)]
 
 
 def test_different_keys_at_once_are_all_new(server: Server) -> None:
     bodies = [posted(new_key(), number) for number in range(100)]
 
-    answers = exchange_together(server.port, [request("POST", "/webhooks", b) for b in bodies])
+    responses = exchange_together(server.port, [request("POST", "/webhooks", b) for b in bodies])
 
-    assert {answer.status for answer in answers} == {202}
-    assert len({answer.json()["id"] for answer in answers}) == 100
+    assert {response.status for response in responses} == {202}
+    assert len({response.json()["id"] for response in responses}) == 100
 
 
 def test_a_bad_event_among_many_fails_alone(server: Server) -> None:  # F28
@@ -143,12 +143,12 @@ def test_a_bad_event_among_many_fails_alone(server: Server) -> None:  # F28
         request("POST", "/webhooks", body) for body in [*bad, *[posted() for _ in range(61)]]
     ]
 
-    answers = exchange_together(server.port, requests)
+    responses = exchange_together(server.port, requests)
 
-    assert [answer.status for answer in answers] == [400] * 3 + [202] * 61
+    assert [response.status for response in responses] == [400] * 3 + [202] * 61
 
 
-def test_another_sources_view_of_a_key_is_empty(server: Server) -> None:  # F48
+def test_a_key_is_not_found_under_another_source(server: Server) -> None:  # F48
     key = new_key()
     server.post(posted(key))
 

@@ -1,4 +1,4 @@
-"""What refused requests leave in the log, and what strangers are told (N15, S15, S24)."""
+"""Refused requests: the log line, other origins, and unauthenticated callers (N15, S15, S24)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from support.polling import eventually
 from support.posting import posted
 from support.problems import assert_problem
-from support.server import WATCHFUL, Server, running
+from support.server import FAST_MONITOR, Server, running
 from support.wire import Response, exchange, request
 
 INGEST, API = "correct-horse-battery-staple", "twelve-boxers-hunt-victor"
@@ -48,7 +48,7 @@ REFUSED = {
     "a bad query": (
         request("GET", f"/webhooks?idempotency_key={SECRET * 30}", headers=SENDER), 400,
         "The query is not valid: string_too_long"),
-    "a bad order": (
+    "a bad replay": (
         request("POST", "/api/events/replay", b'{"%s":1}' % SECRET.encode(),
                 {"Authorization": f"Bearer {API}", **JSON}), 400, "The body is not valid"),
     "a wrong method": (request("PUT", "/webhooks", b"", SENDER), 405, "accepts GET, POST only"),
@@ -58,22 +58,22 @@ REFUSED = {
 
 # N15, F51
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_refused_request_is_one_line_that_repeats_nothing(chatty: Server, name: str) -> None:
+def test_a_refused_request_is_one_log_line_without_its_content(chatty: Server, name: str) -> None:
     data, status, reason = REFUSED[name]
     before = len(refusals(chatty))
 
-    answer = exchange(chatty.port, data)
+    response = exchange(chatty.port, data)
 
-    assert_problem(answer, status)
+    assert_problem(response, status)
     (line,) = eventually(lambda: refusals(chatty)[before:])
     assert line["level"] == "warning"
     assert (line["status"], line["peer"]) == (status, "127.0.0.1")
     assert reason in line["reason"]
-    assert line["request_id"] == answer.headers["x-request-id"]
+    assert line["request_id"] == response.headers["x-request-id"]
     assert SECRET not in chatty.log
 
 
-def test_what_is_ordinary_use_is_not_logged(chatty: Server) -> None:
+def test_ordinary_responses_are_not_logged(chatty: Server) -> None:
     before = len(refusals(chatty))
 
     assert exchange(chatty.port, request("POST", "/webhooks", posted(), SENDER)).status == 202
@@ -84,14 +84,14 @@ def test_what_is_ordinary_use_is_not_logged(chatty: Server) -> None:
 
 
 # N15
-def test_a_flood_of_refusals_is_a_line_a_second(tmp_path: Path) -> None:
+def test_a_flood_of_refusals_is_one_line_per_second(tmp_path: Path) -> None:
     with running(tmp_path, {"INGEST_TOKEN": INGEST}) as server:
         for _ in range(50):
             server.post(posted())
         first = refusals(server)
         eventually(lambda: server.post(posted()).status == 401 and len(refusals(server)) > 1)
         lines = refusals(server)
-    assert len(first) <= 5  # of 50 that came within a second or two
+    assert len(first) <= 5  # the 50 requests took a second or two
     assert lines[0]["suppressed"] == 0
     assert sum(line["suppressed"] for line in lines) + len(lines) >= 50
 
@@ -103,32 +103,32 @@ FOREIGN = ["https://example.com", "null", "http://localhost:1", "http://127.0.0.
 # S15
 @pytest.mark.parametrize("origin", FOREIGN)
 @pytest.mark.parametrize("path", ["/webhooks", "/webhooks/batch", "/api/events/replay"])
-def test_a_page_of_another_origin_can_send_nothing(server: Server, origin: str, path: str) -> None:
-    answer = send_from(server, path, origin)
+def test_a_page_of_another_origin_may_send_nothing(server: Server, origin: str, path: str) -> None:
+    response = send_from(server, path, origin)
 
-    assert "Origin" in assert_problem(answer, 403)
+    assert "Origin" in assert_problem(response, 403)
 
 
 # S15
-def test_a_page_of_this_very_server_can_send(server: Server) -> None:
+def test_a_page_of_the_same_origin_may_send(server: Server) -> None:
     assert send_from(server, "/webhooks", "http://localhost:8000").status == 202
     assert send_from(server, "/webhooks/batch", "https://localhost:8000").status == 200
 
 
 # S24
-def test_strangers_are_told_a_general_reason_and_operators_the_detail(tmp_path: Path) -> None:
-    with running(tmp_path, {"API_TOKEN": API}, {"set": WATCHFUL}) as server:
+def test_operators_get_the_detail_and_others_a_general_reason(tmp_path: Path) -> None:
+    with running(tmp_path, {"API_TOKEN": API}, {"set": FAST_MONITOR}) as server:
         server.ledger.rename(tmp_path / "elsewhere.db")
         eventually(lambda: not server.is_ready())
 
-        told = assert_problem(server.get("/ready"), 503)
-        known = assert_problem(server.get("/ready", server.operator), 503)
-        assert told == "Events cannot be stored."
-        assert "ledger was moved" in known
-        assert str(tmp_path) not in told + assert_problem(server.post(posted()), 503)
+        general = assert_problem(server.get("/ready"), 503)
+        detailed = assert_problem(server.get("/ready", server.operator), 503)
+        assert general == "Events cannot be stored."
+        assert "ledger was moved" in detailed
+        assert str(tmp_path) not in general + assert_problem(server.post(posted()), 503)
 
 
 def send_from(server: Server, path: str, origin: str) -> Response:
-    """What a browser sends for a page of that origin."""
+    """Post as a browser does for a page of that origin."""
     headers = {"Origin": origin, "Host": "localhost:8000", **server.operator, **JSON}
     return exchange(server.port, request("POST", path, posted(), headers))

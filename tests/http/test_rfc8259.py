@@ -1,8 +1,8 @@
-"""JSON as RFC 8259 has it: what is valid is taken and kept byte for byte, and nothing else is.
+"""RFC 8259 (JSON): valid documents are accepted and stored byte for byte; all others are refused.
 
-The cases are our own, by the classes of the RFC. Each is sent as a payload on both routes. What the
-RFC leaves open, or allows and we refuse, is a case too: `docs/reference/http-conformance.md` lists
-every one of them under the same name.
+The cases are our own, by the classes of the RFC. Each is sent as a payload on both routes. Choices
+that the RFC leaves open, and documents that it allows and ackbox refuses, are cases too:
+`docs/reference/http-conformance.md` lists each of them under the same name.
 """
 
 from typing import Any
@@ -221,7 +221,7 @@ OF_THE_BODY: dict[str, tuple[bytes, int]] = {
     "a byte order mark": (b'\xef\xbb\xbf{"idempotency_key":"%s","payload":1}', 400),
 }
 DEVIATIONS = [*REFUSED_BY_CHOICE, *TAKEN_BY_CHOICE, *OF_THE_BODY]
-TAKEN = cases(VALID, TAKEN_BY_CHOICE)
+ACCEPTED = cases(VALID, TAKEN_BY_CHOICE)
 REFUSED = cases(INVALID, REFUSED_BY_CHOICE)
 OTHER_SPELLINGS = {  # of a lone surrogate
     "low": b'"\\udc00"',
@@ -234,48 +234,48 @@ OTHER_SPELLINGS = {  # of a lone surrogate
 
 
 def event(payload: bytes, around: bytes = b"") -> bytes:
-    """An event of its own whose payload this is, with white space around it."""
+    """Return the body of a new event with this payload and white space around it."""
     key = new_key().encode()
     return b'{"idempotency_key":"%s","payload":%s%s%s}' % (key, around, payload, around)
 
 
 @pytest.mark.parametrize("around", [b"", b" \t\r "], ids=["bare", "with space"])
-@pytest.mark.parametrize("name", TAKEN)
-def test_what_is_valid_is_kept_byte_for_byte(server: Server, name: str, around: bytes) -> None:
-    answer = server.post(event(TAKEN[name], around))
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_a_valid_document_is_stored_byte_for_byte(server: Server, name: str, around: bytes) -> None:
+    response = server.post(event(ACCEPTED[name], around))
 
-    assert answer.status == 202, answer
-    assert server.payload(answer.json()["id"]) == TAKEN[name].strip(b" \t\r\n")
+    assert response.status == 202, response
+    assert server.payload(response.json()["id"]) == ACCEPTED[name].strip(b" \t\r\n")
 
 
 @pytest.mark.parametrize("name", [*REFUSED, *OTHER_SPELLINGS])
-def test_what_is_not_valid_is_400(server: Server, name: str) -> None:
+def test_an_invalid_document_is_400(server: Server, name: str) -> None:
     assert_problem(server.post(event((REFUSED | OTHER_SPELLINGS)[name])), 400)
 
 
-def test_a_batch_keeps_every_line_that_is_valid(server: Server) -> None:
-    """A line feed is no white space here: it ends the line."""
-    payloads = [payload for payload in TAKEN.values() if b"\n" not in payload]
+def test_a_batch_stores_every_valid_line(server: Server) -> None:
+    """Payloads with a line feed are left out: in a batch a line feed ends the line."""
+    payloads = [payload for payload in ACCEPTED.values() if b"\n" not in payload]
 
-    answer = batch(server, [event(payload, b" ") for payload in payloads])
+    response = batch(server, [event(payload, b" ") for payload in payloads])
 
-    assert {line["http_status"] for line in answer} == {202}
-    kept = [server.payload(line["id"]) for line in answer]
+    assert {line["http_status"] for line in response} == {202}
+    kept = [server.payload(line["id"]) for line in response]
     assert kept == [payload.strip(b" \t\r") for payload in payloads]
 
 
-def test_a_batch_refuses_every_line_that_is_not_valid(server: Server) -> None:
+def test_a_batch_refuses_every_invalid_line(server: Server) -> None:
     bad = [payload for payload in REFUSED.values() if b"\n" not in payload]
     lines = [line for payload in bad for line in (event(payload), posted())]
 
-    answer = batch(server, lines)
+    response = batch(server, lines)
 
-    assert [line["status"] for line in answer[::2]] == [400] * len(bad)
-    assert {line["http_status"] for line in answer[1::2]} == {202}
+    assert [line["status"] for line in response[::2]] == [400] * len(bad)
+    assert {line["http_status"] for line in response[1::2]} == {202}
 
 
 @pytest.mark.parametrize("name", OF_THE_BODY)
-def test_a_body_is_judged_alike_on_both_routes(server: Server, name: str) -> None:
+def test_a_body_has_the_same_status_on_both_routes(server: Server, name: str) -> None:
     template, status = OF_THE_BODY[name]
 
     alone = server.post(template % new_key().encode())
@@ -294,6 +294,6 @@ def test_every_deviation_is_listed_with_its_reason() -> None:
 
 def batch(server: Server, lines: list[bytes]) -> list[dict[str, Any]]:
     data = request("POST", "/webhooks/batch", b"\n".join(lines))
-    answered: list[dict[str, Any]] = exchange(server.port, data).lines()
-    assert len(answered) == len(lines)
-    return answered
+    results: list[dict[str, Any]] = exchange(server.port, data).lines()
+    assert len(results) == len(lines)
+    return results

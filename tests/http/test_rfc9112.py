@@ -1,8 +1,8 @@
-"""HTTP/1.1 as RFC 9112 has it: which requests are taken, which are refused, and whether the
-connection goes on.
+"""RFC 9112 (HTTP/1.1): which requests are accepted, which are refused, and whether the connection
+stays open.
 
 The cases are our own, one for each rule that a request can keep or break. Deviations that remain
-are cases too: `docs/reference/http-conformance.md` lists every one of them under the same name.
+are cases too: `docs/reference/http-conformance.md` lists each of them under the same name.
 """
 
 import pytest
@@ -11,7 +11,7 @@ from docs.pages import REFERENCE, rows, sections
 from support.posting import posted
 from support.problems import assert_problem
 from support.server import Server
-from support.wire import Cut, Wire, request
+from support.wire import Disconnected, Wire, request
 
 pytestmark = pytest.mark.usefixtures("neighbour")
 
@@ -24,14 +24,14 @@ EVENT = posted("rfc9112")
 LENGTH = b"Content-Length: %d\r\n" % len(EVENT)
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 CHUNK = b"%x\r\n%s\r\n" % (len(EVENT), EVENT)
-TAKEN, NOTHING_HERE = 202, 404
-EXPECTED = {TAKEN: {200, 202}, NOTHING_HERE: {401, 404}}
-"""The event may be known already, and strangers are not told what is there."""
+ACCEPTED, NO_ROUTE = 202, 404
+EXPECTED = {ACCEPTED: {200, 202}, NO_ROUTE: {401, 404}}
+"""The event may be a duplicate, and a caller without a token gets 401 instead of 404."""
 REFUSED = {400, 405, 501}
 
 
 def line(first: bytes, *headers: bytes) -> bytes:
-    """A request without a body: its first line, `Host` and further headers."""
+    """Return a request without a body: its first line, `Host` and further headers."""
     return b"\r\n".join([first, b"Host: localhost", *headers, b"", b""])
 
 
@@ -47,7 +47,7 @@ def coded(coding: bytes, version: bytes = b"1.1") -> bytes:
 REQUEST_LINES: dict[str, Case] = {
     "origin form": (line(b"GET /health HTTP/1.1"), 200),
     "origin form with a query": (line(b"GET /health?a=b?c/d HTTP/1.1"), 200),
-    "origin form with two slashes": (line(b"GET //health HTTP/1.1"), NOTHING_HERE),
+    "origin form with two slashes": (line(b"GET //health HTTP/1.1"), NO_ROUTE),
     "absolute form": (line(b"GET http://localhost/health HTTP/1.1"), 200),
     "absolute form with a port": (line(b"GET http://localhost:8000/health HTTP/1.1"), 200),
     "absolute form with an address": (line(b"GET http://[::1]:8000/health HTTP/1.1"), 200),
@@ -106,10 +106,10 @@ HOSTS: dict[str, Case] = {
     "malformed in HTTP/1.0": (host(b" local host", b"1.0"), 400),
 }
 FRAMING: dict[str, Case] = {
-    "a length": (POST + LENGTH + b"\r\n" + EVENT, TAKEN),
-    "chunks": (CHUNKED + CHUNK + b"0\r\n\r\n", TAKEN),
-    "chunked in capitals": (coded(b"Chunked"), TAKEN),
-    "white space around chunked": (coded(b" \t chunked "), TAKEN),
+    "a length": (POST + LENGTH + b"\r\n" + EVENT, ACCEPTED),
+    "chunks": (CHUNKED + CHUNK + b"0\r\n\r\n", ACCEPTED),
+    "chunked in capitals": (coded(b"Chunked"), ACCEPTED),
+    "white space around chunked": (coded(b" \t chunked "), ACCEPTED),
     "length and chunks": (POST + LENGTH + b"Transfer-Encoding: chunked\r\n\r\n", 400),
     "two lengths in a line": (POST + b"Content-Length: 3, 3\r\n\r\n{ }", 400),
     "two lengths": (POST + LENGTH + b"Content-Length: 1\r\n\r\n", 400),
@@ -133,12 +133,12 @@ FRAMING: dict[str, Case] = {
     "another coding in HTTP/1.0": (coded(b"gzip, chunked", b"1.0"), 400),
 }
 CHUNKS: dict[str, Case] = {
-    "a size in capitals": (CHUNKED + CHUNK.upper()[:2] + CHUNK[2:] + b"0\r\n\r\n", TAKEN),
-    "a size with zeros": (CHUNKED + b"000" + CHUNK + b"000\r\n\r\n", TAKEN),
-    "an extension": (CHUNKED + CHUNK.replace(b"\r\n", b";a=b\r\n", 1) + b"0;c\r\n\r\n", TAKEN),
+    "a size in capitals": (CHUNKED + CHUNK.upper()[:2] + CHUNK[2:] + b"0\r\n\r\n", ACCEPTED),
+    "a size with zeros": (CHUNKED + b"000" + CHUNK + b"000\r\n\r\n", ACCEPTED),
+    "an extension": (CHUNKED + CHUNK.replace(b"\r\n", b";a=b\r\n", 1) + b"0;c\r\n\r\n", ACCEPTED),
     "an extension in quotes": (
         CHUNKED + CHUNK.replace(b"\r\n", b';a="b;\\"c"\r\n', 1) + b"0\r\n\r\n",
-        TAKEN,
+        ACCEPTED,
     ),
     "an extension with a CR": (CHUNKED + CHUNK.replace(b"\r\n", b";a=\rb\r\n", 1), 400),
     "an extension with an LF": (CHUNKED + CHUNK.replace(b"\r\n", b";a=\nb\r\n", 1), 400),
@@ -152,8 +152,8 @@ CHUNKS: dict[str, Case] = {
     "a chunk without its end": (CHUNKED + b"2\r\n{}0\r\n\r\n", 400),
 }
 TRAILERS: dict[str, Case] = {
-    "one": (CHUNKED + CHUNK + b"0\r\nX-Checksum: 1\r\n\r\n", TAKEN),
-    "one that is no header": (CHUNKED + CHUNK + b"0\r\nHost: a b\r\n\r\n", TAKEN),
+    "one": (CHUNKED + CHUNK + b"0\r\nX-Checksum: 1\r\n\r\n", ACCEPTED),
+    "one that is no header": (CHUNKED + CHUNK + b"0\r\nHost: a b\r\n\r\n", ACCEPTED),
     "a folded one": (CHUNKED + CHUNK + b"0\r\nX: a\r\n b\r\n\r\n", 400),
     "one without a colon": (CHUNKED + CHUNK + b"0\r\nX\r\n\r\n", 400),
     "one with a bare CR": (CHUNKED + CHUNK + b"0\r\nX: a\rb\r\n\r\n", 400),
@@ -181,7 +181,7 @@ FIELDS: dict[str, Case] = {
 DEVIATIONS: dict[str, Case] = {
     "an unknown method": (line(b"BREW /health HTTP/1.1"), 400),
     "two spaces in the request line": (line(b"GET  /health HTTP/1.1"), 200),
-    "`OPTIONS *`": (line(b"OPTIONS * HTTP/1.1"), NOTHING_HERE),
+    "`OPTIONS *`": (line(b"OPTIONS * HTTP/1.1"), NO_ROUTE),
     "`Host` with an IPvFuture address": (host(b" [v1.a]"), 400),
     "a length given twice, equal": (POST + LENGTH + LENGTH + b"\r\n" + EVENT, 400),
     "a tab behind `chunked`": (coded(b"chunked\t"), 400),
@@ -205,32 +205,32 @@ CASES: dict[str, Case] = {
 # C5, C10, S17
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("step", [1 << 20, 1], ids=["whole", "byte by byte"])
-def test_a_request_is_taken_or_refused_as_the_rfc_says(
+def test_a_request_is_accepted_or_refused_as_the_rfc_says(
     server: Server, name: str, step: int
 ) -> None:
     data, status = CASES[name]
     with Wire(server.port) as wire:
         for start in range(0, len(data), step):
-            wire.send_all_it_takes(data[start : start + step])
+            wire.send_ignoring_close(data[start : start + step])
         response = wire.read()
         assert response.status in EXPECTED.get(status, {status}), response
         if status in REFUSED:
             assert_problem(response, status, connection="close")
-            with pytest.raises(Cut):
+            with pytest.raises(Disconnected):
                 wire.read()
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_refusal_ends_a_pipeline_in_its_turn_and_nothing_else_does(
+def test_only_a_refusal_ends_a_pipeline_after_the_requests_before_it(
     server: Server, name: str
 ) -> None:
     data, status = CASES[name]
     with Wire(server.port) as wire:
-        wire.send_all_it_takes(request() + data + request())
+        wire.send_ignoring_close(request() + data + request())
         assert wire.read().status == 200
         assert wire.read().status in EXPECTED.get(status, {status})
         if status in REFUSED or b"HTTP/1.0" in data:
-            with pytest.raises(Cut):
+            with pytest.raises(Disconnected):
                 wire.read()
         else:
             assert wire.read().status == 200

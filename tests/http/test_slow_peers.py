@@ -1,4 +1,4 @@
-"""Peers that keep us waiting are let go, and never at the cost of the others (F39)."""
+"""Connections of slow peers are closed, and other peers do not notice (F39)."""
 
 import resource
 import select
@@ -16,11 +16,11 @@ from support.disk import on_a_faulty_disk
 from support.polling import eventually
 from support.posting import posted
 from support.problems import assert_problem
-from support.server import API_TOKEN, WATCHFUL, Server, running
-from support.wire import Cut, Response, Wire, exchange, request
+from support.server import API_TOKEN, FAST_MONITOR, Server, running
+from support.wire import Disconnected, Response, Wire, exchange, request
 
 IMPATIENT = {
-    **WATCHFUL,
+    **FAST_MONITOR,
     "ackbox.http.connection:REQUEST_SECONDS": 1.0,
     "ackbox.http.connection:READ_RESPONSE_SECONDS": 1.0,
     "ackbox.http.connection:KEEP_ALIVE_SECONDS": 1.0,
@@ -43,8 +43,8 @@ HALF_SENT = {
         "POST", "/webhooks", b"{", {"Content-Length": "9999999"}
     ),
 }
-TOLD = ["half a request line", "half the headers", "half a body", "half a batch", "half a chunk",
-        "half a body for FastAPI"]  # fmt: skip
+GETS_408 = ["half a request line", "half the headers", "half a body", "half a batch",
+            "half a chunk", "half a body for FastAPI"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -54,15 +54,17 @@ def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-def test_who_sends_half_a_request_is_told_408(impatient: Server) -> None:
+def test_half_a_request_gets_408(impatient: Server) -> None:
     with ExitStack() as open_:
-        wires = [open_.enter_context(Wire(impatient.port)).send(HALF_SENT[kind]) for kind in TOLD]
+        wires = [
+            open_.enter_context(Wire(impatient.port)).send(HALF_SENT[kind]) for kind in GETS_408
+        ]
         for wire in wires:
             assert "too slowly" in assert_problem(wire.read(), 408, connection="close")
         assert all(wire.is_closed(within=8) for wire in wires)
 
 
-def test_all_who_stop_halfway_are_closed_in_time_however_many(impatient: Server) -> None:
+def test_any_number_of_half_sent_requests_is_closed_in_time(impatient: Server) -> None:
     with ExitStack() as open_:
         wires = [open_.enter_context(Wire(impatient.port)) for _ in range(20 * len(HALF_SENT))]
         for number, wire in enumerate(wires):
@@ -73,14 +75,14 @@ def test_all_who_stop_halfway_are_closed_in_time_however_many(impatient: Server)
     eventually(lambda: impatient.metric("ackbox_buffer_bytes") == 0)
 
 
-def test_an_idle_connection_is_closed_without_a_word(impatient: Server) -> None:
+def test_an_idle_connection_is_closed_without_a_response(impatient: Server) -> None:
     with Wire(impatient.port) as wire:
         assert wire.send(request()).read().status == 200
-        with pytest.raises(Cut):
+        with pytest.raises(Disconnected):
             wire.read()
 
 
-def test_bytes_now_and_then_buy_no_time(impatient: Server) -> None:
+def test_a_trickle_of_bytes_does_not_extend_the_deadline(impatient: Server) -> None:
     with (
         Wire(impatient.port) as headers,
         Wire(impatient.port) as body,
@@ -93,8 +95,8 @@ def test_bytes_now_and_then_buy_no_time(impatient: Server) -> None:
         assert trickle_until_closed([headers, body, over], every=0.1, within=8)
 
 
-def test_bytes_that_came_quickly_buy_no_time_in_advance(impatient: Server) -> None:  # S3
-    """The 15 MB would buy four minutes."""
+def test_early_bytes_do_not_extend_the_deadline_in_advance(impatient: Server) -> None:  # S3
+    """With credit in advance, the 15 MB would allow a pause of four minutes."""
     for path, size in (("/webhooks", 1_000_000), ("/webhooks/batch", 15_000_000)):
         with Wire(impatient.port) as wire:
             wire.send(request("POST", path, b"x" * size)[:-1])
@@ -102,8 +104,8 @@ def test_bytes_that_came_quickly_buy_no_time_in_advance(impatient: Server) -> No
             assert wire.is_closed(within=8)
 
 
-def test_a_slow_body_that_keeps_coming_is_taken(tmp_path: Path) -> None:
-    """Each 64 KiB buy a second: here less than the time of the whole."""
+def test_a_slow_body_that_keeps_arriving_is_accepted(tmp_path: Path) -> None:
+    """Each 64 KiB extends the deadline by a second. The body takes longer than one deadline."""
     body = posted(payload="x" * 300_000)
     with running(tmp_path, None, {"set": IMPATIENT}) as server, Wire(server.port) as wire:
         wire.send(request("POST", "/webhooks", headers={"Content-Length": str(len(body))}))
@@ -113,19 +115,19 @@ def test_a_slow_body_that_keeps_coming_is_taken(tmp_path: Path) -> None:
         assert wire.read().status == 202
 
 
-def test_who_takes_no_answers_is_cut_off(impatient: Server) -> None:
-    """Its answers would fill our memory, and its connection would be held for ever."""
+def test_a_client_that_reads_no_responses_is_disconnected(impatient: Server) -> None:
+    """Otherwise its responses would fill the server's memory and keep its connection for ever."""
     lines = (posted("not taken", "x" * 100) + b"\n") * 20_000
     with Wire(impatient.port) as wire:
         wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        wire.send_all_it_takes(request("POST", "/webhooks/batch", lines))
+        wire.send_ignoring_close(request("POST", "/webhooks/batch", lines))
         eventually(lambda: impatient.metric("ackbox_buffer_bytes") > 0)
         eventually(lambda: impatient.metric("ackbox_buffer_bytes") == 0)
     assert impatient.get("/health").status == 200
 
 
-def test_a_pipelined_request_is_not_late_while_it_is_we_who_are(tmp_path: Path) -> None:
-    """Its body has come, but we read it only when the first is answered."""
+def test_a_pipelined_request_does_not_time_out_while_the_server_is_late(tmp_path: Path) -> None:
+    """Its body has arrived, but the server reads it only after the first response."""
     second = request("POST", "/webhooks", posted())
     with on_a_faulty_disk(tmp_path, None, IMPATIENT) as (server, disk), Wire(server.port) as wire:
         with disk.broken("stall"):
@@ -139,7 +141,7 @@ def test_a_pipelined_request_is_not_late_while_it_is_we_who_are(tmp_path: Path) 
 
 
 @pytest.mark.serial
-def test_1000_slow_connections_are_gone_in_15_seconds_and_harm_nobody(tmp_path: Path) -> None:
+def test_1000_slow_connections_are_closed_in_15_seconds_and_delay_no_sender(tmp_path: Path) -> None:
     allow_many_files()
     with running(tmp_path, {"LOG_LEVEL": "WARNING"}) as server, ExitStack() as open_:
         stop, waits = Event(), list[float]()
@@ -158,15 +160,15 @@ def test_1000_slow_connections_are_gone_in_15_seconds_and_harm_nobody(tmp_path: 
 
 
 OCCUPATIONS: dict[str, Callable[[Wire], object]] = {
-    "say nothing": lambda wire: None,
-    "have asked once": lambda wire: wire.send(request()).read(),
+    "send nothing": lambda wire: None,
+    "sent one request": lambda wire: wire.send(request()).read(),
     "sent half the headers": lambda wire: wire.send(b"POST /webhooks HTTP/1.1\r\n"),
     "sent half a body": lambda wire: wire.send(HALF_SENT["half a body"]),
 }
 
 
 @pytest.mark.parametrize("occupation", OCCUPATIONS)
-def test_when_files_run_out_the_longest_waiting_make_room(tmp_path: Path, occupation: str) -> None:
+def test_when_files_run_out_the_longest_waiting_are_closed(tmp_path: Path, occupation: str) -> None:
     occupy = OCCUPATIONS[occupation]
     with running(tmp_path, None, {"open_files": 300}) as server, ExitStack() as open_:
         for number in range(400):
@@ -181,7 +183,7 @@ def test_when_files_run_out_the_longest_waiting_make_room(tmp_path: Path, occupa
 
 def test_a_burst_past_the_limit_of_files_is_survived(tmp_path: Path) -> None:
     with running(tmp_path, None, {"open_files": 300}) as server, ExitStack() as open_:
-        server.process.send_signal(19)  # SIGSTOP: all of them are there when it looks again
+        server.process.send_signal(19)  # SIGSTOP: the server then finds all of them at once
         for _ in range(600):
             wire = socket.socket()
             open_.callback(wire.close)
@@ -189,19 +191,19 @@ def test_a_burst_past_the_limit_of_files_is_survived(tmp_path: Path) -> None:
             wire.connect_ex(("127.0.0.1", server.port))
         server.process.send_signal(18)  # SIGCONT
 
-        eventually(lambda: answered(server), within=5)
+        eventually(lambda: is_alive(server), within=5)
         assert {server.post(posted()).status for _ in range(20)} == {202}
 
 
-def answered(server: Server) -> bool:
+def is_alive(server: Server) -> bool:
     try:
         return exchange(server.port, request()).status == 200
-    except (Cut, OSError):
+    except (Disconnected, OSError):
         return False
 
 
 def trickle_until_closed(wires: list[Wire], *, every: float, within: float) -> bool:
-    """Sends a byte now and then; whether all are closed in time."""
+    """Send a byte on each every so often; return whether all are closed in time."""
     born = {wire.socket: time.monotonic() for wire in wires}
     end = time.monotonic() + within
     while born and time.monotonic() < end:
@@ -212,8 +214,8 @@ def trickle_until_closed(wires: list[Wire], *, every: float, within: float) -> b
 
 
 def ages_at_close(server: Server, count: int, open_: ExitStack) -> list[float]:
-    """Opens so many slow connections of every kind, feeds each a byte a second, and returns how old
-    each was when the server ended it."""
+    """Open `count` slow connections of every kind and send a byte on each every second. Return the
+    age of each when the server closed it."""
     born: dict[socket.socket, float] = {}
     for number in range(count):
         wire = open_.enter_context(Wire(server.port))
@@ -229,25 +231,26 @@ def ages_at_close(server: Server, count: int, open_: ExitStack) -> list[float]:
 
 def feed(born: dict[socket.socket, float]) -> None:
     for connection in born:
-        if fresh(connection):
+        if is_open(connection):
             connection.send(b"x")
 
 
-def fresh(connection: socket.socket) -> bool:
-    """Whether it may still be written to without a reset that would hide how it ended."""
+def is_open(connection: socket.socket) -> bool:
+    """Return whether the server has neither responded nor closed. Writing after that could cause a
+    reset, which would hide how the connection ended."""
     poll = select.poll()
     poll.register(connection, select.POLLIN | select.POLLRDHUP)
     return not poll.poll(0)
 
 
 def ended(born: dict[socket.socket, float], *, within: float) -> list[socket.socket]:
-    """Those that the server has ended; waits for the first."""
+    """Wait for the first connection that the server has closed; return all of them."""
     poll = select.poll()
     by_number = {connection.fileno(): connection for connection in born}
     for connection in born:
         poll.register(connection, select.POLLIN | select.POLLRDHUP)
-    found = [by_number[number] for number, _ in poll.poll(within * 1000)]
-    return [connection for connection in found if is_over(connection)]
+    readable = [by_number[number] for number, _ in poll.poll(within * 1000)]
+    return [connection for connection in readable if is_over(connection)]
 
 
 def is_over(connection: socket.socket) -> bool:
@@ -260,9 +263,9 @@ def is_over(connection: socket.socket) -> bool:
 def keep_posting(server: Server, stop: Event, waits: list[float]) -> None:
     while not stop.wait(0.02):
         start = time.monotonic()
-        answer: Response = server.post(posted())
+        response: Response = server.post(posted())
         waits.append(time.monotonic() - start)
-        assert answer.status == 202
+        assert response.status == 202
 
 
 def allow_many_files() -> None:

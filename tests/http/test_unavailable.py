@@ -1,5 +1,5 @@
-"""A disk in trouble: senders are told 503 and when to come again, the rest goes on, and it mends
-itself (F8, F9, F10, L9)."""
+"""A failing disk: senders get 503 with `Retry-After`, other routes keep working, and the server
+recovers by itself (F8, F9, F10, L9)."""
 
 from pathlib import Path
 
@@ -15,15 +15,15 @@ from support.wire import Response, Wire, exchange, exchange_together, request
 IMPATIENT = {"INGEST_TIMEOUT": "300ms"}
 
 
-def assert_told_to_come_again(answer: Response) -> str:
-    assert int(answer.headers["retry-after"]) >= 1
-    return assert_problem(answer, 503)
+def assert_unavailable(response: Response) -> str:
+    assert int(response.headers["retry-after"]) >= 1
+    return assert_problem(response, 503)
 
 
 def alarms(server: Server) -> list[str]:
-    """What is wrong, according to the log."""
-    bad = [record for record in server.records() if record["level"] in ("error", "critical")]
-    return [record.get("reason") or record["error"] for record in bad]
+    """Return the reasons of all errors in the log."""
+    errors = [record for record in server.records() if record["level"] in ("error", "critical")]
+    return [record.get("reason") or record["error"] for record in errors]
 
 
 def test_a_commit_that_fails_is_503_for_all_of_its_batch(tmp_path: Path) -> None:  # F8
@@ -33,10 +33,10 @@ def test_a_commit_that_fails_is_503_for_all_of_its_batch(tmp_path: Path) -> None
         assert server.post(posted()).status == 202
         disk.break_("sync once")
 
-        answer = exchange(server.port, batch)
+        response = exchange(server.port, batch)
 
-        assert [line["status"] for line in answer.lines()] == [503] * 20
-        assert_told_to_come_again(server.get("/ready"))
+        assert [line["status"] for line in response.lines()] == [503] * 20
+        assert_unavailable(server.get("/ready"))
         assert server.get("/health").status == 200
         eventually(server.is_ready, within=5)
         again = exchange(server.port, batch)
@@ -51,7 +51,7 @@ def test_a_commit_that_fails_is_never_202(tmp_path: Path) -> None:  # F8
         key = new_key()
         disk.break_("sync once")
 
-        assert "unknown" in assert_told_to_come_again(server.post(posted(key)))
+        assert "unknown" in assert_unavailable(server.post(posted(key)))
 
         eventually(server.is_ready, within=5)
         assert server.post(posted(key)).status in (200, 202)
@@ -65,8 +65,8 @@ def test_a_disk_that_fails_again_within_a_minute_ends_the_process(tmp_path: Path
         disk.break_("sync")
 
         requests = [request("POST", "/webhooks", posted()) for _ in range(20)]
-        for answer in exchange_together(server.port, requests):
-            assert_told_to_come_again(answer)
+        for response in exchange_together(server.port, requests):
+            assert_unavailable(response)
 
         assert server.process.wait(15) not in (0, None)
         assert "critical" in [record["level"] for record in server.records()]
@@ -76,15 +76,15 @@ def test_a_disk_that_fails_again_within_a_minute_ends_the_process(tmp_path: Path
         assert server.post(posted()).status == 202
 
 
-def test_a_full_disk_refuses_events_and_nothing_else(tmp_path: Path) -> None:  # F9
+def test_on_a_full_disk_only_events_are_refused(tmp_path: Path) -> None:  # F9
     with on_a_faulty_disk(tmp_path, IMPATIENT) as (server, disk):
         kept = server.post(posted()).json()["id"]
         with disk.broken("full"):
-            assert_told_to_come_again(server.post(posted()))
-            assert_told_to_come_again(server.get("/ready"))
+            assert_unavailable(server.post(posted()))
+            assert_unavailable(server.get("/ready"))
             assert any("full" in reason for reason in alarms(server))
             for _ in range(20):
-                assert_told_to_come_again(server.post(posted()))
+                assert_unavailable(server.post(posted()))
             for path in (f"/webhooks/{kept}", "/metrics", "/health", "/openapi.json"):
                 assert server.get(path).status == 200
 
@@ -94,7 +94,7 @@ def test_a_full_disk_refuses_events_and_nothing_else(tmp_path: Path) -> None:  #
 
 
 @pytest.mark.parametrize("fault", ["full", "read-only"])
-def test_a_trouble_that_lasts_is_said_once_a_minute(tmp_path: Path, fault: str) -> None:  # F9
+def test_a_lasting_failure_is_logged_once_a_minute(tmp_path: Path, fault: str) -> None:  # F9
     with on_a_faulty_disk(tmp_path, IMPATIENT) as (server, disk):
         start = len(server.records())
         with disk.broken(fault):
@@ -103,17 +103,17 @@ def test_a_trouble_that_lasts_is_said_once_a_minute(tmp_path: Path, fault: str) 
                 assert {a.status for a in exchange_together(server.port, requests)} == {503}
         eventually(server.is_ready, within=5)
 
-        said = [record["event"] for record in server.records()[start:]]
-        assert len(said) <= 3, said  # of the store, of the events, and that it is over
+        lines = [record["event"] for record in server.records()[start:]]
+        assert len(lines) <= 3, lines  # the store failed, events are refused, the store recovered
 
 
 def test_a_read_only_disk_is_503_until_it_can_be_written_again(tmp_path: Path) -> None:  # F10
     with on_a_faulty_disk(tmp_path, IMPATIENT) as (server, disk):
         kept = server.post(posted()).json()["id"]
         with disk.broken("read-only"):
-            assert_told_to_come_again(server.post(posted()))
-            assert_told_to_come_again(server.get("/ready"))
-            eventually(lambda: "readonly" in assert_told_to_come_again(server.post(posted())))
+            assert_unavailable(server.post(posted()))
+            assert_unavailable(server.get("/ready"))
+            eventually(lambda: "readonly" in assert_unavailable(server.post(posted())))
             assert server.get(f"/webhooks/{kept}").status == 200
             assert server.get("/metrics").status == 200
 
@@ -121,25 +121,25 @@ def test_a_read_only_disk_is_503_until_it_can_be_written_again(tmp_path: Path) -
         assert server.post(posted()).status == 202
 
 
-def test_past_the_budget_health_says_critical_and_the_process_goes_on(tmp_path: Path) -> None:  # L9
+def test_past_the_budget_health_is_critical_and_the_process_stays(tmp_path: Path) -> None:  # L9
     budget = {"ackbox.ingest:_BUDGET_SECONDS": 0.3}
     with on_a_faulty_disk(tmp_path, IMPATIENT, budget) as (server, disk):
         with disk.broken("read-only"):
-            assert_told_to_come_again(server.post(posted()))
+            assert_unavailable(server.post(posted()))
             eventually(lambda: server.get("/health").json()["status"] == "critical")
             assert server.get("/health").status == 200
-            assert_told_to_come_again(server.get("/ready"))
+            assert_unavailable(server.get("/ready"))
 
         eventually(lambda: server.get("/health").json()["status"] == "ok")
         assert server.is_ready()
         assert server.post(posted()).status == 202
 
 
-def test_a_trouble_that_goes_in_time_is_not_noticed_by_senders(tmp_path: Path) -> None:  # L9
+def test_senders_do_not_notice_a_failure_that_ends_in_time(tmp_path: Path) -> None:  # L9
     with on_a_faulty_disk(tmp_path) as (server, disk):
 
         def fails_once() -> bool:
-            """Unless another write of the server's meets it first."""
+            """Return whether the event met the fault; another write may have met it first."""
             disk.break_("full once")
             assert server.post(posted()).status == 202
             return server.metric("ackbox_record_failures_total") >= 1
@@ -147,13 +147,15 @@ def test_a_trouble_that_goes_in_time_is_not_noticed_by_senders(tmp_path: Path) -
         eventually(fails_once)
 
 
-def test_who_leaves_during_the_commit_harms_nobody(tmp_path: Path) -> None:  # F27
+def test_a_client_that_disconnects_during_the_commit_affects_no_other(
+    tmp_path: Path,
+) -> None:  # F27
     with on_a_faulty_disk(tmp_path) as (server, disk):
         with disk.broken("stall"), Wire(server.port) as waiting:
             waiting.send(request("POST", "/webhooks", posted()))
             eventually(lambda: server.metric("ackbox_buffer_events") == 1)
-            with Wire(server.port) as leaving:
-                leaving.send(request("POST", "/webhooks", posted("left")))
+            with Wire(server.port) as disconnecting:
+                disconnecting.send(request("POST", "/webhooks", posted("left")))
                 eventually(lambda: server.metric("ackbox_buffer_events") == 2)
             disk.heal()
             assert waiting.read().status == 202
@@ -163,12 +165,12 @@ def test_who_leaves_during_the_commit_harms_nobody(tmp_path: Path) -> None:  # F
 
 
 @pytest.mark.parametrize("fault", ["full", "read-only", "sync once"])
-def test_a_log_that_cannot_be_written_takes_nothing_down(tmp_path: Path, fault: str) -> None:  # F9
-    """The log is often on the disk that is full."""
+def test_a_log_that_cannot_be_written_stops_nothing(tmp_path: Path, fault: str) -> None:  # F9
+    """The log file is often on the disk that is full."""
     with on_a_faulty_disk(tmp_path, IMPATIENT, None, Path("/dev/full")) as (server, disk):
         assert server.post(posted()).status == 202
         with disk.broken(fault):
-            assert_told_to_come_again(server.post(posted()))
+            assert_unavailable(server.post(posted()))
             assert server.get("/health").status == 200
 
         eventually(server.is_ready, within=5)

@@ -8,7 +8,7 @@ from typing import Any
 
 from support.guarded import free_ports
 from support.polling import eventually
-from support.server import Server, read_ledger, tracebacks_of_ours
+from support.server import Server, read_ledger, tracebacks_of_ackbox
 
 _BUSY = {"WORKER_COUNT": "10", "LOG_LEVEL": "WARNING", "RETRY_JITTER": "none"}
 OPEN = "SELECT count(*) FROM events WHERE status IN ('pending', 'processing')"
@@ -45,7 +45,7 @@ def serving(
     try:
         server.wait_until_ready()
         yield server
-        assert not tracebacks_of_ours(server.log), server.log
+        assert not tracebacks_of_ackbox(server.log), server.log
     finally:
         if server.process.poll() is None:
             server.kill()

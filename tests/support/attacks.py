@@ -10,14 +10,14 @@ from typing import Self
 from support.capacity import MIB
 from support.posting import new_key, posted
 from support.server import Server
-from support.wire import Cut, Wire, request
+from support.wire import Disconnected, Wire, request
 
 _CHUNKED = {"Transfer-Encoding": "chunked"}
 _PIECE = 64 * 1024
 
 
 def endless_trailer(server: Server, *, body_mib: int, trailer_mib: int) -> float:
-    """Send a body without a token, then one trailer without end, whether the server listens or not.
+    """Send a body without a token, then an endless trailer, whether the server reads it or not.
     Return how many MiB of the trailer were sent before the server ended its side."""
     chunk = b"%x\r\n%s\r\n" % (MIB, b"x" * MIB)
     taken = sent = 0
@@ -38,7 +38,7 @@ def _has_ended(wire: Wire) -> bool:
 
 
 def many_trailers(server: Server, mib: int) -> None:
-    """Send a small body, and small trailers without end."""
+    """Send a small body, and an endless series of small trailers."""
     with Wire(server.port) as wire, suppress(ConnectionError):
         wire.send(request("POST", "/webhooks", headers=_CHUNKED) + b"1\r\nx\r\n0\r\n")
         for _ in range(mib):
@@ -46,7 +46,7 @@ def many_trailers(server: Server, mib: int) -> None:
 
 
 def one_byte_chunks(server: Server, mib: int) -> None:
-    """Send a body in the smallest chunks there are."""
+    """Send a body in chunks of one byte."""
     with Wire(server.port) as wire, suppress(ConnectionError):
         wire.send(request("POST", "/webhooks/batch", headers=_CHUNKED))
         for _ in range(mib):
@@ -54,15 +54,15 @@ def one_byte_chunks(server: Server, mib: int) -> None:
 
 
 def closing_trailer(headers: dict[str, str] | None = None) -> bytes:
-    """A complete request whose trailer ends the connection."""
+    """Return a complete request whose trailer ends the connection."""
     body = posted(new_key())
     head = request("POST", "/webhooks", headers={**_CHUNKED, **(headers or {})})
     return head + b"%x\r\n%s\r\n0\r\nConnection: close\r\n\r\n" % (len(body), body)
 
 
 class ReusedConnection:
-    """A client that sends as a proxy does: on the connection that is there, and on a new one if
-    that has ended. Silence is a `TimeoutError`."""
+    """A client that sends as a proxy does: on its open connection, or on a new one if that has
+    ended. If no response comes, it raises `TimeoutError`."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -75,9 +75,9 @@ class ReusedConnection:
         self._close()
 
     def send(self, data: bytes) -> int:
-        """Return the status."""
+        """Send a request and return the status of its response."""
         if self._wire is not None:
-            with suppress(Cut, ConnectionError):
+            with suppress(Disconnected, ConnectionError):
                 return self._exchange(self._wire, data)
             self._close()
         self._wire = Wire(self._server.port, timeout=5)
@@ -96,25 +96,25 @@ class ReusedConnection:
 
 
 def half_close_at_random(server: Server, count: int, seed: int) -> None:
-    """Send so many pairs of requests, each cut off somewhere, and then end our side. Each complete
-    request gets a response, and the connection ends."""
+    """Send `count` pairs of requests, each cut off at a random byte, and end the client's side.
+    Check that each complete request gets a response and that the connection ends."""
     random = Random(seed)
     first = request("POST", "/webhooks", b"{}")
     for _ in range(count):
         data = first + request("POST", "/webhooks", posted(payload="x" * random.randrange(100_000)))
         size = random.randrange(len(data) + 1)
         with Wire(server.port, timeout=5) as wire:
-            wire.send_all_it_takes(data[:size])
-            with suppress(OSError):  # refused early, and already reset
+            wire.send_ignoring_close(data[:size])
+            with suppress(OSError):  # the server refused early, and the connection is reset
                 wire.socket.shutdown(socket.SHUT_WR)
             responses = _read_to_the_end(wire)
         assert responses >= (size >= len(first)) + (size == len(data)), (size, len(data))
 
 
 def _read_to_the_end(wire: Wire) -> int:
-    """Count the responses; silence is a `TimeoutError`."""
+    """Count the responses; raise `TimeoutError` if the connection stays open in silence."""
     count = 0
-    with suppress(Cut):
+    with suppress(Disconnected):
         for count in itertools.count():  # noqa: B007
             wire.read()
     return count

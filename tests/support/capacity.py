@@ -1,4 +1,4 @@
-"""Requests that hold what others need and never end (F55)."""
+"""Requests that never end and hold resources that others need (F55)."""
 
 import select
 import time
@@ -12,14 +12,14 @@ from support.wire import Wire, request
 MIB = 1024 * 1024
 NEWLINES = request("POST", "/webhooks/batch", b"\n" * (16 * MIB))
 STALLED = {
-    # how many fill the buffer of 64 MiB, and what each sends but for its last byte
+    # the number of requests that fill the buffer of 64 MiB, and the bytes of each
     "batches": (4, request("POST", "/webhooks/batch", b"x" * (16 * MIB))),
     "bodies": (65, request("POST", "/webhooks", b"x" * MIB)),
 }
 
 
 def waves(*, seconds: float) -> Iterator[int]:
-    """Attack again and again for so long."""
+    """Yield the number of each wave of an attack, until the time is up."""
     end = time.monotonic() + seconds
     number = 0
     while time.monotonic() < end:
@@ -28,25 +28,25 @@ def waves(*, seconds: float) -> Iterator[int]:
 
 
 def hang_up_after(server: Server, data: bytes, *, count: int) -> None:
-    """So many connections send it all, and none waits for a response."""
+    """Send the data on `count` connections, and close them without waiting for a response."""
     with ExitStack() as open_:
         wires = [open_.enter_context(Wire(server.port)) for _ in range(count)]
         for wire in wires:
-            wire.send_all_it_takes(data)
+            wire.send_ignoring_close(data)
 
 
 @contextmanager
 def one_byte_short(server: Server, data: bytes, *, count: int) -> Iterator[list[Wire]]:
-    """So many connections, each of which has sent all but the last byte."""
+    """Yield `count` connections that have each sent all but the last byte."""
     with ExitStack() as open_:
         wires = [open_.enter_context(Wire(server.port)) for _ in range(count)]
         for wire in wires:
-            wire.send_all_it_takes(data[:-1])
+            wire.send_ignoring_close(data[:-1])
         yield wires
 
 
 def first_responded(wires: list[Wire], *, within: float) -> Wire:
-    """Wait for the first of them that the server has something to say to."""
+    """Wait until the server sends something on one of the connections; return that connection."""
     poll = select.poll()
     by_number = {wire.socket.fileno(): wire for wire in wires}
     for number in by_number:
@@ -57,7 +57,7 @@ def first_responded(wires: list[Wire], *, within: float) -> Wire:
 
 
 def wait_for_events(server: Server, count: int) -> None:
-    """Until the healthy sender has had so many more of its own accepted."""
+    """Wait until the server has accepted `count` more events, which the healthy sender posts."""
     start = _accepted(server)
     eventually(lambda: _accepted(server) >= start + count, within=20)
 

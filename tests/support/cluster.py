@@ -11,8 +11,8 @@ from typing import Any
 from support.app_server import OPEN, AppServer
 from support.polling import eventually
 from support.postgres import TESTS_PATH, PostgresServer
-from support.server import tracebacks_of_ours
-from support.wire import Cut, Response
+from support.server import tracebacks_of_ackbox
+from support.wire import Disconnected, Response
 
 Settings = Mapping[str, str]
 
@@ -32,7 +32,7 @@ class Instance(AppServer):
         return response is not None and response.status == 200
 
     def try_get(self, path: str) -> Response | None:
-        with suppress(OSError, Cut):
+        with suppress(OSError, Disconnected):
             return self.get(path)
         return None
 
@@ -42,7 +42,7 @@ class Instance(AppServer):
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
 
-    def _announced_port(self) -> int:
+    def _advertised_port(self) -> int:
         return self.port
 
 
@@ -84,7 +84,7 @@ class Cluster:
     def assert_alive(self) -> None:
         for instance in self.instances:
             assert instance.process.poll() is None, instance.log
-            assert not tracebacks_of_ours(instance.log), instance.log
+            assert not tracebacks_of_ackbox(instance.log), instance.log
 
 
 @contextmanager

@@ -1,24 +1,25 @@
-"""The disk under a server of `support.serve`: healthy until told otherwise."""
+"""The disk of a server of `support.serve`, with faults that a test switches on and off."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from support.server import WATCHFUL, Server, running
+from support.server import FAST_MONITOR, Server, running
 
 
 class Disk:
-    def __init__(self, orders: Path) -> None:
-        self._orders = orders
+    def __init__(self, fault_file: Path) -> None:
+        self._fault_file = fault_file
         self.heal()
 
     def break_(self, fault: str) -> None:
-        """`sync`, `full`, `read-only` or `stall`: from now on, until healed; or `sync once`."""
-        self._orders.write_text(fault)
+        """Switch on a fault (`sync`, `full`, `read-only` or `stall`) until `heal`. With ` once`, as
+        in `sync once`, the fault ends by itself."""
+        self._fault_file.write_text(fault)
 
     def heal(self) -> None:
-        self._orders.write_text("")
+        self._fault_file.write_text("")
 
     @contextmanager
     def broken(self, fault: str) -> Iterator[None]:
@@ -36,8 +37,8 @@ def on_a_faulty_disk(
     constants: Mapping[str, Any] | None = None,
     log_file: Path | None = None,
 ) -> Iterator[tuple[Server, Disk]]:
-    orders = folder / "faults"
-    disk = Disk(orders)
-    changes = {"faults": str(orders), "set": {**WATCHFUL, **(constants or {})}}
+    fault_file = folder / "faults"
+    disk = Disk(fault_file)
+    changes = {"faults": str(fault_file), "set": {**FAST_MONITOR, **(constants or {})}}
     with running(folder / "server", settings, changes, log_file) as server:
         yield server, disk

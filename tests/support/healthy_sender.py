@@ -1,8 +1,8 @@
-"""A sender that does everything right, in a process of its own, beside whatever a test does.
+"""A well-behaved sender, in a process of its own, beside whatever a test does.
 
-It posts at a fixed rate, by turns on connections that stay and on new ones. A request's time is
-counted from when it was due and not from when it was sent: while the server stalls, the requests
-that could not be sent count too.
+It posts at a fixed rate, alternately on kept connections and on new ones. The time of a request is
+measured from when it was due, not from when it was sent: while the server stalls, requests that
+could not be sent count too.
 
     with healthy_sender(server) as sender:
         attack(server)
@@ -22,11 +22,11 @@ from threading import Barrier, Event, Thread
 
 from support.posting import posted
 from support.server import Server
-from support.wire import Cut, Wire, request
+from support.wire import Disconnected, Wire, request
 
 P99_SECONDS = 1.0
 _THREADS = 4
-NO_RESPONSE = 0  # counted as a status: the connection broke, or nothing came
+NO_RESPONSE = 0  # counted as a status: the connection broke, or there was no response
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ class Report:
         return quantiles(self.seconds, n=100)[98]
 
     def assert_unharmed(self, *, at_least: int = 50) -> None:
-        """Every request was accepted, and 99 of 100 within a second."""
+        """Check that every request was accepted, and 99 % of them within a second."""
         assert set(self.statuses) == {202}, self.statuses
         assert self.statuses[202] >= at_least, self.statuses
         assert self.p99 < P99_SECONDS, (self.p99, max(self.seconds))
 
 
 class HealthySender:
-    """Its `report` is there when the block has ended."""
+    """A running sender. Its `report` is set when the block has ended."""
 
     report: Report
 
@@ -55,7 +55,7 @@ class HealthySender:
 def healthy_sender(
     server: Server, *, token: str | None = None, every: float = 0.02
 ) -> Iterator[HealthySender]:
-    """A sender that has had its first response when the block begins."""
+    """Run a sender; the block begins after its first response."""
     sender = HealthySender()
     command = [sys.executable, "-m", "support.healthy_sender"]
     with subprocess.Popen(
@@ -77,9 +77,9 @@ def healthy_sender(
             process.kill()
 
 
-def send_until_told(port: int, every: float, token: str) -> Report:
-    """Post until something comes on standard input. Several threads take turns, so that the rate
-    does not depend on the time that one request takes."""
+def send_until_stopped(port: int, every: float, token: str) -> Report:
+    """Post until a line arrives on standard input. Several threads take turns, so that the rate
+    does not depend on the time of a single request."""
     stop, begun = Event(), Barrier(_THREADS + 1)
     reports = [Report(Counter(), []) for _ in range(_THREADS)]
     start = time.monotonic()
@@ -115,11 +115,12 @@ def send_until_told(port: int, every: float, token: str) -> Report:
 def _post(
     port: int, wire: Wire | None, headers: dict[str, str], *, keep: Wire | None
 ) -> tuple[Wire | None, int]:
-    """Post on the connection given, or on a new one; return the one to keep, and the status."""
+    """Post on the given connection or on a new one. Return the connection to keep, and the
+    status."""
     try:
         used = wire or Wire(port)
         status = used.send(request("POST", "/webhooks", posted(), headers)).read().status
-    except (Cut, OSError):
+    except (Disconnected, OSError):
         return None, NO_RESPONSE
     if keep is not None and keep is not used:
         used.socket.close()
@@ -129,7 +130,7 @@ def _post(
 
 def main() -> None:
     port, every, token = sys.argv[1:]
-    report = send_until_told(int(port), float(every), token)
+    report = send_until_stopped(int(port), float(every), token)
     print(json.dumps({"statuses": report.statuses, "seconds": report.seconds}))
 
 

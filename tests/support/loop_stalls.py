@@ -1,8 +1,8 @@
-"""How long the event loop of a server process was kept from its other work.
+"""Measure how long the event loop of a server process was blocked.
 
-The probe runs in the server: it wants to run every few milliseconds, and notes the longest delay.
-A delay counts only as far as the process itself was computing meanwhile, so that a test machine
-which is busy with other processes does not look like a stall.
+The probe runs in the server: it wakes every few milliseconds and records the longest delay. Only
+the part of a delay in which the process itself was computing counts, so that a test machine that is
+busy with other processes does not look like a stall.
 """
 
 import asyncio
@@ -16,19 +16,19 @@ _EVERY_SECONDS = 0.005
 
 
 def longest_stall(path: Path) -> float:
-    """Return the longest stall since the start or since `forget_stalls`, in seconds."""
+    """Return the longest stall since the start or since `reset_stalls`, in seconds."""
     eventually(path.exists)
     return float(path.read_text())
 
 
-def forget_stalls(path: Path) -> None:
-    """Count from now on: the probe begins anew when its file is gone."""
+def reset_stalls(path: Path) -> None:
+    """Start a new measurement: the probe resets itself when its file is gone."""
     path.unlink()
     eventually(path.exists)
 
 
-async def watch_for_stalls(path: Path) -> None:
-    """Write the longest stall to the file whenever there is a longer one."""
+async def record_stalls(path: Path) -> None:
+    """Write the longest stall to the file, and again after each longer one."""
     longest = -1.0
     while True:
         wall, computing = time.monotonic(), time.process_time()
@@ -40,7 +40,7 @@ async def watch_for_stalls(path: Path) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write the file in one step, so that a reader never sees half of it."""
+    """Replace the file atomically, so that a reader never sees half of it."""
     draft = path.with_suffix(".draft")
     draft.write_text(text)
     draft.rename(path)

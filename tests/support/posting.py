@@ -3,7 +3,7 @@
 import json
 from uuid import uuid4
 
-NOBODYS_ID = "01890a5d-ac96-774b-bcce-b302099a8057"
+UNKNOWN_ID = "01890a5d-ac96-774b-bcce-b302099a8057"
 
 
 def new_key() -> str:
@@ -11,5 +11,5 @@ def new_key() -> str:
 
 
 def posted(key: str | None = None, payload: object = None, **more: object) -> bytes:
-    """With a key of its own unless one is given."""
+    """Return the body of an event, with a new key unless one is given."""
     return json.dumps({"idempotency_key": key or new_key(), "payload": payload, **more}).encode()

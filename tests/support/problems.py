@@ -5,14 +5,15 @@ from typing import Any
 from support.wire import Response
 
 
-def assert_problem(answer: Response, *statuses: int, **headers: str) -> str:
-    """A problem document that says what was wrong; returns what it says."""
-    assert answer.status in statuses, answer
-    problem: dict[str, Any] = answer.json()
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert answer.headers["x-request-id"]
-    assert problem["status"] == answer.status
+def assert_problem(response: Response, *statuses: int, **headers: str) -> str:
+    """Check that the response is a problem document with one of these statuses; return its
+    `detail`."""
+    assert response.status in statuses, response
+    problem: dict[str, Any] = response.json()
+    assert response.headers["content-type"] == "application/problem+json"
+    assert response.headers["x-request-id"]
+    assert problem["status"] == response.status
     assert problem["detail"] not in ("", problem["title"])
-    assert headers.items() <= answer.headers.items()
+    assert headers.items() <= response.headers.items()
     detail: str = problem["detail"]
     return detail

@@ -1,4 +1,4 @@
-"""What schemathesis cannot read from the schema; it loads this by `SCHEMATHESIS_HOOKS`."""
+"""Rules that the schema cannot express. schemathesis loads this module by `SCHEMATHESIS_HOOKS`."""
 
 from typing import Any
 
@@ -14,8 +14,8 @@ def as_lines(_: schemathesis.SerializationContext, value: Any) -> bytes:
 def before_call(
     _: schemathesis.HookContext, case: schemathesis.Case[Any], kwargs: dict[str, Any]
 ) -> None:
-    """No schema can say that an event needs a key, in its body or as a header, nor that 1.0 is not
-    written as a whole number."""
+    """Make valid cases valid: an event needs a key, in its body or as a header, and a whole number
+    is never written as 1.0. The schema can express neither."""
     event: Any = case.body
     if case.operation.label != "POST /webhooks" or not is_meant_to_be_valid(case):
         return
@@ -32,6 +32,6 @@ def is_meant_to_be_valid(case: schemathesis.Case[Any]) -> bool:
 
 @schemathesis.hook
 def before_load_schema(_: schemathesis.HookContext, document: dict[str, Any]) -> None:
-    """Whatever is sent as NDJSON is text: no body of a batch can be against its schema."""
+    """Remove the schema of a batch: any NDJSON body is text, so no body can violate it."""
     body = document["paths"]["/webhooks/batch"]["post"]["requestBody"]
     del body["content"]["application/x-ndjson"]["schema"]

@@ -19,7 +19,7 @@ Seed = Callable[[SqliteStore], Awaitable[None]]
 
 
 class States:
-    """One event in each state, of this source; by default the completed one is of another."""
+    """One event in each state, from one source; the completed one has the source `other`."""
 
     def __init__(self, source: str = "webhooks", other: str = "shop") -> None:
         self._source = source
@@ -31,7 +31,7 @@ class States:
         self.failed = self._envelope("failed", event_type="order.paid")
         self.head = self._envelope("head", lane="customer-1")
         self.behind = self._envelope("behind", lane="customer-1")
-        self.all = [one for one in vars(self).values() if isinstance(one, Envelope)]
+        self.all = [value for value in vars(self).values() if isinstance(value, Envelope)]
 
     def _envelope(self, key: str, **more: Any) -> Envelope:
         return envelope(key, at=LONG_AGO, **{"source": self._source, **more})
@@ -46,7 +46,7 @@ class States:
 
 
 def seed(path: Path, fill: Seed) -> Path:
-    """Filled two hours ago, by the clock."""
+    """Fill a new ledger with a clock that shows two hours ago."""
 
     async def run() -> None:
         store = await open_sqlite(path, clock=HandMoved(LONG_AGO))

@@ -1,4 +1,4 @@
-"""What `POST /webhooks` must take, by another parser: the standard library's, made strict."""
+"""A second parser of what `POST /webhooks` must accept: the standard library's, made strict."""
 
 import json
 from collections.abc import Iterator
@@ -7,16 +7,16 @@ from typing import Any, NoReturn
 _WHITE_SPACE = " \t\n\r"
 
 
-class NotTaken(Exception):
-    """The body is no event."""
+class NotAnEvent(Exception):
+    """The body is not an event."""
 
 
 def payload_of(body: bytes, *, nesting: int = 512) -> bytes:
-    """The exact bytes of the payload in `{"payload": ...}`; raises `NotTaken`."""
+    """Return the exact bytes of the payload in `{"payload": ...}`, or raise `NotAnEvent`."""
     try:
         return _Document(body.decode()).payload(nesting)
     except (ValueError, IndexError, RecursionError) as error:
-        raise NotTaken(repr(error)) from None
+        raise NotAnEvent(repr(error)) from None
 
 
 class _Document:
@@ -71,7 +71,8 @@ class _Document:
 
 
 def _check(value: Any, levels: int) -> None:
-    """No lone surrogate, and not too deep. An object is a list of pairs here."""
+    """Raise if the value has a lone surrogate or is nested too deep. An object is a list of
+    pairs here."""
     if isinstance(value, str):
         value.encode()
     elif isinstance(value, list):
@@ -83,4 +84,4 @@ def _check(value: Any, levels: int) -> None:
 
 
 def _refuse(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")

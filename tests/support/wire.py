@@ -1,4 +1,4 @@
-"""HTTP by hand: what no client library would send, byte for byte, and the answer to it."""
+"""A minimal HTTP client that sends exact bytes, also those that no client library would send."""
 
 import json
 import re
@@ -24,8 +24,8 @@ class Response:
         return [json.loads(line) for line in self.body.splitlines()]
 
 
-class Cut(Exception):
-    """The server closed the connection before an answer was whole."""
+class Disconnected(Exception):
+    """The server closed the connection before a response was complete."""
 
 
 class Wire:
@@ -33,7 +33,7 @@ class Wire:
 
     def __init__(self, port: int, *, host: str = "127.0.0.1", timeout: float = 15.0) -> None:
         self.socket = socket.create_connection((host, port), timeout=timeout)
-        self._seen = b""
+        self._received = b""
 
     def __enter__(self) -> Self:
         return self
@@ -50,14 +50,14 @@ class Wire:
         self.socket.sendall(data)
         return self
 
-    def send_all_it_takes(self, data: bytes) -> Self:
-        """The server may stop listening before the end."""
+    def send_ignoring_close(self, data: bytes) -> Self:
+        """Send all of it, or as much as the server reads before it closes the connection."""
         with suppress(ConnectionError, TimeoutError):
             self.socket.sendall(data)
         return self
 
     def read(self) -> Response:
-        """The next answer; a `100 Continue` before it is passed over."""
+        """Return the next response; skip a `100 Continue` before it."""
         while (head := self._head())[0] == 100:
             pass
         status, headers = head
@@ -67,7 +67,7 @@ class Wire:
         return self._head()[0]
 
     def is_closed(self, *, within: float = 15.0) -> bool:
-        """Whether the server ends the connection, after whatever it has still to say."""
+        """Discard everything that the server still sends; return whether it then closes."""
         self.socket.settimeout(within)
         try:
             while self.socket.recv(65536):
@@ -79,14 +79,14 @@ class Wire:
         return True
 
     def _head(self) -> tuple[int, dict[str, str]]:
-        while _HEADERS_END not in self._seen:
-            self._more()
-        head, _, self._seen = self._seen.partition(_HEADERS_END)
+        while _HEADERS_END not in self._received:
+            self._receive()
+        head, _, self._received = self._received.partition(_HEADERS_END)
         first, *lines = head.decode("latin-1").split("\r\n")
-        found = re.fullmatch(r"HTTP/1\.1 (\d{3}) [A-Z][A-Za-z \-']*", first)
-        assert found, f"not a status line: {first!r}"
+        status_line = re.fullmatch(r"HTTP/1\.1 (\d{3}) [A-Z][A-Za-z \-']*", first)
+        assert status_line, f"not a status line: {first!r}"
         pairs = (line.split(": ", 1) for line in lines)
-        return int(found[1]), {name.lower(): value for name, value in pairs}
+        return int(status_line[1]), {name.lower(): value for name, value in pairs}
 
     def _body(self, headers: dict[str, str]) -> bytes:
         if headers.get("transfer-encoding") == "chunked":
@@ -102,31 +102,31 @@ class Wire:
         return bytes(body)
 
     def _line(self) -> bytes:
-        while b"\r\n" not in self._seen:
-            self._more()
-        line, _, self._seen = self._seen.partition(b"\r\n")
+        while b"\r\n" not in self._received:
+            self._receive()
+        line, _, self._received = self._received.partition(b"\r\n")
         return line
 
     def _take(self, size: int) -> bytes:
-        parts = [self._seen]
-        missing = size - len(self._seen)
+        parts = [self._received]
+        missing = size - len(self._received)
         while missing > 0:
-            self._seen = b""
-            self._more()
-            parts.append(self._seen)
-            missing -= len(self._seen)
+            self._received = b""
+            self._receive()
+            parts.append(self._received)
+            missing -= len(self._received)
         whole = b"".join(parts)
-        self._seen = whole[size:]
+        self._received = whole[size:]
         return whole[:size]
 
-    def _more(self) -> None:
+    def _receive(self) -> None:
         try:
             data = self.socket.recv(1 << 18)
         except ConnectionError as error:
-            raise Cut(str(error)) from error
+            raise Disconnected(str(error)) from error
         if not data:
-            raise Cut("closed")
-        self._seen += data
+            raise Disconnected("closed")
+        self._received += data
 
 
 def request(
@@ -135,7 +135,7 @@ def request(
     body: bytes | None = None,
     headers: dict[str, str] | None = None,
 ) -> bytes:
-    """A well-formed request, `Content-Length` and `Host` included unless given."""
+    """Return a well-formed request; `Content-Length` and `Host` are added unless given."""
     named = {"Host": "localhost", **(headers or {})}
     if body is not None:
         named = {"Content-Length": str(len(body)), **named}
@@ -149,13 +149,13 @@ def chunked(method: str, path: str, chunks: list[bytes]) -> bytes:
 
 
 def exchange(port: int, data: bytes, *, host: str = "127.0.0.1") -> Response:
-    """One request on a connection of its own."""
+    """Send one request on a connection of its own and return the response."""
     with Wire(port, host=host) as wire:
         return wire.send(data).read()
 
 
 def exchange_together(port: int, requests: list[bytes]) -> list[Response]:
-    """All are sent, each on a connection of its own, before the first answer is read."""
+    """Send all requests, each on its own connection, before the first response is read."""
     wires = [Wire(port) for _ in requests]
     try:
         for wire, data in zip(wires, requests, strict=True):

@@ -1,4 +1,4 @@
-"""What the lines of a batch are answered when the store fails."""
+"""The response to a batch when the store fails."""
 
 import json
 import random
@@ -19,7 +19,7 @@ from support.posting import posted
 
 
 class BrokenIngest:
-    """Takes nothing: the writer has ended, and said which file is damaged."""
+    """An ingest whose writer has ended with an error that names the damaged file."""
 
     def __init__(self, ledger: Path) -> None:
         self.capacity = 100
@@ -30,7 +30,7 @@ class BrokenIngest:
         raise Stopped(f"The writer stopped: The ledger {self._ledger} is damaged.")
 
 
-async def test_strangers_are_not_told_where_the_ledger_is(tmp_path: Path) -> None:  # S24
+async def test_the_lines_of_a_batch_do_not_name_the_ledger(tmp_path: Path) -> None:  # S24
     ledger = tmp_path / "events.db"
     runtime = SimpleNamespace(settings=Settings(db_path=ledger), ingest=BrokenIngest(ledger))
     route = BatchRoute(cast("Runtime", runtime), EnvelopeReader(lambda: NOON, random.getrandbits))

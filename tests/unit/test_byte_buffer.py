@@ -1,4 +1,4 @@
-"""The byte buffer is bounded, and the slowest request that is still arriving makes room (S3)."""
+"""The byte buffer is bounded, and the slowest request that is still arriving is revoked (S3)."""
 
 from contextlib import ExitStack
 
@@ -9,7 +9,7 @@ from ackbox.errors import Overloaded
 
 
 class Buffer(ByteBuffer):
-    """Of 1000 bytes, with a clock that a test sets."""
+    """A buffer of 1000 bytes with a clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -18,7 +18,7 @@ class Buffer(ByteBuffer):
 
 
 class Arriving:
-    """Some requests that begin one after the other, by name."""
+    """Named requests that are still arriving."""
 
     def __init__(self, buffer: Buffer, open_: ExitStack) -> None:
         self._buffer = buffer
@@ -46,7 +46,7 @@ def arriving(buffer: Buffer) -> Arriving:
     return Arriving(buffer, ExitStack())
 
 
-def test_a_complete_request_makes_the_slowest_arriving_one_give_way(
+def test_a_complete_request_revokes_the_slowest_arriving_one(
     buffer: Buffer, arriving: Arriving
 ) -> None:
     arriving.add("slow", 400)
@@ -61,7 +61,7 @@ def test_a_complete_request_makes_the_slowest_arriving_one_give_way(
     assert buffer.refusals == ["slow_body"]
 
 
-def test_a_burst_buys_no_time_for_a_request_that_then_stops(
+def test_a_request_that_stops_after_a_burst_becomes_the_slowest(
     buffer: Buffer, arriving: Arriving
 ) -> None:
     arriving.add("burst", 600)
@@ -75,7 +75,7 @@ def test_a_burst_buys_no_time_for_a_request_that_then_stops(
     assert arriving.revoked == ["burst"]
 
 
-def test_a_request_that_begins_is_not_the_slowest(buffer: Buffer, arriving: Arriving) -> None:
+def test_a_new_request_is_not_the_slowest(buffer: Buffer, arriving: Arriving) -> None:
     arriving.add("stalled", 900)
     buffer.now = 1.0
 
@@ -99,7 +99,7 @@ def test_small_bodies_are_spared_while_a_large_one_fills_the_buffer(
     assert arriving.revoked == ["large"]
 
 
-def test_as_many_give_way_as_needed_and_no_more(buffer: Buffer, arriving: Arriving) -> None:
+def test_no_more_requests_are_revoked_than_needed(buffer: Buffer, arriving: Arriving) -> None:
     for number in range(10):
         buffer.now = float(number)
         arriving.add(str(number), 100)
@@ -111,7 +111,7 @@ def test_as_many_give_way_as_needed_and_no_more(buffer: Buffer, arriving: Arrivi
     assert buffer.held == 950
 
 
-def test_a_complete_request_never_gives_way(buffer: Buffer, arriving: Arriving) -> None:
+def test_a_complete_request_is_never_revoked(buffer: Buffer, arriving: Arriving) -> None:
     arriving.add("complete", 600)
     arriving.complete("complete")
     buffer.now = 60.0
@@ -125,7 +125,9 @@ def test_a_complete_request_never_gives_way(buffer: Buffer, arriving: Arriving) 
     assert buffer.held == 900
 
 
-def test_the_slowest_may_be_the_one_that_asks(buffer: Buffer, arriving: Arriving) -> None:
+def test_a_request_that_needs_room_may_itself_be_the_slowest(
+    buffer: Buffer, arriving: Arriving
+) -> None:
     arriving.add("slow", 500)
     buffer.now = 8.0
     arriving.add("fast", 450)
@@ -138,7 +140,7 @@ def test_the_slowest_may_be_the_one_that_asks(buffer: Buffer, arriving: Arriving
     assert buffer.held == 450
 
 
-def test_a_revoked_request_can_neither_go_on_nor_be_complete(
+def test_a_revoked_request_can_neither_be_extended_nor_completed(
     buffer: Buffer, arriving: Arriving
 ) -> None:
     arriving.add("slow", 900)
@@ -152,10 +154,10 @@ def test_a_revoked_request_can_neither_go_on_nor_be_complete(
     assert buffer.held == 500
 
 
-def test_bytes_are_given_back_once_however_a_request_ends(buffer: Buffer) -> None:
+def test_bytes_are_released_once_however_a_request_ends(buffer: Buffer) -> None:
     with ExitStack() as open_:
         arriving = Arriving(buffer, open_)
-        arriving.add("left", 100)
+        arriving.add("disconnected", 100)
         arriving.add("revoked", 500)
         arriving.add("complete", 100)
         arriving.complete("complete")

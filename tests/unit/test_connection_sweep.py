@@ -10,7 +10,7 @@ from support.facts import Facts
 
 
 class Connection:
-    """Raises when it is swept, until it is cut off."""
+    """A connection whose sweep may raise. Aborting removes it."""
 
     def __init__(self, connections: set[Any], *, fails: bool) -> None:
         self.fails = fails
@@ -29,10 +29,10 @@ class Connection:
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
-    """Is never called."""
+    """An app that is never called."""
 
 
-async def test_a_connection_that_fails_in_the_sweep_is_cut_off_and_reported() -> None:  # S26, F56
+async def test_a_connection_that_fails_in_the_sweep_is_aborted_and_reported() -> None:  # S26, F56
     facts = Facts()
     server = make_server(app)
     server.deadlines = Services(facts, clock=noon).add("connection-deadlines")

@@ -1,4 +1,4 @@
-"""What strangers are told of an error of the store."""
+"""Errors of the store as unauthenticated callers see them."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ LEDGER = Path("/srv/inbox/events.db")
 
 
 def raised(error: BaseException) -> AckboxError:
-    """As the adapter of a driver raises it."""
+    """Return the error as the adapter of a driver raises it."""
     try:
         raise translate(error) from error
     except AckboxError as translated:
@@ -34,14 +34,14 @@ def raised(error: BaseException) -> AckboxError:
     ],
     ids=["address", "user", "ledger", "path"],
 )
-def test_strangers_are_told_neither_a_path_nor_a_host(error: AckboxError) -> None:  # S24
-    told = redact_error(error, runtime())
-    assert told.status == 503
-    assert str(told).startswith("The ledger is unavailable")
-    assert dict(told.headers)[b"retry-after"]
+def test_a_redacted_error_names_neither_a_path_nor_a_host(error: AckboxError) -> None:  # S24
+    redacted = redact_error(error, runtime())
+    assert redacted.status == 503
+    assert str(redacted).startswith("The ledger is unavailable")
+    assert dict(redacted.headers)[b"retry-after"]
 
 
-def test_strangers_are_told_that_the_inbox_starts() -> None:
+def test_a_redacted_error_still_says_that_the_inbox_starts() -> None:
     assert str(redact_error(Stopped("The inbox is starting."), runtime())) == (
         "The inbox is starting."
     )

@@ -1,4 +1,4 @@
-"""Lines come out the same however the body was cut into pieces."""
+"""The lines of a body do not depend on how it was split into pieces."""
 
 from collections import deque
 
@@ -35,9 +35,9 @@ def test_a_long_line_is_cut_and_still_too_long(cut: list[bytes], limit: int) -> 
 
 def test_pieces_are_released_as_they_are_used() -> None:
     lines = Lines(deque([b"a\nb\n", b"c\n", b"d"]), 100)
-    taken = iter(lines)
+    iterator = iter(lines)
 
-    assert [next(taken), lines.release_used(), lines.held] == [b"a", 0, 7]
-    assert [next(taken), next(taken), lines.release_used(), lines.held] == [b"b", b"c", 4, 3]
-    assert [*taken] == [b"d"]
+    assert [next(iterator), lines.release_used(), lines.held] == [b"a", 0, 7]
+    assert [next(iterator), next(iterator), lines.release_used(), lines.held] == [b"b", b"c", 4, 3]
+    assert [*iterator] == [b"d"]
     assert [lines.release_used(), lines.held] == [3, 0]

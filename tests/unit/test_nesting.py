@@ -1,4 +1,4 @@
-"""How deep a document is nested: exact for every document, and cheap for the most hostile (S20)."""
+"""The nesting depth is exact for every document, and cheap for the most hostile one (S20)."""
 
 import json
 import time
@@ -49,7 +49,7 @@ def test_a_level_too_many_is_found_wherever_it_is(before: bytes, levels: int) ->
 
 
 def filled(opening: bytes, unit: bytes) -> bytes:
-    """1 MiB inside so many arrays."""
+    """Return 1 MiB of `unit`, nested in the arrays of `opening`."""
     room = MIB - 2 * len(opening)
     return opening + (unit * (room // len(unit))).rstrip(b",") + b"]" * len(opening)
 
@@ -66,16 +66,18 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_a_hostile_document_costs_about_what_parsing_a_usual_one_does(kind: str) -> None:  # S20
-    usual = filled(b"[", b'{"id":12345,"name":"a name","tags":["a","b"],"paid":true},')
+def test_a_hostile_document_costs_about_as_much_as_parsing_an_ordinary_one(  # S20
+    kind: str,
+) -> None:
+    ordinary = filled(b"[", b'{"id":12345,"name":"a name","tags":["a","b"],"paid":true},')
 
     hostile = cpu_seconds(lambda: is_deeper_than(HOSTILE[kind], 256))
 
-    assert hostile < 2 * cpu_seconds(lambda: msgspec.json.decode(usual))
+    assert hostile < 2 * cpu_seconds(lambda: msgspec.json.decode(ordinary))
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:
-    """The least of several tries, so that other processes do not count."""
+    """Return the shortest of several tries, so that other processes have little influence."""
     tries = []
     for _ in range(5):
         start = time.process_time()

@@ -1,4 +1,4 @@
-"""What only operators are told of an error (S24), with the server inside this process."""
+"""Only operators see the details of an error (S24), with the server inside this process."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from ackbox import Inbox
 from ackbox.errors import LedgerCorrupt
 from ackbox.stores.sqlite.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore
-from support.posting import NOBODYS_ID, posted
+from support.posting import UNKNOWN_ID, posted
 
 TOKEN = "twelve-boxers-hunt-victor"
 OPERATOR = {"Authorization": f"Bearer {TOKEN}"}
@@ -35,20 +35,20 @@ def test_a_damaged_ledger_is_described_to_operators_alone(
         raise LedgerCorrupt("Page 7 is damaged.")
 
     monkeypatch.setattr(SqliteReader, "event", damaged)
-    path = f"/webhooks/{NOBODYS_ID}"
+    path = f"/webhooks/{UNKNOWN_ID}"
 
     assert client.get(path).json()["detail"] == GENERAL
     assert client.get(path, headers=OPERATOR).json()["detail"] == "Page 7 is damaged."
 
 
 # S24
-def test_a_sender_is_told_why_events_are_refused_unless_that_names_the_ledger(
+def test_a_sender_sees_why_events_are_refused_unless_the_reason_names_the_ledger(
     client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for unavailable_reason, told in (
+    for unavailable_reason, detail in (
         ("The disk is full.", "The disk is full."),
         (f"{tmp_path / 'inbox.db'} cannot be opened.", GENERAL),
     ):
         monkeypatch.setattr(SqliteStore, "unavailable_reason", unavailable_reason)
-        answer = client.post("/webhooks", content=posted())
-        assert (answer.status_code, answer.json()["detail"]) == (503, told)
+        response = client.post("/webhooks", content=posted())
+        assert (response.status_code, response.json()["detail"]) == (503, detail)
