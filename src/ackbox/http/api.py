@@ -108,7 +108,7 @@ def _add_webhooks(api: FastAPI, runtime: Runtime) -> None:
     async def event_by_id(event_id: UUID) -> EventStatus:
         """Return the status of an event, by the id from its acknowledgement."""
         event = await runtime.reader.event(EventId(str(event_id)))
-        return _to_status(event if event and event.source == SOURCE else None)
+        return _status_or_404(event if event and event.source == SOURCE else None)
 
     @api.get("/webhooks", responses=problem_responses(400, 404, 503), tags=["webhooks"])
     async def event_by_key(
@@ -122,7 +122,7 @@ def _add_webhooks(api: FastAPI, runtime: Runtime) -> None:
             check_operator(request.scope, runtime)
             check_name("source", source)
         key = check_name("idempotency_key", idempotency_key)
-        return _to_status(await runtime.reader.event_by_key(source or SOURCE, key))
+        return _status_or_404(await runtime.reader.event_by_key(source or SOURCE, key))
 
 
 def _add_operations(api: FastAPI, runtime: Runtime) -> None:
@@ -203,7 +203,7 @@ def _services(runtime: Runtime) -> list[ServiceHealth]:
     ]
 
 
-def _to_status(event: EventRecord | None) -> EventStatus:
+def _status_or_404(event: EventRecord | None) -> EventStatus:
     if event is None:
         raise HttpError(404, "No such event.")
     return EventStatus(

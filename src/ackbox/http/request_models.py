@@ -33,6 +33,10 @@ Status = Literal[
     "dead_letter",
 ]
 
+_NO_TERM = (
+    "Give at least one of status, outcome, source, type, since, until, error and lane, so that an "
+    "omission never selects every event."
+)
 _FIRST_MOMENT = datetime.min.replace(tzinfo=UTC)
 _LAST_MOMENT = datetime.max.replace(tzinfo=UTC)
 
@@ -166,7 +170,7 @@ class FilterRequest(Filter, extra="forbid", json_schema_extra=_needs_a_term):
     def to_filter(self) -> EventFilter:
         where = super().to_filter()
         if where == EventFilter():
-            raise HttpError(400, "Give at least one of status, outcome, source, type, since, ...")
+            raise HttpError(400, _NO_TERM)
         return where
 
 

@@ -125,8 +125,8 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
     The writer thread acquires the interpreter lock several times per commit. With the default
     switch interval of 5 ms it would wait longer for the event loop than for the disk. Objects that
-    exist now live until the end, so the garbage collector is told to ignore them; a higher
-    threshold keeps it from running during every short burst of requests.
+    exist now live until the end, so they are frozen: the garbage collector ignores them. A higher
+    threshold keeps the collector from running during every short burst of requests.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.collect()
