@@ -17,7 +17,7 @@ from support.postgres import Install, PostgresServer, find_installs
 async def test_a_clock_that_disagrees_with_the_servers_is_told_until_it_agrees(
     postgres_of: Callable[[Install], PostgresServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stores, "_PULSE_SECONDS", 0.01)
+    monkeypatch.setattr(stores, "_CHECK_SECONDS", 0.01)
     address = Address(postgres_of(find_installs()[-1]).create_database())
     ahead = timedelta(hours=1)
     facts, told = Facts(), asyncio.Event()

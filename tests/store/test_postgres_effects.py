@@ -100,7 +100,9 @@ async def test_a_row_that_others_keep_locked_fails_only_those_that_want_it(
     assert kinds(written, batch) == [Done, RetryLater, Done, Done, Done]
     failed = written[batch[1].claim.id]
     assert isinstance(failed, RetryLater)
-    assert failed.failure.error.startswith("tx: others kept what it wants locked. Statement: ")
+    assert failed.failure.error.startswith(
+        "tx: timed out waiting for a row lock held by another transaction. Statement: "
+    )
     assert await touches(backend) == {"a": 100, "b": 2, "c": 1, "d": 1, "e": 0}
 
 

@@ -15,7 +15,8 @@ SELECT 'webhooks', 'idle-' || n, now() - interval '2 hours' FROM generate_series
 COLLATIONS = """
 SELECT table_name || '.' || column_name, collation_name FROM information_schema.columns
 WHERE table_schema = 'ackbox' AND data_type = 'text' AND table_name <> 'mine'
-  AND column_name IN ('source', 'idempotency_key', 'event_type', 'lane')
+  AND column_name IN ('source', 'idempotency_key', 'event_type', 'lane', 'status', 'outcome',
+                      'processor_id', 'error_code', 'identity', 'current_table', 'last_key')
 """
 COLUMNS = {
     *("events.source", "events.idempotency_key", "events.event_type", "events.lane"),
@@ -27,6 +28,9 @@ COLUMNS = {
         "lanes.lane",
     ),
     *("tombstones.source", "tombstones.idempotency_key", "cursors.source"),
+    *("events.status", "events.outcome", "events.processor_id", "events.error_code"),
+    *("status_counts.status", "tombstones.status"),
+    *("promotion.identity", "promotion.current_table", "promotion.last_key"),
 }
 
 

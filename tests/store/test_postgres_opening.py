@@ -140,7 +140,7 @@ async def test_a_database_that_takes_no_writes_is_waited_for(ledger: PostgresLed
 async def test_a_database_that_stops_taking_writes_is_not_well_because_it_can_be_read(
     ledger: PostgresLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stores, "_PULSE_SECONDS", 0.05)
+    monkeypatch.setattr(stores, "_CHECK_SECONDS", 0.05)
     facts = Facts()
     opened = await stores.open_store(Address(ledger.url), clock=noon, observe=facts)
     try:

@@ -11,7 +11,7 @@ from ackbox.app import utc_now
 from ackbox.model import EventFilter, Order, Status
 from ackbox.stores.paging import bounds, terms
 from ackbox.stores.postgres.database import (
-    PLANS_OF_USERS,
+    USERS_PLANS,
     Address,
     Connection,
     set_locally,
@@ -117,7 +117,7 @@ async def blocks_touched(connection: Connection, name: str, values: Mapping[str,
     await undone.start()
     if reads:
         settings = Address("", planned_by_value=True).session_settings
-        await connection.execute(set_locally({**PLANS_OF_USERS, **settings}))
+        await connection.execute(set_locally({**USERS_PLANS, **settings}))
     await connection.execute(f"PREPARE guarded AS {compiled.sql}")
     run = f"EXECUTE guarded ({given})" if given else "EXECUTE guarded"
     explain = f"EXPLAIN (ANALYZE, BUFFERS, TIMING off, FORMAT json) {run}"

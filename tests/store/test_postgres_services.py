@@ -28,7 +28,7 @@ async def test_a_loop_that_raises_is_restarted(
     postgres_of: Callable[[Install], PostgresServer],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # S26, F56
-    monkeypatch.setattr(store_module, "_PULSE_SECONDS", 0.0)
+    monkeypatch.setattr(store_module, "_CHECK_SECONDS", 0.0)
     where, method = LOOPS[name]
     really, errors, works = getattr(where, method), [ValueError("x")] * 2, asyncio.Event()
 

@@ -1,7 +1,7 @@
-"""Connections to one PostgreSQL server: made when needed, made anew when lost, errors translated.
+"""Connections to one PostgreSQL server: opened on demand, replaced when lost, errors translated.
 
-A call that fails because the server is away raises `Unavailable`; from then on `trouble` says so,
-until something succeeds again: a write, if it was a write that the server would not take.
+A call that fails because the server cannot be reached raises `Unavailable` and sets
+`unavailable_reason`. The next success clears it; after a refused write, only a write does.
 """
 
 import asyncio
@@ -26,28 +26,29 @@ from ackbox.telemetry import Observer, StoreFailed, StoreRecovered, to_nobody
 
 Rows = list[asyncpg.Record]
 
-PLANS_OF_OURS = {
+OUR_PLANS = {
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
     "jit": "off",
 }
-"""Each of our statements has one good plan, along its index. To plan a claim takes longer than to
-make one; and while tables are new, or statistics are of an hour when nothing waited, the server
-would read and sort all that is due (measured: 14 ms for a claim of 200, and 2.4 ms)."""
-PLANS_OF_USERS = dict.fromkeys(PLANS_OF_OURS.keys() - {"jit"}, "DEFAULT")
-"""Not `jit`: the driver, when it looks up a type, would leave on what it found on."""
-_PLANS_BY_VALUE = {"plan_cache_mode": "force_custom_plan", "jit": "off"}
-"""For lists: how long a page is, and which parts of the question are empty, decides."""
+"""Each of our statements has one good plan, along its index. Planning a claim takes longer than
+running it. While tables are new, or if statistics date from an empty queue, the server would read
+and sort all due events (measured: 14 ms for a claim of 200, instead of 2.4 ms)."""
+USERS_PLANS = dict.fromkeys(OUR_PLANS.keys() - {"jit"}, "DEFAULT")
+"""Leave `jit` alone: the driver restores what it finds when it looks up a type, and would leave it
+on."""
+_PLANS_FOR_LISTS = {"plan_cache_mode": "force_custom_plan", "jit": "off"}
+"""For lists: the best plan depends on the length of the page and on which filters are empty."""
 
 _CONNECT_SECONDS = 5.0
 _SECONDS = 15.0
 _IDLE_SECONDS = 300.0
 _KEPT_IDLE_SECONDS = 60.0
 _CLOSE_SECONDS = 2.0
-_STANDSTILL = "2s"
+_IDLE_IN_TRANSACTION = "2s"
 _NAME_BYTES = 63
-_AWAY = "The database cannot be reached, or takes no writes."
+_UNREACHABLE = "The database cannot be reached, or takes no writes."
 _READ_ONLY = "The database takes no writes: it is a standby, or read-only."
 
 
@@ -86,14 +87,15 @@ class Address(Struct, frozen=True):
         instance that was frozen or lost must not keep its locks from the others."""
         return {
             "synchronous_commit": "on" if self.durability == "full" else "off",
-            "idle_in_transaction_session_timeout": _STANDSTILL,
+            "idle_in_transaction_session_timeout": _IDLE_IN_TRANSACTION,
             "timezone": "UTC",
-            **(_PLANS_BY_VALUE if self.planned_by_value else PLANS_OF_OURS),
+            **(_PLANS_FOR_LISTS if self.planned_by_value else OUR_PLANS),
         }
 
     @property
     def begin(self) -> str:
-        """Each statement sees what was committed before it, whatever the server's default is."""
+        """Return the SQL that begins a transaction. Each statement sees what was committed before
+        it, whatever the server's default isolation level is."""
         begin = "BEGIN ISOLATION LEVEL READ COMMITTED"
         if not self.pooled:
             return begin
@@ -107,10 +109,11 @@ class Address(Struct, frozen=True):
 
     @property
     def reset(self) -> str:
-        """Undo what a user's query may have left in the session, and configure it again.
+        """Return the SQL that undoes what a user's query left in the session, and configures the
+        session again.
 
-        It runs inside the transaction of the query: behind a pooling proxy, the next transaction
-        may get another session. `DISCARD ALL` cannot, and would drop the prepared statements too.
+        It runs inside the query's transaction: behind a pooling proxy, the next transaction may get
+        another session. `DISCARD ALL` cannot run there, and would drop the prepared statements.
         """
         reset = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; SELECT pg_advisory_unlock_all()"
         return reset if self.pooled else f"{reset}; {self._configuration}"
@@ -124,13 +127,13 @@ class Address(Struct, frozen=True):
 
 
 def set_locally(settings: Mapping[str, str]) -> str:
-    """Until the end of the transaction."""
+    """Return the SQL for settings that last until the end of the transaction."""
     return "; ".join(f"SET LOCAL {name} = {_quoted(value)}" for name, value in settings.items())
 
 
 class Connection(asyncpg.Connection):
-    """Nothing of ours outlives a statement in a session, so there is nothing to reset: one round
-    trip instead of two."""
+    """A connection that is not reset when it returns to the pool: our statements leave nothing
+    behind in a session. This saves a round trip."""
 
     __slots__ = ()
 
@@ -139,9 +142,9 @@ class Connection(asyncpg.Connection):
 
 
 async def connect(address: Address, *, seconds: float = _SECONDS) -> Connection:
-    """A connection of its own, on the running loop."""
+    """Open a connection outside of the pool, on the running loop."""
     try:
-        made = await asyncpg.connect(
+        connection = await asyncpg.connect(
             address.url,
             timeout=_CONNECT_SECONDS,
             command_timeout=seconds,
@@ -152,13 +155,13 @@ async def connect(address: Address, *, seconds: float = _SECONDS) -> Connection:
     except FOREIGN as error:
         raise translate(error) from error
     try:
-        await address.configure_session(made)
+        await address.configure_session(connection)
     except BaseException as error:
-        made.terminate()
+        connection.terminate()
         if isinstance(error, FOREIGN):
             raise translate(error) from error
         raise
-    return made
+    return connection
 
 
 class Session:
@@ -179,15 +182,15 @@ class Session:
         return rows[0] if rows else None
 
     async def execute(self, sql: str, params: Mapping[str, object], seconds: float) -> None:
-        """A statement of the user's own."""
+        """Run a statement of the user's."""
         compiled = compile_named(sql)
         values = compiled.values(params)
         try:
-            # Not `execute`: without parameters that is the simple protocol, which takes several
+            # Not `execute`: without parameters it uses the simple protocol, which accepts several
             # statements, a COMMIT among them (S11).
             await self.connection.fetch(compiled.sql, *values, timeout=seconds)
         except (asyncpg.DataError, asyncpg.SyntaxOrAccessError) as error:
-            if is_pooled_unawares(error):  # no fault of the statement
+            if is_pooled_unawares(error):  # the statement is not to blame
                 raise
             raise InvalidStatement(f"{compiled.by_name(_without_values(error))}.") from error
 
@@ -196,9 +199,9 @@ class Session:
 
 
 class KeptConnection:
-    """One connection outside of the pool, kept between calls and made anew when it is lost, or was
-    idle for long: what lies between may have forgotten it, and a call would hang until it times
-    out. All calls come from one event loop, whichever that is, one at a time."""
+    """One connection outside of the pool, kept between calls. It is replaced when it is lost or was
+    idle for long: a firewall may have dropped it, and a call would hang until it times out. All
+    calls come from one event loop, one at a time."""
 
     def __init__(self, address: Address, *, monotonic: Callable[[], float] = monotonic) -> None:
         self._address = address
@@ -207,7 +210,7 @@ class KeptConnection:
         self._used_at = 0.0
 
     async def fetch(self, block: str, **values: object) -> Rows:
-        """One statement. A connection that was lost since the last call is replaced at once."""
+        """Run one statement. If the connection was lost since the last call, retry on a new one."""
         if self._monotonic() - self._used_at > _KEPT_IDLE_SECONDS:
             self.close()
         kept = self._connection is not None
@@ -219,14 +222,15 @@ class KeptConnection:
         return await self._fetch(block, values)
 
     def close(self) -> None:
-        """Without saying goodbye: that could hang."""
+        """Drop the connection without a goodbye, which could hang."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.terminate()
 
     async def _fetch(self, block: str, values: Mapping[str, object]) -> Rows:
-        """In a transaction: behind a pooling proxy the driver would otherwise look up unknown types
-        without its own settings, which takes seconds. Hanging up rolls back what failed."""
+        """Run one statement in a transaction. Outside of one, behind a pooling proxy, the driver
+        would look up unknown types without its own settings, which takes seconds. If a statement
+        fails, closing the connection rolls it back."""
         if self._connection is None or self._connection.is_closed():
             self._connection = await connect(self._address)
         session = Session(self._connection, self._address)
@@ -244,8 +248,8 @@ class KeptConnection:
 
 
 def _without_values(error: asyncpg.PostgresError) -> str:
-    """The driver quotes the value that it refuses, and what caused that says why; the DETAIL of the
-    server quotes whole rows."""
+    """Return the message of an error without users' values. The driver quotes the value that it
+    refuses, but its cause does not; the DETAIL of the server quotes whole rows."""
     text = str(error.args[0]) if error.args else str(error)
     head, _, _ = text.partition(": ")
     refused = error.__cause__ is not None and "query argument" in head
@@ -253,10 +257,10 @@ def _without_values(error: asyncpg.PostgresError) -> str:
 
 
 class Database:
-    """At most so many connections, each call limited to so many seconds. All calls come from one
+    """A pool of at most `size` connections, each call limited to `seconds`. All calls come from one
     event loop.
 
-    Senders read `trouble`: where the database is, and as whom we ask it, is in the log."""
+    Senders read `unavailable_reason`, so it names neither the server nor the user: the log does."""
 
     def __init__(
         self,
@@ -275,7 +279,7 @@ class Database:
         self._pool = _pool(address, size, seconds)
 
     async def fetch(self, block: str, **values: object) -> Rows:
-        """One statement, which is a transaction by itself."""
+        """Run one statement, which is a transaction by itself."""
         if self.address.pooled:
             async with self.transaction() as session:
                 return await session.fetch(block, **values)
@@ -289,7 +293,7 @@ class Database:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[Session]:
-        """Several statements, each with its own view: no long transaction."""
+        """Run several statements, each with a snapshot of its own: no long transaction."""
         async with self._session() as session:
             if self.address.pooled:
                 async with _transaction(session, self.address):
@@ -298,10 +302,10 @@ class Database:
                 yield session
 
     async def prove_writable(self) -> None:
-        """A tiny write."""
+        """Try a tiny write."""
         await self.fetch("write_probe")
         self._must_write = False
-        self._well()
+        self._note_recovery()
 
     async def close(self) -> None:
         if self._closed or not self._used:
@@ -314,41 +318,41 @@ class Database:
             self._pool.terminate()
 
     def note_unavailable(self, error: Unavailable, *, must_write: bool = False) -> None:
-        """Told once, until all is well again, or it is of the other kind."""
-        told = _READ_ONLY if isinstance(error, ReadOnly) else _AWAY
+        """Report an outage once; report again only after recovery or when its kind changes."""
+        reason = _READ_ONLY if isinstance(error, ReadOnly) else _UNREACHABLE
         self._must_write = self._must_write or must_write or isinstance(error, ReadOnly)
-        if self.unavailable_reason != told:
-            self.unavailable_reason = told
-            self._observe(StoreFailed(str(error), told))
+        if self.unavailable_reason != reason:
+            self.unavailable_reason = reason
+            self._observe(StoreFailed(str(error), reason))
 
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[Session]:
         self._assert_open()
         try:
             self._used = True
-            await self._pool  # made on first use: until then there is no loop to make it on
+            await self._pool  # opened on first use: before that, no loop runs
             async with self._pool.acquire(timeout=_CONNECT_SECONDS) as connection:
                 self._assert_open()
                 yield Session(connection, self.address)
         except FOREIGN as error:
             self._assert_open()
-            failed = self._failed(error)
-            if isinstance(failed, ReadOnly):  # a new session may reach another server, or be let
+            translated = self._translate(error)
+            if isinstance(translated, ReadOnly):  # a new session may reach a server that writes
                 await self._pool.expire_connections()
-            raise failed from error
-        self._well()
+            raise translated from error
+        self._note_recovery()
 
     def _assert_open(self) -> None:
         if self._closed:
             raise Stopped("The ledger is closed.")
 
-    def _failed(self, error: BaseException) -> AckboxError:
+    def _translate(self, error: BaseException) -> AckboxError:
         translated = translate(error)
         if is_connection_lost(error) and isinstance(translated, Unavailable):
             self.note_unavailable(translated)
         return translated
 
-    def _well(self) -> None:
+    def _note_recovery(self) -> None:
         if self.unavailable_reason is not None and not self._must_write:
             self.unavailable_reason = None
             self._observe(StoreRecovered())
@@ -376,7 +380,7 @@ def _quoted(value: str) -> str:
 
 @asynccontextmanager
 async def _transaction(session: Session, address: Address) -> AsyncIterator[None]:
-    """Also a BEGIN or COMMIT may have been cancelled half way: what is open is rolled back."""
+    """Commit at the end, or roll back. A BEGIN or COMMIT may also have been cancelled half way."""
     try:
         await session.execute_raw(address.begin)
         yield

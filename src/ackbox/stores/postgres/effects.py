@@ -1,12 +1,12 @@
-"""What a handler wrote through `tx`, run in the commit that completes the event.
+"""Statements of `tx`, run in the commit that completes the event.
 
-Several events share a transaction, each behind a savepoint, so that a statement that fails harms no
-neighbour. If the transaction as a whole is lost, each is redone in one of its own.
+Several events share a transaction, each behind a savepoint, so that a failing statement does not
+affect the other events. If the whole transaction fails, each event is redone in one of its own.
 
-The users' rows are locked first, and what they deferred is checked; our lanes and places last:
-whoever sends into a lane waits for no statement of a user's. And a shared transaction is short, for
-other instances want the same rows, in another order: who waits for a lock gives up all of it soon,
-long before the server would look for a deadlock.
+The users' statements come first, with the check of their deferred constraints. Our lanes and live
+rows are locked last, so a sender into a lane never waits for a user's statement. A shared
+transaction is short, because other instances may lock the same rows in another order. A transaction
+that waits for a lock gives up soon, long before the server looks for a deadlock.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from ackbox.model import Done, Outcome, Settlement, Statement
 from ackbox.stores.named_statements import name_statement
 from ackbox.stores.outcomes import fallback_of
 from ackbox.stores.postgres.database import (
-    PLANS_OF_OURS,
-    PLANS_OF_USERS,
+    OUR_PLANS,
+    USERS_PLANS,
     Database,
     Session,
     set_locally,
@@ -46,28 +46,29 @@ _SECONDS = 1.0
 _SHARED_SECONDS = 0.05
 _LOCK_SECONDS = 0.1
 _LOCK_SECONDS_ALONE = 0.3
-_LOCK_SECONDS_AT_LAST = 0.02
+_LOCK_SECONDS_IMPATIENT = 0.02
 _TRIES = 3
 _PATIENT_SECONDS = 3.0
 _LIMITS = ("statement_timeout", "lock_timeout")
-_BACK_TO_OURS = set_locally({**PLANS_OF_OURS, **dict.fromkeys(_LIMITS, "DEFAULT")})
+_RESTORE_OUR_SETTINGS = set_locally({**OUR_PLANS, **dict.fromkeys(_LIMITS, "DEFAULT")})
 _TOO_LONG = f"tx: a statement took longer than {_SECONDS:g} s and was stopped."
-_KEPT_LOCKED = "tx: others kept what it wants locked."
+_LOCK_TIMED_OUT = "tx: timed out waiting for a row lock held by another transaction."
 
 
 class _Contended(Exception):
-    """Others have locked what a statement wants, or it waits for them in a circle; the text says
-    what else it may have been."""
+    """Another transaction holds a lock that a statement needs, or the two deadlocked. The text
+    names another cause, if there is one."""
 
     statement: Statement | None = None
 
 
 class _Lost(Exception):
-    """A claim is no longer ours: nothing that was done for it may be committed."""
+    """A claim was lost: nothing of its run may be committed."""
 
 
 async def settle_with_effects(database: Database, settlements: Sequence[Settlement]) -> Written:
-    """Once others were waited for at length, nobody else in this call waits for them."""
+    """Settle each event with its effects. After `_PATIENT_SECONDS` of waiting for locks, the
+    remaining events of this call hardly wait."""
     patient_until = monotonic() + _PATIENT_SECONDS
     written: Written = {}
     left = list(settlements)
@@ -75,18 +76,19 @@ async def settle_with_effects(database: Database, settlements: Sequence[Settleme
         ran: list[Settlement] = []
         try:
             written |= await _settle_together(database, left, ran)
-        except (AckboxError, _Contended, _Lost):  # each is redone alone, and says so then
+        except (AckboxError, _Contended, _Lost):  # redone alone, each event reports its own error
             ran = ran or left[:1]
-            for one in ran:
+            for settlement in ran:
                 patient = monotonic() < patient_until
-                written |= await _settle_alone(database, one, patient)
+                written |= await _settle_alone(database, settlement, patient)
         left = left[len(ran) :]
     return written
 
 
 async def _settle_alone(database: Database, settlement: Settlement, patient: bool) -> Written:
-    """What only the end of the transaction finds, as a deferred constraint, is a failed run too."""
-    patience = [_LOCK_SECONDS_ALONE] * _TRIES if patient else [_LOCK_SECONDS_AT_LAST]
+    """Settle one event in a transaction of its own. An error that only the end of the transaction
+    finds, such as a deferred constraint, is a failed run too."""
+    patience = [_LOCK_SECONDS_ALONE] * _TRIES if patient else [_LOCK_SECONDS_IMPATIENT]
     reason, statement = "", None
     for seconds in patience:
         try:
@@ -95,21 +97,24 @@ async def _settle_alone(database: Database, settlement: Settlement, patient: boo
             reason, statement = str(contended), contended.statement
             if reason == _TOO_LONG:
                 break
-            await asyncio.sleep(random.uniform(0, _LOCK_SECONDS))  # or both come again at once
+            await asyncio.sleep(
+                random.uniform(0, _LOCK_SECONDS)
+            )  # so that two do not collide again
         except _Lost:
             return await _settled_before(database, settlement)
         except Unavailable:
             raise
         except AckboxError as error:
-            return await _fail(database, settlement, _blame(error))
-    reason = reason or _KEPT_LOCKED
+            return await _fail(database, settlement, _describe(error))
+    reason = reason or _LOCK_TIMED_OUT
     return await _fail(
         database, settlement, name_statement(reason, statement) if statement else reason
     )
 
 
 async def _settled_before(database: Database, settlement: Settlement) -> Written:
-    """By an earlier call whose answer was lost, and perhaps as a failed run."""
+    """Return the outcome that an earlier call wrote, whose response was lost. It may be a failed
+    run."""
     rows = await database.fetch("settled", **pairs([settlement]))
     if not rows:
         return {}
@@ -129,26 +134,27 @@ async def _settle_together(
     ran: list[Settlement],
     patience: float = _LOCK_SECONDS,
 ) -> Written:
-    """As many as it has time for: `ran` has them, also if all of it fails."""
+    """Settle as many events as there is time for in one transaction. `ran` lists them, even if the
+    transaction fails."""
     until = monotonic() + _SHARED_SECONDS
     ended: list[Settlement] = []
     async with database.transaction() as session:
-        await session.execute_raw(f"{_as_user(patience)}; SAVEPOINT effects")
-        for one in settlements:
-            ran.append(one)
-            ended.append(Settlement(one.claim, await _run(session, one.outcome)))
+        await session.execute_raw(f"{_users_settings(patience)}; SAVEPOINT effects")
+        for settlement in settlements:
+            ran.append(settlement)
+            ended.append(Settlement(settlement.claim, await _run(session, settlement.outcome)))
             if monotonic() > until:
                 break
-        with _blamed_on_users():
+        with _users_errors():
             await session.execute_raw("SET CONSTRAINTS ALL IMMEDIATE")
-        await session.execute_raw(_BACK_TO_OURS)
+        await session.execute_raw(_RESTORE_OUR_SETTINGS)
         lanes = lanes_of(ended)
         await lock_lanes_of(session, lanes)
         if sorted(await lock_claims(session, ended)) != sorted(map(run_of, ended)):
             raise _Lost
         await apply(session, ended)
         await promote_lanes(session, lanes)
-    return {one.claim.id: one.outcome for one in ended}
+    return {settlement.claim.id: settlement.outcome for settlement in ended}
 
 
 async def _run(session: Session, outcome: Outcome) -> Outcome:
@@ -167,7 +173,7 @@ async def _run(session: Session, outcome: Outcome) -> Outcome:
 async def _execute(session: Session, statement: Statement) -> None:
     try:
         check_effect(statement.sql, session.address.schema)
-        with _blamed_on_users():
+        with _users_errors():
             await session.execute(statement.sql, statement.params, _SECONDS * 3)
     except InvalidStatement as error:
         raise InvalidStatement(name_statement(str(error), statement)) from error.__cause__
@@ -177,9 +183,11 @@ async def _execute(session: Session, statement: Statement) -> None:
 
 
 @contextmanager
-def _blamed_on_users() -> Iterator[None]:
-    """A statement that took too long may have waited for others, lock by lock: it is slow if it is
-    so alone. If the server does not even end it, what follows finds out why."""
+def _users_errors() -> Iterator[None]:
+    """Turn an error of a user's statement into `InvalidStatement`, or into `_Contended` if a lock
+    may be the cause. A statement that took too long may have waited for several locks; only if it
+    is slow alone is the statement to blame. If the server does not end it, the next statement fails
+    and shows why."""
     try:
         yield
     except asyncpg.QueryCanceledError as error:
@@ -187,7 +195,7 @@ def _blamed_on_users() -> Iterator[None]:
     except (asyncpg.LockNotAvailableError, asyncpg.InvalidCachedStatementError) as error:
         raise _Contended from error
     except asyncpg.TransactionRollbackError as error:
-        raise _Contended(f"tx: {_said(error)}") from error
+        raise _Contended(f"tx: {_message(error)}") from error
     except TimeoutError:
         raise InvalidStatement(_TOO_LONG) from None
     except InvalidStatement as error:
@@ -195,32 +203,33 @@ def _blamed_on_users() -> Iterator[None]:
     except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         if is_pooled_unawares(error) or _is_ours(error):
             raise
-        raise InvalidStatement(f"tx: {_said(error)}") from error
+        raise InvalidStatement(f"tx: {_message(error)}") from error
 
 
-def _blame(error: AckboxError) -> str:
-    said = _said(error.__cause__ or error)
-    return said if said.startswith("tx: ") else f"tx: {said}"
+def _describe(error: AckboxError) -> str:
+    message = _message(error.__cause__ or error)
+    return message if message.startswith("tx: ") else f"tx: {message}"
 
 
 def _is_ours(error: Exception) -> bool:
-    """The connection is lost; not so when the server goes on after what it calls an error, whatever
-    its code is: the user's statement raised it. Is it a trouble of the server, as when it takes no
-    writes, then our own statements meet it too."""
+    """Return whether the connection is lost. If the server continues after an ERROR, whatever its
+    code, the user's statement raised it. If the server has a problem, such as refusing writes, our
+    own statements fail too."""
     if isinstance(error, asyncpg.PostgresError) and error.severity_en == "ERROR":
         return False
     return is_connection_lost(error) and not isinstance(error, ValueError)
 
 
-def _as_user(patience: float) -> str:
-    """Of two that wait for each other one gives up first, and the other goes on."""
+def _users_settings(patience: float) -> str:
+    """Return the settings for users' statements. The lock time-out is random: of two transactions
+    that wait for each other, one gives up first and the other continues."""
     lock = patience * random.uniform(0.5, 1.5)
     limits = dict(zip(_LIMITS, (_milliseconds(_SECONDS + lock), _milliseconds(lock)), strict=True))
-    return set_locally({**PLANS_OF_USERS, **limits})
+    return set_locally({**USERS_PLANS, **limits})
 
 
-def _said(error: BaseException) -> str:
-    """Without the DETAIL of the server: it quotes whole rows."""
+def _message(error: BaseException) -> str:
+    """Return the error in one line, without the server's DETAIL, which quotes whole rows."""
     text = error.args[0] if isinstance(error, asyncpg.PostgresError) and error.args else error
     return f"{' '.join(str(text).split()).rstrip('.')}."
 

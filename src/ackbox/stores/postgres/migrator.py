@@ -1,4 +1,4 @@
-"""Bringing the schema up to date: once, however many instances start at a time."""
+"""Migrations of the ledger, applied once however many instances start at the same time."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -42,7 +42,7 @@ async def migrate(database: Database) -> list[Migration]:
     migrations. Other instances that start at the same time wait for the lock."""
     done: list[Migration] = []
     while True:
-        with _ended_by_a_proxy():
+        with _reporting_proxies():
             step = await _migrate_once(database)
         if step is None:
             return done
@@ -80,8 +80,9 @@ async def assert_current(database: Database) -> None:
 
 
 async def assert_durable(database: Database) -> None:
-    """`DURABILITY=full` is a promise that a server without fsync would break."""
-    with _ended_by_a_proxy():
+    """Raise `StoreError` if the server is too old, or cannot keep the promise of
+    `DURABILITY=full`."""
+    with _reporting_proxies():
         (row,) = await database.fetch("server_settings")
     if row["version"] < _FIRST_VERSION:
         raise StoreError(f"PostgreSQL 14 or later is needed, not {row['version'] // 10000}.")
@@ -94,14 +95,15 @@ async def assert_durable(database: Database) -> None:
         )
     if database.address.durability == "full" and row["commits"] == "off":
         raise StoreError(
-            "synchronous_commit is off in our sessions, though we set it: a proxy between may drop "
-            "what we set. Behind one that pools, choose DATABASE_POOLING=transaction."
+            "synchronous_commit is off in our sessions, although we set it: a proxy in between may "
+            "drop settings. Behind a pooling proxy, set DATABASE_POOLING=transaction."
         )
 
 
 @contextmanager
-def _ended_by_a_proxy() -> Iterator[None]:
-    """What a start waits for, a setting that is wrong is not."""
+def _reporting_proxies() -> Iterator[None]:
+    """Raise `SettingError` for an unexpected pooling proxy: a misconfigured proxy fails the start,
+    instead of making it wait."""
     try:
         yield
     except Unavailable as error:
@@ -115,8 +117,8 @@ async def _missing(session: Session) -> list[Migration]:
 
 
 async def _applied(session: Session) -> dict[int, tuple[str, str]]:
-    (found,) = await session.fetch("has_migrations_table")
-    if not found[0]:
+    ((exists,),) = await session.fetch("has_migrations_table")
+    if not exists:
         return {}
     rows = await session.fetch("applied_migrations")
     return {row["version"]: (row["name"], row["checksum"]) for row in rows}

@@ -1,7 +1,8 @@
-"""Telling other instances that something is due, and hearing it from them.
+"""Wake-ups between instances of one ledger, by NOTIFY.
 
-A NOTIFY inside the ingest transaction would take a lock at commit that all of the database shares,
-so it is sent outside of it, and at most so many times a second. It is a hint: who misses it polls.
+Inside the ingest transaction, a NOTIFY would take a lock at commit that the whole database shares.
+It is therefore sent outside of that transaction, and at most 50 times a second. It is a hint: an
+instance that misses it polls.
 """
 
 import asyncio
@@ -21,18 +22,18 @@ _RETRY_SECONDS = 1.0
 
 
 class Notifications:
-    """One connection that listens, and sends."""
+    """One connection that listens and sends."""
 
     def __init__(self, database: Database, wake: Callable[[], None], services: Services) -> None:
         self._database = database
         self._channel = channel(database.address.schema)
         self._wake = wake
-        self._news = asyncio.Event()
+        self._pending = asyncio.Event()
         self._own_pid = 0
         self._task = services.run("notifications", self._listen_once)
 
-    def tell(self) -> None:
-        self._news.set()
+    def notify(self) -> None:
+        self._pending.set()
 
     async def close(self) -> None:
         self._task.cancel()
@@ -44,14 +45,14 @@ class Notifications:
         try:
             await self._listen()
         except (AckboxError, *FOREIGN):
-            self._wake()  # something may have been missed
+            self._wake()  # a notification may have been missed
             await asyncio.sleep(_RETRY_SECONDS)
 
     async def _listen(self) -> None:
         connection = await connect(self._database.address)
         try:
             self._own_pid = connection.get_server_pid()
-            await connection.add_listener(self._channel, self._hear)
+            await connection.add_listener(self._channel, self._receive)
             self._wake()
             while True:
                 await self._send(connection)
@@ -61,14 +62,14 @@ class Notifications:
     async def _send(self, connection: Any) -> None:
         try:
             async with asyncio.timeout(_CHECK_SECONDS):
-                await self._news.wait()
+                await self._pending.wait()
         except TimeoutError:
-            await connection.execute("SELECT 1")  # a connection that died unnoticed hears nothing
+            await connection.execute("SELECT 1")  # notices a connection that died silently
             return
-        self._news.clear()
+        self._pending.clear()
         await connection.execute(f"NOTIFY {self._channel}")
         await asyncio.sleep(_PAUSE_SECONDS)
 
-    def _hear(self, connection: Any, pid: int, channel: str, payload: object) -> None:
+    def _receive(self, connection: Any, pid: int, channel: str, payload: object) -> None:
         if pid != self._own_pid:
             self._wake()

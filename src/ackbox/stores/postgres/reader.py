@@ -25,7 +25,7 @@ from ackbox.model import (
     Status,
 )
 from ackbox.stores.postgres.database import (
-    PLANS_OF_USERS,
+    USERS_PLANS,
     Address,
     Database,
     Session,
@@ -151,9 +151,7 @@ class PostgresReader:
         check_user_query(sql, self._database.address.schema)
         compiled = compile_named(sql)
         async with self._database.transaction() as session:
-            await session.execute_raw(
-                f"{_READ_ONLY}; {set_locally(PLANS_OF_USERS)}; SAVEPOINT query"
-            )
+            await session.execute_raw(f"{_READ_ONLY}; {set_locally(USERS_PLANS)}; SAVEPOINT query")
             try:
                 async with _unlock_on_failure(session):
                     rows = await session.connection.fetch(compiled.sql, *compiled.values(params))

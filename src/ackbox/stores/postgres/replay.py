@@ -89,7 +89,7 @@ async def _move(session: Session, rows: Groups[ReplayKind]) -> None:
     for kind in _MOVED:
         if group := rows.get(kind):
             await session.fetch(f"replay_{kind}", rows=[row["ledger_id"] for row in group])
-    await session.fetch("follow", rows=[row["ledger_id"] for row in moved])
+    await session.fetch("refresh_live_events", rows=[row["ledger_id"] for row in moved])
     if lanes:
         await promote(session, lanes)
     await _drop_tombstones(session, rows.get(ReplayKind.REPLAYED, ()))

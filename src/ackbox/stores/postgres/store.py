@@ -1,4 +1,4 @@
-"""The ledger in a PostgreSQL database, as one of many instances that share it."""
+"""The ledger in a PostgreSQL database, which many instances share."""
 
 import asyncio
 from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
@@ -46,8 +46,7 @@ from ackbox.stores.postgres.transfer_in import assert_no_unfinished_promotion
 from ackbox.stores.postgres.user_sql import check_schema
 from ackbox.telemetry import ClockSkewed, Observer
 
-_PULSE_SECONDS = 1.0
-_ANSWER_SECONDS = 4.0
+_CHECK_SECONDS = 1.0
 _SKEW = timedelta(seconds=30)
 _SHOWN = 60
 _FIRST_DELAY = 0.1
@@ -64,8 +63,8 @@ async def open_store(
     services: Services | None = None,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> "PostgresStore":
-    """Waits for a server that is away; raises `SettingError` or `StoreError` for what waiting does
-    not mend."""
+    """Open the ledger. Wait for a server that cannot be reached; raise `SettingError` or
+    `StoreError` if waiting does not help."""
     database = Database(address, observe)
     delay = _FIRST_DELAY
     try:
@@ -117,8 +116,8 @@ class PostgresStore:
         self._recording: set[asyncio.Task[list[Receipt]]] = set()
         listening = notify and not database.address.pooled
         wake = self._own_queue.wake
-        self._notices = Notifications(database, wake, services) if listening else None
-        self._pulse = services.run("database-checks", self._beat)
+        self._notifications = Notifications(database, wake, services) if listening else None
+        self._checks = services.run("database-checks", self._check)
 
     @property
     def unavailable_reason(self) -> str | None:
@@ -127,7 +126,7 @@ class PostgresStore:
     async def record(
         self, envelopes: Sequence[Envelope], *, cursor: Cursor | None = None
     ) -> list[Receipt]:
-        """A caller that goes away changes nothing about the transaction."""
+        """Record the events. If the caller is cancelled, the transaction continues."""
         if self._closed:
             raise Stopped("The ledger is closed.")
         recording = asyncio.ensure_future(record(self.database, envelopes, cursor))
@@ -153,10 +152,11 @@ class PostgresStore:
         await self.database.prove_writable()
 
     async def recover(self) -> None:
-        """A dead instance's claims come back when their leases end: others may be alive (W4)."""
+        """Do nothing: claims of a dead instance return when their leases expire. Other instances
+        may be alive (W4)."""
 
     async def apply_schema(self, ddl: Sequence[str]) -> None:
-        """The users' own tables; all of them or none, and one instance at a time."""
+        """Run the users' DDL, all of it or none, one instance at a time."""
         if not ddl:
             return
         schema = self.database.address.schema
@@ -218,46 +218,46 @@ class PostgresStore:
         return await retention.prune_audit(self.database, policy)
 
     async def reclaim_space(self) -> int:
-        """Vacuum does that."""
+        """Do nothing: vacuum reclaims space."""
         return 0
 
     def check_free_space(self) -> None:
-        """The server looks after its own disk."""
+        """Do nothing: the server watches its own disk."""
 
     def advertise(self, url: str, *, workers: int | None = None) -> None:
-        """Commands go to the database, not to a server of ours."""
+        """Do nothing: commands go to the database, not to a server of ours."""
 
     def backup(self, target: Path) -> AsyncIterable[BackupProgress]:
         raise CommandFailed("A PostgreSQL ledger is backed up with pg_dump, or as your server is.")
 
     async def close(self) -> None:
-        """What was handed over is made durable first."""
+        """Close the ledger, after the events that were handed over are durable."""
         self._closed = True
         if self._recording:
             await asyncio.wait(self._recording, timeout=_CLOSE_SECONDS)
         if self._relay is not None:
             await self._relay.close()
-        self._pulse.cancel()
+        self._checks.cancel()
         with suppress(asyncio.CancelledError):
-            await self._pulse
-        if self._notices is not None:
-            await self._notices.close()
+            await self._checks
+        if self._notifications is not None:
+            await self._notifications.close()
         await self.database.close()
 
     def _recorded(self, recording: "asyncio.Task[list[Receipt]]") -> None:
         self._recording.discard(recording)
         if not recording.cancelled():
-            recording.exception()  # nobody may be left to take it
+            recording.exception()  # the caller may be gone
 
     def notify(self) -> None:
-        """Something may be claimable: tell our own workers, and other instances."""
+        """Wake our own workers and other instances: an event may be claimable."""
         self._own_queue.wake()
-        if self._notices is not None:
-            self._notices.tell()
+        if self._notifications is not None:
+            self._notifications.notify()
 
-    async def _beat(self) -> None:
+    async def _check(self) -> None:
         """Compact the counts by status, notice that a lost server is back, and compare clocks."""
-        await asyncio.sleep(_PULSE_SECONDS)
+        await asyncio.sleep(_CHECK_SECONDS)
         with suppress(Unavailable):  # the database reports its own outages
             if self.unavailable_reason is not None:
                 await self.prove_writable()
@@ -276,11 +276,15 @@ class PostgresStore:
 
 def _new_events(envelopes: Sequence[Envelope], receipts: Sequence[Receipt]) -> dict[EventId, str]:
     pairs = zip(envelopes, receipts, strict=True)
-    return {said.id: sent.source for sent, said in pairs if said.kind is ReceiptKind.NEW}
+    return {
+        receipt.id: envelope.source
+        for envelope, receipt in pairs
+        if receipt.kind is ReceiptKind.NEW
+    }
 
 
 def _refusal(sql: str, reason: str) -> SettingError:
     line = " ".join(sql.split())
     shown = line if len(line) <= _SHOWN else line[: _SHOWN - 3] + "..."
-    said = " ".join(reason.split()).rstrip(".")
-    return SettingError(f"inbox.schema({shown!r}) is refused: {said}.")
+    reason = " ".join(reason.split()).rstrip(".")
+    return SettingError(f"inbox.schema({shown!r}) is refused: {reason}.")

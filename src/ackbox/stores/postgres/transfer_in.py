@@ -92,7 +92,7 @@ async def insert_batch(database: Database, batch: Batch, progress: Progress) -> 
         values = dict(zip(TABLES[batch.table], map(list, columns), strict=True))
         await session.fetch(f"transfer_{batch.table}", **values)
         if batch.table == "events":
-            await session.fetch("follow", rows=values["ledger_id"])
+            await session.fetch("refresh_live_events", rows=values["ledger_id"])
     return advanced
 
 

@@ -1,4 +1,4 @@
-"""What users' SQL may do. The rules work on tokens, because PostgreSQL has no authorizer.
+"""The rules for users' SQL. They work on tokens, because PostgreSQL has no authorizer.
 
 Users' triggers and functions are not checked. Users' tables may have the names of ours: ours are in
 a schema of their own, which is not in the search path of users' SQL.

@@ -4,9 +4,9 @@
 CREATE TABLE {schema}.promotion (
     only_row      integer PRIMARY KEY CHECK (only_row = 1),
     file          text NOT NULL,
-    identity      text NOT NULL,
-    current_table text NOT NULL,
-    last_key      text NOT NULL,
+    identity      text COLLATE "C" NOT NULL,
+    current_table text COLLATE "C" NOT NULL,
+    last_key      text COLLATE "C" NOT NULL,
     rows          bigint NOT NULL,
     began_at      timestamptz NOT NULL,
     finished_at   timestamptz

@@ -1,4 +1,5 @@
 -- name: condition
+-- Return the settings and the state of the server that `ackbox doctor` judges.
 SELECT current_setting('server_version_num')::int AS version,
        current_setting('server_encoding') AS encoding,
        current_setting('fsync') AS fsync,
@@ -16,6 +17,7 @@ SELECT current_setting('server_version_num')::int AS version,
        clock_timestamp() AS clock
 
 -- name: long_transactions
+-- Return the transactions that have been open for longer than this, oldest first.
 SELECT pid, coalesce(state, 'unknown') AS state,
        extract(epoch FROM clock_timestamp() - xact_start)::float8 AS seconds
 FROM pg_stat_activity
@@ -24,16 +26,20 @@ WHERE datname = current_database() AND backend_type = 'client backend'
 ORDER BY xact_start LIMIT 5
 
 -- name: vacuumed
+-- Return whether autovacuum is off for the table events, and its dead and live rows.
 SELECT coalesce('autovacuum_enabled=false' = ANY (reloptions), false) AS switched_off,
        coalesce(pg_stat_get_dead_tuples(oid), 0) AS dead,
        coalesce(pg_stat_get_live_tuples(oid), 0) AS live
 FROM pg_class WHERE oid = to_regclass('{schema}.events')
 
 -- name: count_parked
+-- Count parked events, but no more than the limit.
 SELECT count(*) FROM (
     SELECT 1 FROM {schema}.live_events WHERE parked LIMIT :limit) AS parked
 
 -- name: recount
+-- Return the kept count and the real count of each status, and of the live rows.
+-- PostgreSQL keeps several rows per status, so that instances do not wait for one row: sum them first.
 SELECT coalesce(kept.status, counted.status) AS status,
        coalesce(kept.events, 0) AS kept, coalesce(counted.events, 0) AS counted
 FROM (SELECT status, sum(events)::bigint AS events FROM {schema}.status_counts GROUP BY status) AS kept
@@ -41,7 +47,7 @@ FULL JOIN (SELECT status, count(*) AS events FROM {schema}.events GROUP BY statu
     USING (status)
 UNION ALL
 SELECT 'live_events', (SELECT count(*) FROM {schema}.live_events), (
-    -- What is not completed, each in its place.
+    -- Open events and dead letters whose live row agrees with them.
     SELECT count(*) FROM {schema}.events LEFT JOIN {schema}.live_events USING (ledger_id)
     WHERE events.status <> 'completed'
       AND (live_events.run, live_events.lease_until, live_events.failed) IS NOT DISTINCT FROM

@@ -1,14 +1,18 @@
--- A place in an index is asked for by all of its columns at once: of `lane = x ORDER BY ledger_id`
--- PostgreSQL may think that the table in the order of its numbers has one soon.
+-- A lane's first event is looked up by all columns of its index at once. For `lane = x ORDER BY
+-- ledger_id`, PostgreSQL may expect to find a row soon by reading the table in the order of its
+-- numbers.
 
 -- name: lock_lanes
+-- Lock the rows of these lanes, in one order, and create those that are missing.
+-- SQLite has one writer and needs no rows to lock.
 INSERT INTO {schema}.lanes (source, lane, held_at)
 SELECT source, lane, now() FROM unnest(:sources::text[], :lanes::text[]) AS held (source, lane)
 ORDER BY source, lane
 ON CONFLICT (source, lane) DO UPDATE SET held_at = excluded.held_at
 
 -- name: promote
-WITH placed AS (
+-- Make the oldest event of each lane claimable, unless an event of that lane is running.
+WITH changed AS (
     UPDATE {schema}.live_events SET due_at = coalesce(retry_after, created_at)
     FROM {schema}.events
     WHERE live_events.ledger_id = ANY (ARRAY(
@@ -29,10 +33,11 @@ WITH placed AS (
     RETURNING live_events.ledger_id
 )
 UPDATE {schema}.events SET claimable_at = coalesce(retry_after, created_at)
-WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM placed))
+WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM changed))
 
 -- name: demote
-WITH placed AS (
+-- Make the oldest event of each lane unclaimable, before an older one may enter the lane.
+WITH changed AS (
     UPDATE {schema}.live_events SET due_at = NULL
     WHERE lease_until IS NULL AND ledger_id = ANY (ARRAY(
         SELECT (
@@ -46,23 +51,23 @@ WITH placed AS (
     RETURNING ledger_id
 )
 UPDATE {schema}.events SET claimable_at = NULL
-WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM placed))
+WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM changed))
 
 -- name: drop_lanes
--- Delete the idle lanes among the next few after this one, and return the last that was looked at:
--- each pass reads every lane once, however many are in use. A lane that was touched meanwhile has a
--- new `held_at`, which the lock sees.
-WITH walked AS MATERIALIZED (
-    SELECT ctid AS place, source, lane FROM {schema}.lanes
+-- Delete the idle lanes among the next few after this one, and return the last that was read. Each
+-- pass reads every lane once, however many are in use. If a lane was used since, the lock sees its new
+-- `held_at`. SQLite has no rows for lanes.
+WITH scanned AS MATERIALIZED (
+    SELECT ctid AS tid, source, lane FROM {schema}.lanes
     WHERE (source, lane) > (:source, :lane) ORDER BY source, lane LIMIT :limit
 ), idle AS MATERIALIZED (
-    SELECT ctid AS place FROM {schema}.lanes
-    WHERE ctid = ANY (ARRAY(SELECT place FROM walked))
+    SELECT ctid AS tid FROM {schema}.lanes
+    WHERE ctid = ANY (ARRAY(SELECT tid FROM scanned))
       AND held_at < now() - interval '1 hour' AND NOT EXISTS (
         SELECT 1 FROM {schema}.live_events
         WHERE live_events.source = lanes.source AND live_events.lane = lanes.lane AND NOT failed)
     FOR UPDATE SKIP LOCKED
 ), dropped AS (
-    DELETE FROM {schema}.lanes WHERE ctid = ANY (ARRAY(SELECT place FROM idle))
+    DELETE FROM {schema}.lanes WHERE ctid = ANY (ARRAY(SELECT tid FROM idle))
 )
-SELECT source, lane FROM walked ORDER BY source DESC, lane DESC LIMIT 1
+SELECT source, lane FROM scanned ORDER BY source DESC, lane DESC LIMIT 1

@@ -1,6 +1,8 @@
 -- name: record
+-- Insert the events whose keys are new, with their live rows, and save the cursor.
+-- SQLite has one writer, and gives the numbers in the order of commits: it needs no horizon.
 WITH horizon AS MATERIALIZED (
-    -- Shown while this transaction is open: its events get numbers above this one.
+    -- The lock is visible while this transaction is open. Its events get higher numbers than this.
     SELECT pg_advisory_xact_lock_shared(
         ('{schema}.events'::regclass::oid::bigint << 32)
         | (CASE WHEN is_called THEN last_value ELSE 0 END & 4294967295))::text AS held
@@ -35,7 +37,7 @@ WITH horizon AS MATERIALIZED (
     ORDER BY source, key, ledger_id
     ON CONFLICT (source, idempotency_key) DO NOTHING
     RETURNING ledger_id, claimable_at, source, event_type, lane
-), placed AS (
+), live AS (
     INSERT INTO {schema}.live_events (ledger_id, due_at, source, event_type, lane)
     SELECT ledger_id, claimable_at, source, event_type, lane FROM fresh
 ), counted AS (
@@ -45,6 +47,8 @@ WITH horizon AS MATERIALIZED (
 SELECT now() AS now, count(*) AS new FROM fresh
 
 -- name: repeat
+-- Count the repeated deliveries of known keys, and return what stands for each key.
+-- Rows that others have locked are skipped and returned as busy: SQLite has no other writers.
 WITH sent AS MATERIALIZED (
     SELECT * FROM unnest(:ids::uuid[], :sources::text[], :keys::text[], :hashes::bytea[])
                   AS sent (id, source, key, sha256)
@@ -55,7 +59,7 @@ WITH sent AS MATERIALIZED (
         FROM {schema}.events WHERE events.source = sent.source AND idempotency_key = sent.key LIMIT 1
     ) AS kept
 ), free AS MATERIALIZED (
-    -- Who settles or claims one of them may want another that is locked here.
+    -- Do not wait: a transaction that settles or claims one of these rows may wait for another one.
     SELECT ledger_id FROM {schema}.events
     WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM kept WHERE again))
     FOR UPDATE SKIP LOCKED
@@ -81,9 +85,9 @@ WITH sent AS MATERIALIZED (
     UNION ALL
     SELECT tombstoned.source, idempotency_key, id, status, created_at, payload_sha256, false
     FROM (SELECT DISTINCT source, key FROM sent
-          EXCEPT SELECT source, idempotency_key FROM kept) AS asked CROSS JOIN LATERAL (
+          EXCEPT SELECT source, idempotency_key FROM kept) AS missing CROSS JOIN LATERAL (
         SELECT * FROM {schema}.tombstones
-        WHERE tombstones.source = asked.source AND idempotency_key = asked.key LIMIT 1
+        WHERE tombstones.source = missing.source AND idempotency_key = missing.key LIMIT 1
     ) AS tombstoned
 )
 SELECT json_agg(json_build_array(source, idempotency_key, id, status, created_at,
@@ -91,6 +95,7 @@ SELECT json_agg(json_build_array(source, idempotency_key, id, status, created_at
 FROM known
 
 -- name: repeat_one
+-- Count repeated deliveries of one event. Wait for its row, while no other lock is held.
 UPDATE {schema}.events SET
     ingest_count = ingest_count + :times::bigint,
     conflict_count = conflict_count + :conflicts::bigint,
@@ -98,17 +103,21 @@ UPDATE {schema}.events SET
 WHERE source = :source AND idempotency_key = :key
 
 -- name: cursor
+-- Return how far a source was read.
 SELECT cursor FROM {schema}.cursors WHERE source = :source
 
 -- name: write_probe
+-- Overwrite the only row of the probe table, to prove that a write succeeds.
 INSERT INTO {schema}.write_probe (only_row, probed_at) VALUES (1, now())
 ON CONFLICT (only_row) DO UPDATE SET probed_at = excluded.probed_at
 
 -- name: compact_counts
+-- Replace the rows of `status_counts` by one per status, unless another instance does so now.
 WITH gone AS (
     DELETE FROM {schema}.status_counts WHERE (SELECT pg_try_advisory_xact_lock(:lock)) RETURNING status, events
 )
 INSERT INTO {schema}.status_counts (status, events) SELECT status, sum(events) FROM gone GROUP BY status
 
 -- name: server_time
+-- Return the server's clock.
 SELECT clock_timestamp()

@@ -1,44 +1,47 @@
--- What share of the rows is due or running changes within a second, and the planner's statistics
--- do not follow. So each block is written such that only one index can serve it.
+-- The share of rows that are due or running changes within a second, and the planner's statistics do
+-- not follow. Each block is therefore written so that only one index can serve it.
 --
--- A place in the live_events is locked before its event, and each in the order of their numbers, so that
--- nobody waits in a circle; a claim and a renewal skip the places that others have.
+-- Every transaction locks a live row before its event, and rows in the order of their numbers, so that
+-- no two transactions deadlock. A claim and a renewal skip the live rows that others have locked.
 --
--- `(:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]` is what was given for that row, found by
--- halving: `:rows` is sorted, and has a row once. A join could be planned as one row times another.
+-- `(:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]` is the value given for that row, found by
+-- binary search: `:rows` is sorted and has each row once. The planner could turn a join into a nested
+-- loop over all pairs.
 
 -- part: claiming
-placed AS (
+live AS (
     UPDATE {schema}.live_events SET
         run = run + 1,
         unsettled = unsettled + (lease_until IS NOT NULL)::int,
         suspect = unsettled + (lease_until IS NOT NULL)::int >= 1,
         lease_until = now() + :lease::interval
-    WHERE ctid = ANY (ARRAY(SELECT place FROM picked))
+    WHERE ctid = ANY (ARRAY(SELECT tid FROM picked))
     RETURNING ledger_id, due_at
 ), claimed AS (
     UPDATE {schema}.events SET
         status = 'processing',
         run = run + 1,
-        -- Taking over an ended lease gives the attempt of that run back, unless a suspect had it.
+        -- Taking over an expired lease does not spend an attempt, unless the event is a suspect.
         attempts = attempts + (status <> 'processing' OR unsettled >= 2)::int,
         unsettled = unsettled + (status = 'processing')::int,
         processor_id = :worker,
         lease_until = now() + :lease::interval,
         claimable_at = now() + :lease::interval,
         updated_at = now()
-    WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM placed))
+    WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM live))
     RETURNING ledger_id, id::text, run, source, idempotency_key, event_type, content_type, headers,
         attempts, unsettled, lane, source_sequence, source_emitted_at, created_at, replayed_at,
         request_id, payload
 ), counted AS (
-    -- Those that were processing already did not move.
+    -- An event that was processing already keeps its status.
     INSERT INTO {schema}.status_counts SELECT * FROM {schema}.count_move(
         'pending', 'processing', (SELECT count(*) FROM picked WHERE pending))
 )
 
 -- name: claim
-WITH RECURSIVE found (source) AS (
+-- Choose events that are due, fairly between sources, and start a run of each under a lease.
+-- SQLite chooses in `claimable` first: it has no other instances that claim at the same time.
+WITH RECURSIVE each_source (source) AS (
     (SELECT source FROM {schema}.live_events
      WHERE :full_scan::bool AND due_at IS NOT NULL AND NOT suspect
        AND (source, due_at) > ('', '-infinity')
@@ -47,32 +50,32 @@ WITH RECURSIVE found (source) AS (
     SELECT (
         SELECT source FROM {schema}.live_events
         WHERE due_at IS NOT NULL AND NOT suspect
-          AND (source, due_at) > (found.source, 'infinity')
+          AND (source, due_at) > (each_source.source, 'infinity')
         ORDER BY source, due_at LIMIT 1
-    ) FROM found WHERE found.source IS NOT NULL
-), places (source, since, after) AS (
-    SELECT source, '-infinity'::timestamptz, 0::bigint FROM found WHERE source IS NOT NULL
+    ) FROM each_source WHERE each_source.source IS NOT NULL
+), starts (source, since, after) AS (
+    SELECT source, '-infinity'::timestamptz, 0::bigint FROM each_source WHERE source IS NOT NULL
     UNION ALL
     SELECT * FROM unnest(:sources::text[], :since::timestamptz[], :after::bigint[])
-), asked AS MATERIALIZED (
-    -- What runs elsewhere stands in the index too: as much as all instances hold, and no more.
-    SELECT places.*, coalesce(held, 0) AS held, (
+), heads AS MATERIALIZED (
+    -- Running events are in the index too: as many as all instances have claimed, and no more.
+    SELECT starts.*, coalesce(held, 0) AS held, (
         SELECT due_at FROM {schema}.live_events
-        WHERE live_events.source = places.source AND NOT suspect
+        WHERE live_events.source = starts.source AND NOT suspect
           AND (due_at, ledger_id) > (since, after)
           AND due_at <= now() AND (lease_until IS NULL OR lease_until <= now())
         ORDER BY due_at, ledger_id LIMIT 1) AS head, (
         SELECT due_at FROM {schema}.live_events
-        WHERE live_events.source = places.source AND NOT suspect AND due_at > now()
+        WHERE live_events.source = starts.source AND NOT suspect AND due_at > now()
         ORDER BY due_at, ledger_id LIMIT 1) AS next
-    FROM places LEFT JOIN unnest(:holders::text[], :held::int[]) AS holds (source, held)
+    FROM starts LEFT JOIN unnest(:holders::text[], :held::int[]) AS holds (source, held)
     USING (source)
 ), due AS (
-    SELECT *, count(*) OVER () AS sources FROM asked WHERE head IS NOT NULL
+    SELECT *, count(*) OVER () AS sources FROM heads WHERE head IS NOT NULL
 ), taken AS MATERIALIZED (
     SELECT due.head, free.*
     FROM due CROSS JOIN LATERAL (
-        SELECT ctid AS place, ledger_id, due_at, lease_until IS NULL AS pending FROM {schema}.live_events
+        SELECT ctid AS tid, ledger_id, due_at, lease_until IS NULL AS pending FROM {schema}.live_events
         WHERE live_events.source = due.source AND NOT suspect
           AND (due_at, ledger_id) > (due.since, due.after)
           AND due_at <= now() AND (lease_until IS NULL OR lease_until <= now())
@@ -82,34 +85,35 @@ WITH RECURSIVE found (source) AS (
         FOR UPDATE SKIP LOCKED
     ) AS free
 ), picked AS MATERIALIZED (
-    SELECT place, pending FROM taken ORDER BY head, due_at, ledger_id LIMIT :limit::int
+    SELECT tid, pending FROM taken ORDER BY head, due_at, ledger_id LIMIT :limit::int
 ),
 -- here: claiming
-SELECT claimed.*, placed.due_at, extract(epoch FROM least((SELECT min(next) FROM asked), (
-    -- Where nothing is free, all that is due runs.
-    SELECT min(lease_until) FROM asked CROSS JOIN LATERAL (
+SELECT claimed.*, live.due_at, extract(epoch FROM least((SELECT min(next) FROM heads), (
+    -- If no event of a source is free, all of its due events are running.
+    SELECT min(lease_until) FROM heads CROSS JOIN LATERAL (
         SELECT lease_until FROM {schema}.live_events
-        WHERE asked.head IS NULL AND live_events.source = asked.source AND NOT suspect
+        WHERE heads.head IS NULL AND live_events.source = heads.source AND NOT suspect
           AND (due_at, ledger_id) > (since, after) AND due_at <= now()) AS running
 )) - now()) AS next_due
-FROM (SELECT 1) AS always LEFT JOIN (claimed JOIN placed USING (ledger_id)) ON true
-ORDER BY placed.due_at, claimed.ledger_id
+FROM (SELECT 1) AS always LEFT JOIN (claimed JOIN live USING (ledger_id)) ON true
+ORDER BY live.due_at, claimed.ledger_id
 
 -- name: claim_among
+-- Start a run of those of the given events that are due.
 WITH due AS MATERIALIZED (
-    SELECT ctid AS place, ledger_id, due_at, lease_until IS NULL AS pending FROM {schema}.live_events
+    SELECT ctid AS tid, ledger_id, due_at, lease_until IS NULL AS pending FROM {schema}.live_events
     WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM {schema}.events WHERE id = ANY (:ids::uuid[])))
       AND NOT suspect AND due_at <= now() AND (lease_until IS NULL OR lease_until <= now())
     FOR UPDATE SKIP LOCKED
 ), picked AS MATERIALIZED (
-    SELECT place, pending FROM due ORDER BY due_at, ledger_id LIMIT :limit::int
+    SELECT tid, pending FROM due ORDER BY due_at, ledger_id LIMIT :limit::int
 ),
 -- here: claiming
 SELECT claimed.* FROM claimed ORDER BY ledger_id
 
 -- name: suspect
--- Return the next suspect, and what its next claim will count. The one with the fewest ended runs
--- comes first: those that must run alone come last.
+-- Return the next suspect, with the attempts and unsettled runs that its next claim will have.
+-- Suspects with the fewest unsettled runs come first: those that must run alone come last.
 SELECT id::text, source, event_type,
        attempts + (status <> 'processing' OR unsettled >= 2)::int AS attempts,
        unsettled + (status = 'processing')::int AS unsettled
@@ -119,8 +123,9 @@ FROM {schema}.events WHERE ledger_id = (
     ORDER BY unsettled + (lease_until IS NOT NULL)::int, due_at, ledger_id LIMIT 1)
 
 -- name: claim_suspect
+-- Start a run of this suspect if it is due.
 WITH picked AS MATERIALIZED (
-    SELECT ctid AS place, lease_until IS NULL AS pending FROM {schema}.live_events
+    SELECT ctid AS tid, lease_until IS NULL AS pending FROM {schema}.live_events
     WHERE ledger_id = (SELECT ledger_id FROM {schema}.events WHERE id = :id::uuid)
       AND suspect AND due_at <= now() AND (lease_until IS NULL OR lease_until <= now())
     FOR UPDATE SKIP LOCKED
@@ -129,39 +134,43 @@ WITH picked AS MATERIALIZED (
 SELECT claimed.* FROM claimed
 
 -- name: renew
+-- Extend the leases of the claims that are still held, and return them.
 WITH ours AS MATERIALIZED (
     SELECT ledger_id FROM {schema}.live_events
     WHERE ledger_id = ANY (:rows::bigint[]) AND lease_until IS NOT NULL
       AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]
 ), free AS MATERIALIZED (
-    -- What is being settled is locked, and needs no longer lease: the others must not wait for it.
+    -- A claim that is being settled is locked, and needs no longer lease. The others do not wait for it.
     SELECT ledger_id FROM {schema}.live_events
     WHERE ledger_id = ANY (:rows::bigint[]) AND lease_until IS NOT NULL
       AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]
     FOR UPDATE SKIP LOCKED
-), placed AS (
+), live AS (
     UPDATE {schema}.live_events SET lease_until = now() + :lease::interval
     WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM free))
     RETURNING ledger_id
 ), renewed AS (
     UPDATE {schema}.events SET
         lease_until = now() + :lease::interval, claimable_at = now() + :lease::interval
-    WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM placed))
+    WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM live))
 )
 SELECT ledger_id FROM ours
 
 -- name: held
+-- Lock the live rows whose claims are still held, and return their runs.
 SELECT ledger_id, run FROM {schema}.live_events
 WHERE ledger_id = ANY (:rows::bigint[]) AND lease_until IS NOT NULL
   AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]
 ORDER BY ledger_id FOR UPDATE
 
 -- name: settled
+-- Return the runs among these that are settled, whichever call settled them.
 SELECT ledger_id, run, outcome, last_error FROM {schema}.events
 WHERE ledger_id = ANY (:rows::bigint[]) AND processor_id IS NULL
   AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]
 
 -- name: settle_done
+-- Complete events, where the claim is still held.
 WITH ours AS (
     DELETE FROM {schema}.live_events
     WHERE ledger_id = ANY (:rows::bigint[]) AND lease_until IS NOT NULL
@@ -180,7 +189,7 @@ RETURNING ledger_id, run
 -- part: failure
     last_error = (:errors::text[])[width_bucket(ledger_id, :rows::bigint[])],
     error_code = (:codes::text[])[width_bucket(ledger_id, :rows::bigint[])],
-    -- The last ten, and the tracebacks of the last three: the row stays small.
+    -- Keep the last ten errors, and the tracebacks of the last three, so that the row stays small.
     errors = CASE WHEN jsonb_array_length(errors) >= 10 THEN (errors #- '{-3,traceback}') - 0
                   ELSE coalesce(errors, '[]') #- '{-3,traceback}' END
         || jsonb_strip_nulls(jsonb_build_object(
@@ -204,7 +213,7 @@ WITH ours AS (
     WHERE ledger_id = ANY (:rows::bigint[]) AND lease_until IS NOT NULL
       AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]
     RETURNING ledger_id, due_at
-), places AS MATERIALIZED (
+), live_rows AS MATERIALIZED (
     SELECT array_agg(ledger_id ORDER BY ledger_id) AS rows,
            array_agg(due_at ORDER BY ledger_id) AS due
     FROM ours
@@ -213,30 +222,33 @@ WITH ours AS (
 )
 
 -- name: settle_retry
+-- Make failed runs pending again, due after their delay, where the claim is still held.
 -- here: postponing
 UPDATE {schema}.events SET
     status = 'pending', outcome = 'retry', unsettled = 0, processor_id = NULL, lease_until = NULL,
     retry_after = now() + (:delays::interval[])[width_bucket(ledger_id, :rows::bigint[])],
-    claimable_at = (SELECT due FROM places)[
-        width_bucket(ledger_id, (SELECT places.rows FROM places))],
+    claimable_at = (SELECT due FROM live_rows)[
+        width_bucket(ledger_id, (SELECT live_rows.rows FROM live_rows))],
     -- here: failure
     updated_at = now()
-WHERE ledger_id = ANY ((SELECT places.rows FROM places)::bigint[])
+WHERE ledger_id = ANY ((SELECT live_rows.rows FROM live_rows)::bigint[])
 RETURNING ledger_id, run
 
 -- name: settle_snooze
+-- Make events pending again, due later, and give the attempt back.
 -- here: postponing
 UPDATE {schema}.events SET
     status = 'pending', outcome = 'snoozed', unsettled = 0, attempts = attempts - 1,
     processor_id = NULL, lease_until = NULL,
     retry_after = now() + (:delays::interval[])[width_bucket(ledger_id, :rows::bigint[])],
-    claimable_at = (SELECT due FROM places)[
-        width_bucket(ledger_id, (SELECT places.rows FROM places))],
+    claimable_at = (SELECT due FROM live_rows)[
+        width_bucket(ledger_id, (SELECT live_rows.rows FROM live_rows))],
     updated_at = now()
-WHERE ledger_id = ANY ((SELECT places.rows FROM places)::bigint[])
+WHERE ledger_id = ANY ((SELECT live_rows.rows FROM live_rows)::bigint[])
 RETURNING ledger_id, run
 
 -- name: settle_dead
+-- Make events dead letters, where the claim is still held.
 WITH ours AS (
     UPDATE {schema}.live_events SET
         unsettled = 0, suspect = false, lease_until = NULL, due_at = NULL, failed = true
@@ -255,9 +267,10 @@ WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM ours))
 RETURNING ledger_id, run
 
 -- name: settle_release
+-- Make events pending again without spending the attempt; park those marked as parked.
 WITH ours AS (
     UPDATE {schema}.live_events SET
-        -- It was not tried to the end: a suspect stays one.
+        -- The run did not finish, so a suspect stays a suspect.
         unsettled = least(unsettled, 2), suspect = unsettled >= 2, lease_until = NULL,
         parked = (:parked::bool[])[width_bucket(ledger_id, :rows::bigint[])],
         due_at = CASE
@@ -274,7 +287,7 @@ WITH ours AS (
     WHERE ledger_id = ANY (:rows::bigint[]) AND lease_until IS NOT NULL
       AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]
     RETURNING ledger_id, due_at
-), places AS MATERIALIZED (
+), live_rows AS MATERIALIZED (
     SELECT array_agg(ledger_id ORDER BY ledger_id) AS rows,
            array_agg(due_at ORDER BY ledger_id) AS due
     FROM ours
@@ -284,8 +297,8 @@ WITH ours AS (
 UPDATE {schema}.events SET
     status = 'pending', unsettled = least(unsettled, 2), attempts = attempts - 1,
     outcome = CASE WHEN (:parked::bool[])[width_bucket(ledger_id, :rows::bigint[])] THEN 'parked' END,
-    claimable_at = (SELECT due FROM places)[
-        width_bucket(ledger_id, (SELECT places.rows FROM places))],
+    claimable_at = (SELECT due FROM live_rows)[
+        width_bucket(ledger_id, (SELECT live_rows.rows FROM live_rows))],
     processor_id = NULL, lease_until = NULL, updated_at = now()
-WHERE ledger_id = ANY ((SELECT places.rows FROM places)::bigint[])
+WHERE ledger_id = ANY ((SELECT live_rows.rows FROM live_rows)::bigint[])
 RETURNING ledger_id, run

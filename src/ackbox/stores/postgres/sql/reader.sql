@@ -1,4 +1,5 @@
 -- name: events_by_id
+-- Return events by id, without their payloads.
 SELECT ledger_id, id::text AS id, source, idempotency_key, event_type, content_type,
        length(payload) AS payload_bytes, encode(payload_sha256, 'hex') AS payload_sha256, status,
        outcome, attempts, run, last_error, error_code, retry_after, processor_id, lease_until,
@@ -7,20 +8,24 @@ SELECT ledger_id, id::text AS id, source, idempotency_key, event_type, content_t
 FROM {schema}.events WHERE id = ANY (:ids::uuid[])
 
 -- name: id_by_key
+-- Return the id of the event with this key.
 SELECT id::text FROM {schema}.events WHERE source = :source AND idempotency_key = :idempotency_key
 
 -- name: ids_by_prefix
+-- Return ids between the first and the last possible one. SQLite stores ids as text.
 SELECT id::text FROM {schema}.events WHERE id BETWEEN :first::uuid AND :last::uuid ORDER BY id LIMIT :limit
 
 -- name: payload
+-- Return the payload of an event.
 SELECT payload FROM {schema}.events WHERE id = :id::uuid
 
 -- name: content
+-- Return the payload and the headers of an event.
 SELECT payload, headers FROM {schema}.events WHERE id = :id::uuid
 
 -- part: running
 running AS MATERIALIZED (
-    -- The oldest of what is open, nearly always: known how many, they are soon found.
+    -- Running events are nearly always the oldest open ones. Their count ends the scan early.
     SELECT ledger_id FROM {schema}.live_events
     WHERE :scan = 'processing' AND NOT failed AND lease_until IS NOT NULL
     ORDER BY ledger_id LIMIT (
@@ -41,6 +46,8 @@ running AS MATERIALIZED (
       AND (:lane::text IS NULL OR lane = :lane)
 
 -- name: events_newest
+-- Return a page of events, newest first, from a window of at most so many rows.
+-- Only the branch that `scan` names runs. SQLite has partial indexes of `events` for the others.
 WITH
 -- here: running
 candidates AS MATERIALIZED (
@@ -69,6 +76,8 @@ LEFT JOIN LATERAL (
 ORDER BY page.ledger_id DESC NULLS LAST
 
 -- name: events_oldest
+-- Return a page of events, oldest first, from a window of at most so many rows.
+-- The page ends below the oldest open ingest: here, numbers are given before commits.
 WITH
 -- here: running
 candidates AS MATERIALIZED (
@@ -99,6 +108,7 @@ LEFT JOIN LATERAL (
 ORDER BY page.ledger_id
 
 -- name: events_of_source
+-- Return a page of events that have a number or a time of their source, in that order.
 WITH candidates AS MATERIALIZED (
     SELECT coalesce(source_sequence, 9223372036854775807) AS sequence,
            coalesce(source_emitted_at, 'infinity') AS emitted, ledger_id
@@ -126,15 +136,18 @@ FROM candidates JOIN {schema}.events USING (ledger_id)
 ORDER BY candidates.sequence, candidates.emitted, ledger_id
 
 -- name: last_ledger_id
+-- Return the last number given to an event.
 SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {schema}.events_ledger_id_seq
 
 -- name: open_ingests
+-- Return the low bits of the last number given before each ingest that is still open.
 SELECT DISTINCT objid::bigint FROM pg_locks
 WHERE locktype = 'advisory' AND objsubid = 1 AND mode = 'ShareLock'
   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
   AND classid = '{schema}.events'::regclass::oid
 
 -- name: detail
+-- Return the columns of one event that only its detail shows.
 SELECT unsettled, claimable_at, headers, errors::text AS errors,
        (SELECT tombstoned_at FROM {schema}.tombstones
         WHERE tombstones.source = events.source
@@ -143,6 +156,7 @@ SELECT unsettled, claimable_at, headers, errors::text AS errors,
 FROM {schema}.events WHERE id = :id::uuid
 
 -- name: older_in_lane
+-- Return the oldest open event of the lane before this one.
 SELECT id::text FROM {schema}.events WHERE ledger_id = (
     SELECT ledger_id FROM {schema}.live_events
     WHERE (source, lane, ledger_id) > (:source, :lane, 0)
@@ -151,42 +165,49 @@ SELECT id::text FROM {schema}.events WHERE ledger_id = (
     ORDER BY source, lane, ledger_id LIMIT 1)
 
 -- name: running_in_lane
+-- Return the event of the lane that is running.
 SELECT id::text FROM {schema}.events WHERE ledger_id = (
     SELECT ledger_id FROM {schema}.live_events
     WHERE source = :source AND lane = :lane AND lane IS NOT NULL AND due_at IS NOT NULL
       AND lease_until IS NOT NULL LIMIT 1)
 
 -- name: status_counts
+-- Return the number of events in each status. Instances add rows instead of waiting for one.
 SELECT status, sum(events)::bigint AS events FROM {schema}.status_counts GROUP BY status
 
 -- name: oldest_pending
+-- Return when the oldest pending event was recorded.
 SELECT created_at FROM {schema}.events WHERE ledger_id = (
     SELECT ledger_id FROM {schema}.live_events
     WHERE NOT failed AND lease_until IS NULL
     ORDER BY ledger_id LIMIT 1)
 
 -- name: newest_time
--- The last change to the newest event, or tombstone, and the time by which the server prunes.
+-- Return the last change to the newest event or tombstone, and the time by which the server prunes.
 SELECT greatest(
     (SELECT updated_at FROM {schema}.events ORDER BY ledger_id DESC LIMIT 1),
     (SELECT max(tombstoned_at) FROM {schema}.tombstones WHERE ledger_id IS NULL),
     (SELECT max(tombstoned_at) FROM {schema}.tombstones WHERE ledger_id IS NOT NULL)), now()
 
 -- name: waiting
+-- Count events that could be claimed, but no more than the limit. SQLite subtracts from its counts.
 SELECT count(*) FROM (
     SELECT 1 FROM {schema}.live_events
     WHERE NOT failed AND lease_until IS NULL AND NOT parked AND coalesce(due_at <= now(), true)
     ORDER BY ledger_id LIMIT :limit) AS due
 
 -- name: audit
+-- Return a page of the audit log, newest first.
 SELECT audit_id, at, actor, peer, action, event_id::text, detail FROM {schema}.audit
 WHERE audit_id < :cursor ORDER BY audit_id DESC LIMIT :limit
 
 -- name: audit_of_event
+-- Return a page of the audit log of one event, newest first.
 SELECT audit_id, at, actor, peer, action, event_id::text, detail FROM {schema}.audit
 WHERE event_id = :event_id::uuid AND audit_id < :cursor ORDER BY audit_id DESC LIMIT :limit
 
 -- name: parked_type
+-- Return the next source and event type that has parked events.
 SELECT source, event_type FROM {schema}.live_events
 WHERE parked AND (source, event_type) > (:source, :event_type)
 ORDER BY source, event_type LIMIT 1

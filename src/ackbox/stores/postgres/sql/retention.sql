@@ -1,5 +1,6 @@
 -- name: old_events_completed
-WITH walked AS MATERIALIZED (
+-- Return the last of the next rows, whether any of them is old, and which may get a tombstone.
+WITH scanned AS MATERIALIZED (
     SELECT ledger_id, status, created_at, processed_at FROM {schema}.events
     WHERE ledger_id > :after ORDER BY ledger_id LIMIT :limit
 )
@@ -8,11 +9,11 @@ SELECT max(ledger_id) AS last,
        array_agg(ledger_id ORDER BY ledger_id) FILTER (
            WHERE created_at < now() - :keep::interval AND status = 'completed'
              AND processed_at < now() - :rest::interval) AS rows
-FROM walked
+FROM scanned
 
 -- name: old_events_failed
--- By the index of dead letters alone: completed events, kept for longer, cost nothing here.
-WITH walked AS MATERIALIZED (
+-- Return the same for dead letters, by their own index: completed events cost nothing here.
+WITH scanned AS MATERIALIZED (
     SELECT ledger_id FROM {schema}.live_events
     WHERE failed AND ledger_id > :after ORDER BY ledger_id LIMIT :limit
 )
@@ -21,9 +22,10 @@ SELECT max(ledger_id) AS last,
        array_agg(ledger_id ORDER BY ledger_id) FILTER (
            WHERE created_at < now() - :keep::interval
              AND processed_at < now() - :rest::interval) AS rows
-FROM {schema}.events WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM walked))
+FROM {schema}.events WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM scanned))
 
 -- name: add_tombstones
+-- Write tombstones for these events.
 INSERT INTO {schema}.tombstones (
     source, idempotency_key, id, status, created_at, payload_sha256, tombstoned_at, ledger_id)
 SELECT source, idempotency_key, id, status, created_at, payload_sha256, now(), ledger_id
@@ -33,20 +35,22 @@ ON CONFLICT (source, idempotency_key) DO NOTHING
 RETURNING 1
 
 -- name: prunable
+-- Lock and return tombstones that are old enough. Skip those that another instance prunes.
 SELECT source, idempotency_key, ledger_id FROM {schema}.tombstones
 WHERE ledger_id IS NOT NULL AND tombstoned_at <= now() - :wait::interval
 ORDER BY tombstoned_at LIMIT :limit FOR UPDATE SKIP LOCKED
 
 -- name: prune
-WITH places AS MATERIALIZED (
-    -- Who replays one of them wants its tombstone, which is locked here: nothing is waited for.
+-- Delete finished events, unless they changed after their tombstones were written.
+WITH dead_letters AS MATERIALIZED (
+    -- Do not wait: a replay of one of these events waits for its tombstone, which is locked here.
     SELECT ledger_id FROM {schema}.live_events WHERE ledger_id = ANY (:rows::bigint[]) AND failed
     FOR UPDATE SKIP LOCKED
 ), free AS MATERIALIZED (
     SELECT ledger_id FROM {schema}.events
     WHERE ledger_id = ANY (:rows::bigint[])
       AND (status = 'completed'
-           OR status = 'failed' AND ledger_id = ANY (ARRAY(SELECT ledger_id FROM places)))
+           OR status = 'failed' AND ledger_id = ANY (ARRAY(SELECT ledger_id FROM dead_letters)))
     FOR UPDATE SKIP LOCKED
 ), gone AS (
     DELETE FROM {schema}.events
@@ -58,7 +62,7 @@ WITH places AS MATERIALIZED (
           AND tombstones.idempotency_key = events.idempotency_key
           AND tombstones.ledger_id = events.ledger_id AND tombstones.tombstoned_at >= events.updated_at)
     RETURNING ledger_id, status
-), left_places AS (
+), removed AS (
     DELETE FROM {schema}.live_events WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM gone))
 ), counted AS (
     INSERT INTO {schema}.status_counts (status, events) SELECT status, -count(*) FROM gone GROUP BY status
@@ -66,6 +70,7 @@ WITH places AS MATERIALIZED (
 SELECT 1 FROM gone
 
 -- name: close_tombstones
+-- Mark the tombstones of deleted events as closed: their ledger_id becomes NULL.
 UPDATE {schema}.tombstones SET ledger_id = NULL, tombstoned_at = now()
 FROM unnest(:sources::text[], :keys::text[]) AS prunable (source, key)
 WHERE tombstones.source = prunable.source AND idempotency_key = prunable.key
@@ -73,14 +78,17 @@ WHERE tombstones.source = prunable.source AND idempotency_key = prunable.key
 RETURNING 1
 
 -- name: drop_tombstones
-DELETE FROM {schema}.tombstones USING unnest(:sources::text[], :keys::text[]) AS asked (source, key)
+-- Delete the tombstones of these keys whose events still exist.
+DELETE FROM {schema}.tombstones USING unnest(:sources::text[], :keys::text[]) AS given (source, key)
 WHERE tombstones.ledger_id IS NOT NULL
-  AND tombstones.source = asked.source AND idempotency_key = asked.key
+  AND tombstones.source = given.source AND idempotency_key = given.key
 
 -- name: tombstones_open
+-- Return a row if there is a tombstone whose event still exists.
 SELECT 1 FROM {schema}.tombstones WHERE ledger_id IS NOT NULL LIMIT 1
 
 -- name: purge_tombstones
+-- Delete closed tombstones that are old enough.
 DELETE FROM {schema}.tombstones WHERE (source, idempotency_key) IN (
     SELECT source, idempotency_key FROM {schema}.tombstones
     WHERE ledger_id IS NULL AND tombstoned_at < now() - :remember::interval
@@ -88,6 +96,7 @@ DELETE FROM {schema}.tombstones WHERE (source, idempotency_key) IN (
 RETURNING 1
 
 -- name: prune_audit
+-- Delete old entries of the audit log.
 DELETE FROM {schema}.audit WHERE audit_id = ANY (ARRAY(
     SELECT audit_id FROM {schema}.audit WHERE at < now() - :keep::interval
     ORDER BY at LIMIT :limit FOR UPDATE SKIP LOCKED))

@@ -1,11 +1,11 @@
 -- part: users_path
 coalesce((
-    SELECT string_agg(entry, ', ' ORDER BY place)
+    SELECT string_agg(entry, ', ' ORDER BY number)
     FROM (
-        SELECT entry, place,
+        SELECT entry, number,
                CASE WHEN entry LIKE '"%' THEN entry ELSE '"' || lower(entry) || '"' END AS name
         FROM regexp_matches(current_setting('search_path'), '"(?:[^"]|"")*"|[^",\s]+', 'g')
-             WITH ORDINALITY AS found (entries, place), unnest(entries) AS entry
+             WITH ORDINALITY AS found (entries, number), unnest(entries) AS entry
     ) AS path
     WHERE name <> '{schema}' AND NOT (name = '"$user"' AND '"' || current_user || '"' = '{schema}')
 ), '')

@@ -1,39 +1,49 @@
 -- name: lock_promotion
+-- Lock the promotion: a server that starts now waits, and then sees that one has begun.
 LOCK TABLE {schema}.promotion IN ACCESS EXCLUSIVE MODE
 
 -- name: promotion
+-- Return the promotion into this ledger.
 SELECT file, identity, current_table, last_key, rows, finished_at FROM {schema}.promotion
 
 -- name: begin_promotion
+-- Note that a promotion has begun.
 INSERT INTO {schema}.promotion (only_row, file, identity, current_table, last_key, rows, began_at)
 VALUES (1, :file, :identity, :current_table, :last_key, 0, now())
 
 -- name: advance_promotion
+-- Note the last row transferred, unless another process advanced the promotion.
 UPDATE {schema}.promotion SET current_table = :current_table, last_key = :last_key, rows = :rows
 WHERE current_table = :previous_table AND last_key = :previous_key AND finished_at IS NULL
 RETURNING 1
 
 -- name: finish_promotion
+-- Mark the promotion as finished.
 UPDATE {schema}.promotion SET finished_at = now() WHERE finished_at IS NULL RETURNING 1
 
 -- name: has_rows
+-- Return whether the ledger has rows that a promotion would mix with.
 SELECT EXISTS (SELECT 1 FROM {schema}.events) OR EXISTS (SELECT 1 FROM {schema}.tombstones)
     OR EXISTS (SELECT 1 FROM {schema}.cursors) OR EXISTS (SELECT 1 FROM {schema}.audit)
 
 -- name: other_processes
+-- Count the connections of other processes of this ledger.
 SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND application_name = :application AND pid <> pg_backend_pid()
 
 -- name: set_sequences
+-- Continue the numbers of events and audit entries after those of the file.
 SELECT setval(pg_get_serial_sequence('{schema}.events', 'ledger_id'), greatest(:ledger_id::bigint, 1),
               :ledger_id::bigint > 0),
        setval(pg_get_serial_sequence('{schema}.audit', 'audit_id'), greatest(:audit_id::bigint, 1),
               :audit_id::bigint > 0)
 
 -- name: analyze
+-- Update the statistics: the server would plan for the empty tables that it knew.
 ANALYZE {schema}.events, {schema}.live_events, {schema}.tombstones, {schema}.audit, {schema}.lanes
 
 -- name: transfer_events
+-- Insert events as they were in the file. A lease of the file has expired: its process is gone.
 WITH transferred AS (
     INSERT INTO {schema}.events (
         ledger_id, id, source, idempotency_key, event_type, status, outcome, attempts, run,
@@ -46,7 +56,7 @@ WITH transferred AS (
     SELECT
         ledger_id, id, source, idempotency_key, event_type, status, outcome, attempts, run,
         unsettled, last_error, error_code, errors::jsonb, retry_after::timestamptz, processor_id,
-        -- Whoever ran it is gone: its lease is over.
+        -- The process that ran the event is gone, so its lease has expired.
         CASE WHEN status = 'processing' THEN now() ELSE lease_until::timestamptz END,
         CASE WHEN status = 'processing' THEN now() ELSE claimable_at::timestamptz END,
         ingest_count, conflict_count, source_sequence, source_emitted_at::timestamptz, lane,
@@ -82,6 +92,7 @@ WHERE lane IS NOT NULL AND status IN ('pending', 'processing')
 ON CONFLICT (source, lane) DO NOTHING
 
 -- name: transfer_tombstones
+-- Insert tombstones as they were in the file.
 INSERT INTO {schema}.tombstones (
     source, idempotency_key, id, status, created_at, payload_sha256, tombstoned_at, ledger_id)
 SELECT source, idempotency_key, id, status, created_at::timestamptz, payload_sha256,
@@ -93,12 +104,14 @@ FROM unnest(
     source, idempotency_key, id, status, created_at, payload_sha256, tombstoned_at, ledger_id)
 
 -- name: transfer_cursors
+-- Insert cursors as they were in the file.
 INSERT INTO {schema}.cursors (source, cursor, updated_at)
 SELECT source, cursor, updated_at::timestamptz
 FROM unnest(:source::text[], :cursor::text[], :updated_at::text[])
      AS sent (source, cursor, updated_at)
 
 -- name: transfer_audit
+-- Insert entries of the audit log as they were in the file.
 INSERT INTO {schema}.audit (audit_id, at, actor, peer, action, event_id, detail)
 SELECT audit_id, at::timestamptz, actor, peer, action, event_id, detail
 FROM unnest(:audit_id::bigint[], :at::text[], :actor::text[], :peer::text[], :action::text[],
@@ -106,6 +119,7 @@ FROM unnest(:audit_id::bigint[], :at::text[], :actor::text[], :peer::text[], :ac
      AS sent (audit_id, at, actor, peer, action, event_id, detail)
 
 -- name: transferred_events
+-- Return events for comparison with the file.
 SELECT ledger_id, id::text, source, idempotency_key, event_type, status, outcome, attempts, run,
        unsettled, last_error, error_code, errors::text, retry_after, processor_id,
        CASE WHEN status <> 'processing' THEN lease_until END,
@@ -117,18 +131,22 @@ SELECT ledger_id, id::text, source, idempotency_key, event_type, status, outcome
 FROM {schema}.events WHERE ledger_id = ANY (:ledger_id::bigint[])
 
 -- name: transferred_tombstones
+-- Return tombstones for comparison with the file.
 SELECT source, idempotency_key, id::text, status, created_at, payload_sha256, tombstoned_at, ledger_id
 FROM {schema}.tombstones JOIN unnest(:source::text[], :idempotency_key::text[])
      AS wanted (source, idempotency_key) USING (source, idempotency_key)
 
 -- name: transferred_cursors
+-- Return cursors for comparison with the file.
 SELECT source, cursor, updated_at FROM {schema}.cursors WHERE source = ANY (:source::text[])
 
 -- name: transferred_audit
+-- Return entries of the audit log for comparison with the file.
 SELECT audit_id, at, actor, peer, action, event_id::text, detail FROM {schema}.audit
 WHERE audit_id = ANY (:audit_id::bigint[])
 
 -- name: transferred_counts
+-- Return how many rows each transferred table has.
 SELECT 'events' AS name, count(*) FROM {schema}.events
 UNION ALL SELECT 'tombstones', count(*) FROM {schema}.tombstones
 UNION ALL SELECT 'cursors', count(*) FROM {schema}.cursors
