@@ -215,7 +215,7 @@ def test_deep_counts_the_events_one_by_one(cli: Cli, ledger: PostgresLedger) -> 
     assert "pending 6, counted 5" in words
 
 
-def test_deep_holds_the_agenda_against_the_events(cli: Cli, ledger: PostgresLedger) -> None:
+def test_deep_compares_the_live_rows_with_the_events(cli: Cli, ledger: PostgresLedger) -> None:
     async def fill(store: Any) -> None:
         await store.record(envelopes(5))
 

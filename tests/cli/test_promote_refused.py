@@ -124,8 +124,8 @@ def test_a_killed_promotion_goes_on_where_it_was(
     here = sqlite_rows(path, "events", columns)
     assert 0 < transferred <= len(here)
     assert postgres_rows(target, f"SELECT {columns} FROM events ORDER BY 1") == here
-    tally = postgres_rows(target, "SELECT status, sum(events)::int FROM status_counts GROUP BY 1")
-    assert tally == [("pending", 600)]
+    counts = postgres_rows(target, "SELECT status, sum(events)::int FROM status_counts GROUP BY 1")
+    assert counts == [("pending", 600)]
 
 
 def test_kills_at_many_moments_lose_and_double_nothing(

@@ -118,12 +118,12 @@ async def test_the_order_of_a_source_takes_filters_in_short_pages(
     assert await in_order(backend, where) == [one.id for one in [*with_number, *without]]
 
 
-async def test_there_is_no_story_of_what_is_not_there(backend: Backend) -> None:
+async def test_an_unknown_event_has_no_detail(backend: Backend) -> None:
     assert await backend.reader.detail(envelope().id) is None
 
 
 # L11
-async def test_a_story_has_every_failed_run(backend: Backend) -> None:
+async def test_the_detail_has_every_failed_run(backend: Backend) -> None:
     (sent,) = envelopes(1)
     await backend.store.record([sent])
     for _ in range(2):
@@ -140,7 +140,7 @@ async def test_a_story_has_every_failed_run(backend: Backend) -> None:
 
 
 # L11
-async def test_a_story_says_who_holds_it_and_until_when(backend: Backend) -> None:
+async def test_the_detail_says_who_holds_the_event_and_until_when(backend: Backend) -> None:
     (sent,) = envelopes(1)
     await backend.store.record([sent])
     await claim(backend.store)
@@ -150,7 +150,7 @@ async def test_a_story_says_who_holds_it_and_until_when(backend: Backend) -> Non
 
 
 # L11
-async def test_a_story_says_what_an_event_of_a_lane_waits_for(backend: Backend) -> None:
+async def test_the_detail_says_what_an_event_of_a_lane_waits_for(backend: Backend) -> None:
     first, second, third = sent = [envelope(f"{n}", lane="l") for n in range(3)]
     await backend.store.record(sent)
     behind = (await detail(backend, third)).behind
@@ -168,7 +168,7 @@ async def test_a_story_says_what_an_event_of_a_lane_waits_for(backend: Backend) 
 
 
 # L11
-async def test_a_story_has_what_operators_did(backend: Backend) -> None:
+async def test_the_detail_has_what_operators_did(backend: Backend) -> None:
     (sent,) = envelopes(1)
     await backend.store.record([sent])
     await work(backend.store, [sent], DEAD)

@@ -1042,7 +1042,9 @@ async def test_parked_events_do_not_wait(backend: Backend, me: Hands, clock: Han
     assert await backend.reader.waiting(clock()) == 3
 
 
-async def test_the_tallies_follow_every_step(backend: Backend, me: Hands, clock: HandMoved) -> None:
+async def test_the_status_counts_follow_every_step(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:
     await record(backend, *"abcdef")
     claims = await me.claim(5)
     outcomes: list[Outcome] = [done(), boom(), dead(), Release()]
@@ -1056,7 +1058,9 @@ async def test_the_tallies_follow_every_step(backend: Backend, me: Hands, clock:
     }
 
 
-async def test_a_failure_of_buried_effects_is_dead(backend: Backend, me: Hands) -> None:  # L10
+async def test_failed_effects_of_a_last_attempt_make_a_dead_letter(
+    backend: Backend, me: Hands
+) -> None:  # L10
     await record(backend, "a")
     claim = await me.claim_one()
     outcome = done(

@@ -85,7 +85,7 @@ async def test_dead_letters_have_a_retention_of_their_own(
 
 
 # N14, F36
-async def test_dead_letters_are_buried_a_thousand_at_most(backend: Backend) -> None:
+async def test_a_pass_adds_a_thousand_tombstones_of_dead_letters_at_most(backend: Backend) -> None:
     await finished(backend, envelopes(1100), DEAD)
     backend.clock.advance(days=31)
     walks = [await backend.store.add_dead_letter_tombstones(POLICY, after=0)]

@@ -53,8 +53,8 @@ def keys(path: Path) -> set[str]:
     with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
         assert connection.pragma("integrity_check") == "ok"
         rows = all_rows(connection)
-        tally = connection.execute("SELECT events FROM status_counts WHERE status = 'pending'").get
-        assert tally == len(rows)
+        count = connection.execute("SELECT events FROM status_counts WHERE status = 'pending'").get
+        assert count == len(rows)
         return {row["idempotency_key"] for row in rows}
 
 

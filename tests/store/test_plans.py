@@ -210,7 +210,7 @@ async def replay_some(store: SqliteStore, reader: SqliteReader) -> None:
     await store.replay([EventId(f"{n:036}") for n in range(1, 50)], actor="tester")
 
 
-async def tell_a_story(store: SqliteStore, reader: SqliteReader) -> None:
+async def read_detail(store: SqliteStore, reader: SqliteReader) -> None:
     assert await reader.detail(EventId(f"{7:036}")) is not None
     assert await reader.parked_type(("", "")) is None
     await reader.audit(limit=10)
@@ -234,7 +234,7 @@ LISTS = [
 ]
 WORK = [
     *[record_one, record_many, record_known, look_up, stats],
-    *[tell_a_story, list_a_source, *LISTS, walk_retention, replay_some],
+    *[read_detail, list_a_source, *LISTS, walk_retention, replay_some],
 ]
 
 

@@ -7,7 +7,7 @@ from support.events import envelope, envelopes
 from support.postgres_backend import PostgresBackend
 from support.work import Hands, boom, dead, done
 
-AGENDA = """
+LIVE_ROWS = """
 SELECT ledger_id, source, event_type, lane, run, unsettled, suspect, lease_until, failed, parked,
        CASE WHEN lease_until IS NULL THEN due_at END, due_at IS NULL
 FROM live_events ORDER BY ledger_id
@@ -20,7 +20,7 @@ SELECT ledger_id, source, event_type, lane, run, unsettled,
 FROM events WHERE status <> 'completed' ORDER BY ledger_id
 """
 POLICY = RetentionPolicy(keep=timedelta(days=30), remember=timedelta(days=7))
-TALLIES = """
+STATUS_COUNTS = """
 SELECT status, sum(events)::bigint FROM status_counts
 GROUP BY status HAVING sum(events) <> 0 ORDER BY status
 """
@@ -28,10 +28,10 @@ COUNTS = "SELECT status, count(*) FROM events GROUP BY status ORDER BY 1"
 
 
 async def assert_true(backend: PostgresBackend, rows: int) -> None:
-    live_events = await backend.ask(AGENDA)
+    live_events = await backend.ask(LIVE_ROWS)
     assert live_events == await backend.ask(MEANT)
     assert len(live_events) == rows
-    assert await backend.ask(TALLIES) == await backend.ask(COUNTS)
+    assert await backend.ask(STATUS_COUNTS) == await backend.ask(COUNTS)
 
 
 async def test_it_follows_every_step(backend: PostgresBackend) -> None:

@@ -108,8 +108,8 @@ def look(folder: Path, *, through_the_store: bool) -> dict[str, bytes] | None:
         if connection.pragma("integrity_check") != "ok":
             return None
         found: Any = connection.execute("SELECT idempotency_key, payload FROM events").fetchall()
-        tally = connection.execute("SELECT events FROM status_counts WHERE status = 'pending'").get
-        return dict(found) if tally == len(found) else None
+        count = connection.execute("SELECT events FROM status_counts WHERE status = 'pending'").get
+        return dict(found) if count == len(found) else None
 
 
 def judge(vfs: RecordingVfs, acks: list[Ack], folder: Path, chance: Random) -> Verdict:
