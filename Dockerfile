@@ -1,7 +1,7 @@
 FROM python:3.14-alpine AS build
 WORKDIR /build
 COPY requirements/build.txt requirements/image.txt requirements/
-# Alpine has no compiler: a requirement without a musl wheel has to fail here, and by name.
+# Alpine has no compiler: a requirement without a musl wheel must fail here, with its name.
 RUN python -m venv /opt/ackbox \
     && /opt/ackbox/bin/pip install --no-cache-dir --require-hashes --only-binary :all: \
         -r requirements/image.txt \
@@ -12,7 +12,7 @@ RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir dist . \
     && /opt/ackbox/bin/pip install --no-cache-dir --no-index --no-deps dist/ackbox-*.whl
 
 FROM python:3.14-alpine
-# /data belongs to appuser before it becomes a volume: a new named volume takes that over.
+# /data belongs to appuser before it becomes a volume: a new named volume gets this owner.
 RUN adduser -D -H -u 10001 appuser \
     && mkdir /app /data \
     && chown appuser /data
@@ -26,13 +26,13 @@ ENV PATH=/opt/ackbox/bin:$PATH \
     LOG_FORMAT=json
 # Your module goes here: `serve app:inbox` imports from the current folder.
 WORKDIR /app
-# By name, so that `docker exec` and `ps` show it; the number is 10001, for who must have one.
+# By name, so that `docker exec` and `ps` show it; the numeric id is 10001.
 # hadolint ignore=DL3066
 USER appuser
 VOLUME /data
 EXPOSE 8000
 STOPSIGNAL SIGTERM
-# -Y off: a proxy set for the container must not be asked for its own loopback.
+# -Y off: the check must not go through a proxy that is set for the container.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=10s \
     CMD ["sh", "-c", "exec wget -q -Y off -O /dev/null http://127.0.0.1:${ACKBOX_PORT:-$PORT}/health"]
 ENTRYPOINT ["ackbox"]

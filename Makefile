@@ -6,34 +6,34 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 .DELETE_ON_ERROR:
 .PHONY: help run test check fix bench chaos lock clean
 
-help: ## this list
+help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
 
 run: .venv/.run ## serve on SQLite; settings come from the environment (PORT, DB_PATH, ...)
 	@exec $(BIN)/ackbox serve $(ARGS)
 
-test: .venv/.test ## every test, except chaos
+test: .venv/.test ## run every test except chaos
 	$(BIN)/pytest -n auto --maxprocesses 8 --dist worksteal -m "not serial and not chaos" $(ARGS)
 	$(BIN)/pytest -m "serial and not chaos" $(ARGS) || test $$? -eq 5 # ARGS may select none of these
 
-check: .venv/.test ## lint, types, layers and the fast tests, in under a minute
+check: .venv/.test ## check lint, types, layers and the fast tests, in under a minute
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q -n auto --maxprocesses 8 -m "not serial and not chaos" tests/unit tests/arch
 
-fix: .venv/.test ## format, and repair what ruff can
+fix: .venv/.test ## format, and fix what ruff can
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: .venv/.bench ## compare with the baselines
+bench: .venv/.bench ## measure against the baselines
 	@exec $(BIN)/python -m bench $(ARGS)
 
-chaos: .venv/.test ## kills, full disks and power cuts: long, some of it as root only
+chaos: .venv/.test ## test kills, full disks and power cuts: takes long, some of it needs root
 	$(BIN)/pytest -m chaos tests/chaos $(ARGS)
 
-lock: .venv/.uv ## pin the requirements anew (ARGS=--upgrade for newer versions)
+lock: .venv/.uv ## pin the requirements again (ARGS=--upgrade for newer versions)
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt
 	$(COMPILE) requirements/build.in -o requirements/build.txt
 	$(COMPILE) pyproject.toml -o requirements/run.txt
@@ -43,13 +43,13 @@ lock: .venv/.uv ## pin the requirements anew (ARGS=--upgrade for newer versions)
 	  -c requirements/run.txt -c requirements/build.txt -o requirements/test.txt
 	$(COMPILE) requirements/bench.in -c requirements/test.txt -o requirements/bench.txt
 
-clean: ## remove what make and the tools made; databases stay
+clean: ## remove what make and the tools created; databases stay
 	rm -rf .venv .*_cache .hypothesis .schemathesis .bench .coverage* htmlcov dist
 
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --custom-compile-command "make lock" $(ARGS)
 
-# uv is only a faster pip here: where it cannot be had, pip installs the same hashes.
+# uv is only a faster pip here: where it is not available, pip installs the same hashes.
 install = { test -x $(BIN)/uv && $(BIN)/uv pip install --quiet --python $(BIN)/python $(1); } \
   || $(PIP) install $(1)
 
