@@ -1,4 +1,4 @@
-"""What users test their handlers with: deterministic, without waiting, on the real store."""
+"""The test harness: deterministic, without waiting, on the real store."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ def paid(number: int, **more: object) -> Delivery:
 
 @pytest.fixture
 def inbox(tmp_path: Path) -> Inbox:
-    """A file of its own that must stay untouched."""
+    """An inbox whose own file must stay untouched."""
     return Inbox({"db_path": tmp_path / "real.db"})
 
 
@@ -35,7 +35,7 @@ def seen(inbox: Inbox) -> list[Event]:
     return seen
 
 
-async def test_nothing_runs_before_it_is_told_to(inbox: Inbox, seen: list[Event]) -> None:
+async def test_handlers_run_only_when_the_test_says_so(inbox: Inbox, seen: list[Event]) -> None:
     async with InboxHarness(inbox) as box:
         posted = await box.post("order.paid", {"total": 42})
         await asyncio.sleep(0.05)
@@ -53,7 +53,7 @@ async def test_the_users_own_file_is_not_touched(
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_bytes_are_the_payload_as_they_are(inbox: Inbox, seen: list[Event]) -> None:
+async def test_a_payload_of_bytes_is_sent_as_it_is(inbox: Inbox, seen: list[Event]) -> None:
     async with InboxHarness(inbox) as box:
         await box.post("order.paid", b'{"total":  1.0}')
         await box.run_until_idle()
@@ -71,7 +71,7 @@ async def test_a_duplicate_runs_once(inbox: Inbox, seen: list[Event]) -> None:
     assert len(seen) == 1
 
 
-async def test_a_retry_waits_for_the_clock_and_not_for_us(inbox: Inbox) -> None:
+async def test_a_retry_waits_for_the_clock_of_the_test(inbox: Inbox) -> None:
     @inbox.on("order.paid", max_attempts=3)
     async def later(event: Event) -> None:
         if event.attempts == 1:
@@ -108,7 +108,7 @@ async def test_a_snoozed_event_waits_for_the_clock_and_spends_no_attempt(inbox: 
         assert (await box.event(posted)).status == "completed"
 
 
-async def test_a_snooze_ends_with_its_greatest_age(inbox: Inbox) -> None:  # N17
+async def test_a_snooze_past_its_greatest_age_spends_an_attempt(inbox: Inbox) -> None:  # N17
     @inbox.on("order.paid", max_attempts=2)
     async def limited(event: Event) -> None:
         raise Snooze("rate limited", after="1d")
@@ -146,7 +146,7 @@ class Odd(Exception):
 
 @pytest.mark.parametrize("call", ["run_one", "run_until_idle", "run_until_settled"])
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_what_a_handler_raises_is_raised(inbox: Inbox, call: str, is_async: bool) -> None:
+async def test_an_exception_of_a_handler_is_raised(inbox: Inbox, call: str, is_async: bool) -> None:
     async def waits(event: Event) -> None:  # N2
         raise Odd("no such customer")
 
@@ -159,7 +159,7 @@ async def test_what_a_handler_raises_is_raised(inbox: Inbox, call: str, is_async
         with pytest.raises(Odd, match="no such customer") as raised:
             await getattr(box, call)()
         assert raised.traceback[-1].name == ("waits" if is_async else "plain")
-        assert (await box.event(posted)).status == "pending"  # settled, as in real life
+        assert (await box.event(posted)).status == "pending"  # settled, as by a worker
         await box.run_until_settled(raise_errors=False)
         assert (await box.event(posted)).status == "failed"
 
@@ -176,7 +176,7 @@ async def test_a_shuffled_run_raises_the_first_error_and_settles_all(inbox: Inbo
         assert len(await box.events("failed")) == 5
 
 
-async def test_what_would_end_the_test_run_is_an_error_of_the_test(inbox: Inbox) -> None:  # N2
+async def test_an_exception_that_would_end_the_test_run_is_wrapped(inbox: Inbox) -> None:  # N2
     @inbox.on("*")
     def leave(event: Event) -> None:
         raise SystemExit(3)
@@ -200,7 +200,7 @@ async def test_a_statement_that_fails_is_raised(inbox: Inbox) -> None:  # N2
             await box.run_one()
 
 
-async def test_a_handler_past_its_time_is_raised(inbox: Inbox) -> None:  # N2
+async def test_the_time_out_of_a_handler_is_raised(inbox: Inbox) -> None:  # N2
     @inbox.on("*", timeout="1ms")
     async def wait(event: Event) -> None:
         await asyncio.Event().wait()
@@ -211,7 +211,7 @@ async def test_a_handler_past_its_time_is_raised(inbox: Inbox) -> None:  # N2
             await box.run_one()
 
 
-async def test_what_a_handler_raises_before_a_crash_is_raised(inbox: Inbox) -> None:  # N2
+async def test_an_exception_of_a_handler_before_a_crash_is_raised(inbox: Inbox) -> None:  # N2
     @inbox.on("*")
     async def fail(event: Event) -> None:
         raise Odd("no")
@@ -256,7 +256,7 @@ async def test_a_replayed_dead_letter_runs_again_with_all_its_attempts(inbox: In
         assert (event.status, event.attempts, event.run) == ("completed", 1, 3)
 
 
-async def test_an_event_nobody_handles_is_ignored_or_held(tmp_path: Path) -> None:
+async def test_an_event_without_a_handler_is_ignored_or_parked(tmp_path: Path) -> None:
     for choice, expected in (
         ("complete", ("completed", "ignored")),
         ("park", ("pending", "parked")),
@@ -308,7 +308,7 @@ async def test_an_event_that_always_crashes_ends_as_a_dead_letter(inbox: Inbox) 
         assert (event.status, event.error_code) == ("failed", "crashed")
 
 
-async def test_deliveries_come_more_than_once_and_out_of_order(
+async def test_deliveries_may_repeat_and_arrive_out_of_order(
     inbox: Inbox, seen: list[Event]
 ) -> None:
     orders = set()
@@ -349,7 +349,7 @@ async def test_a_lane_keeps_its_order_however_runs_are_shuffled(
             assert [event.json()["n"] for event in seen if event.lane == lane] == numbers
 
 
-async def test_run_one_runs_one(inbox: Inbox, seen: list[Event]) -> None:
+async def test_run_one_runs_one_event(inbox: Inbox, seen: list[Event]) -> None:
     async with InboxHarness(inbox) as box:
         await box.deliver([paid(1), paid(2)])
         first = await box.run_one()
@@ -363,19 +363,19 @@ async def test_run_one_runs_one(inbox: Inbox, seen: list[Event]) -> None:
 async def test_a_handler_can_read_through_its_own_inbox(inbox: Inbox) -> None:
     inbox.schema(ORDERS)
     inbox.schema("INSERT OR IGNORE INTO orders (id, status) VALUES ('a', 'open')")
-    found = []
+    rows = []
 
     @inbox.on("order.paid")
-    async def look(event: Event) -> None:
-        found.extend(await inbox.read("SELECT status FROM orders WHERE id = :id", id="a"))
+    async def read(event: Event) -> None:
+        rows.extend(await inbox.read("SELECT status FROM orders WHERE id = :id", id="a"))
 
     async with InboxHarness(inbox) as box:
         await box.post("order.paid")
         await box.run_until_idle()
-    assert found == [{"status": "open"}]
+    assert rows == [{"status": "open"}]
 
 
-async def test_what_the_door_would_refuse_is_refused(inbox: Inbox) -> None:
+async def test_an_event_that_the_http_route_refuses_is_refused(inbox: Inbox) -> None:
     async with InboxHarness(inbox) as box:
         with pytest.raises(InvalidEvent, match="idempotency_key"):
             await box.post("order.paid", key="")
@@ -385,7 +385,7 @@ async def test_what_the_door_would_refuse_is_refused(inbox: Inbox) -> None:
             await box.event("nobody")
 
 
-async def test_outside_its_block_it_says_so(inbox: Inbox) -> None:
+async def test_a_harness_outside_its_block_is_refused(inbox: Inbox) -> None:
     box = InboxHarness(inbox)
     with pytest.raises(Stopped, match="async with"):
         await box.post("order.paid")
@@ -408,7 +408,7 @@ async def test_many_events_are_all_seen(inbox: Inbox, seen: list[Event]) -> None
         assert len(await box.events("completed")) == 250
 
 
-def test_a_clock_moves_forward_only_as_told() -> None:
+def test_the_clock_moves_only_forward_and_only_when_moved() -> None:
     clock = MovableClock(datetime(2026, 5, 1, tzinfo=UTC))
     assert clock() == clock() == datetime(2026, 5, 1, tzinfo=UTC)
     assert clock.advance("1h30m") == datetime(2026, 5, 1, 1, 30, tzinfo=UTC)

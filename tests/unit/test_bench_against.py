@@ -16,7 +16,7 @@ from bench.trees import arguments
 
 @dataclass(eq=False)
 class ScriptedTree:
-    """Gives out rates as they were written down, and notes when it was its turn."""
+    """A tree that returns the given rates in order, and records its turns."""
 
     label: str
     rates: Iterator[float]
@@ -32,25 +32,25 @@ def compare(old: Sequence[float], new: Sequence[float]) -> tuple[against.Compari
     old_tree: Any = ScriptedTree("old", iter(old), turns)
     new_tree: Any = ScriptedTree("new", iter(new), turns)
     options = parse(["--against", "HEAD~1", "http", "--rounds", str(len(old))])
-    found, _ = against.compare_section("http", old_tree, new_tree, options, lambda line: None)
-    return found, turns
+    comparison, _ = against.compare_section("http", old_tree, new_tree, options, lambda line: None)
+    return comparison, turns
 
 
 def test_a_change_is_slower_only_when_the_whole_interval_lies_below_the_bound() -> None:
-    found, _ = compare([100, 101, 99, 100], [90, 91, 89, 90.5])
-    assert found.interval.is_slower
-    assert found.interval.verdict == "SLOWER"
+    comparison, _ = compare([100, 101, 99, 100], [90, 91, 89, 90.5])
+    assert comparison.interval.is_slower
+    assert comparison.interval.verdict == "SLOWER"
 
 
 def test_a_change_that_chance_explains_is_not_called_slower() -> None:
-    found, _ = compare([100, 80, 120, 100], [90, 95, 85, 100])
-    assert found.interval.ratio < 0.97 < found.interval.high
-    assert found.interval.verdict == "not slower"
+    comparison, _ = compare([100, 80, 120, 100], [90, 95, 85, 100])
+    assert comparison.interval.ratio < 0.97 < comparison.interval.high
+    assert comparison.interval.verdict == "not slower"
 
 
-def test_a_change_that_is_surely_quicker_is_called_faster() -> None:
-    found, _ = compare([100, 101, 99], [120, 121, 119.5])
-    assert found.interval.verdict == "faster"
+def test_a_change_whose_whole_interval_is_faster_is_called_faster() -> None:
+    comparison, _ = compare([100, 101, 99], [120, 121, 119.5])
+    assert comparison.interval.verdict == "faster"
 
 
 def test_each_pair_begins_with_the_other_tree() -> None:
@@ -59,10 +59,10 @@ def test_each_pair_begins_with_the_other_tree() -> None:
 
 
 def test_the_interval_is_that_of_student() -> None:
-    """By hand: logs of 0.9 and 1.1, mean -0.0050, deviation 0.1419, t of one degree 12.706."""
-    found = paired_interval([0.9, 1.1])
-    assert found.ratio == pytest.approx(0.99499, abs=1e-5)
-    assert (found.low, found.high) == pytest.approx((0.27807, 3.56030), abs=1e-4)
+    """By hand, from logs of 0.9 and 1.1, mean -0.0050, deviation 0.1419, t of one degree 12.706."""
+    interval = paired_interval([0.9, 1.1])
+    assert interval.ratio == pytest.approx(0.99499, abs=1e-5)
+    assert (interval.low, interval.high) == pytest.approx((0.27807, 3.56030), abs=1e-4)
 
 
 def test_one_pair_alone_proves_nothing() -> None:
@@ -78,7 +78,7 @@ def test_a_figure_that_is_missing_ends_the_run() -> None:
         compare([0.0], [100])
 
 
-def test_comparing_takes_ten_pairs_unless_told_otherwise() -> None:
+def test_a_comparison_takes_ten_pairs_by_default() -> None:
     assert parse(["--against", "HEAD", "http"]).rounds == 10
     assert parse(["--against", "HEAD", "http", "--rounds", "3"]).rounds == 3
 

@@ -1,4 +1,4 @@
-"""The clock of a process is not set when that of the machine is (F25)."""
+"""The clock of a process does not jump when the machine's clock is set (F25)."""
 
 from datetime import timedelta
 from itertools import pairwise
@@ -13,7 +13,7 @@ HOUR = timedelta(hours=1)
 
 
 class Machine:
-    """Its wall clock can be set; how long it is up cannot."""
+    """A machine whose wall clock can be set, but whose uptime cannot."""
 
     def __init__(self) -> None:
         self.wall = HandMoved()
@@ -30,7 +30,7 @@ class Machine:
         return SteadyClock(self.wall, lambda: self.up)
 
 
-def test_it_is_the_time_of_the_machine() -> None:
+def test_the_clock_shows_the_time_of_the_machine() -> None:
     machine = Machine()
     clock = machine.clock()
     assert clock() == NOON
@@ -39,7 +39,9 @@ def test_it_is_the_time_of_the_machine() -> None:
 
 
 @pytest.mark.parametrize("step", [HOUR, -HOUR])
-def test_a_step_of_the_clock_ends_no_lease_and_delays_nothing(step: timedelta) -> None:  # F25
+def test_setting_the_wall_clock_neither_ends_a_lease_nor_delays_anything(
+    step: timedelta,
+) -> None:  # F25
     machine = Machine()
     clock = machine.clock()
     before = clock()
@@ -50,7 +52,7 @@ def test_a_step_of_the_clock_ends_no_lease_and_delays_nothing(step: timedelta) -
 
 
 @pytest.mark.parametrize("step", [HOUR, -HOUR])
-def test_after_four_times_the_step_it_is_right_again(step: timedelta) -> None:  # F25
+def test_the_clock_is_right_again_after_four_times_the_step(step: timedelta) -> None:  # F25
     machine = Machine()
     clock = machine.clock()
     machine.set_clock(step)
@@ -62,25 +64,25 @@ def test_after_four_times_the_step_it_is_right_again(step: timedelta) -> None:  
     assert clock() == machine.wall()
 
 
-def test_it_never_goes_back() -> None:  # F25
+def test_the_clock_never_goes_back() -> None:  # F25
     machine = Machine()
     clock = machine.clock()
-    read = [clock()]
+    times = [clock()]
     for n in range(200):
         machine.run(0.001 * (n % 7))
         machine.set_clock(timedelta(seconds=(-1) ** n * n))
-        read.append(clock())
-    assert all(earlier <= later for earlier, later in pairwise(read))
+        times.append(clock())
+    assert all(earlier <= later for earlier, later in pairwise(times))
 
 
-def test_a_sleep_of_the_machine_is_time_that_passed() -> None:  # F25
+def test_time_in_which_the_machine_sleeps_counts() -> None:  # F25
     machine = Machine()
     clock = machine.clock()
     machine.run(8 * 3600)
     assert clock() == machine.wall()
 
 
-def test_a_step_is_seen_once() -> None:  # F25
+def test_a_step_of_the_wall_clock_is_reported_once() -> None:  # F25
     machine = Machine()
     steps = ClockSteps(machine.wall, lambda: machine.up)
     machine.run(100)
@@ -92,5 +94,5 @@ def test_a_step_is_seen_once() -> None:  # F25
     assert steps() == pytest.approx(0)
 
 
-def test_uptime_goes_on() -> None:
+def test_uptime_never_decreases() -> None:
     assert 0 < uptime() <= uptime()

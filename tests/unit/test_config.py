@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def refusal(folder: Path, **environ: str) -> str:
-    """The one line with which these variables are refused."""
+    """Return the line with which these variables are refused."""
     with pytest.raises(SettingError) as caught:
         config.load(environ, directory=folder)
     line = str(caught.value)
@@ -93,7 +93,7 @@ def test_the_file_takes_names_in_either_case_and_native_values(folder: Path) -> 
     assert settings.shutdown_grace == timedelta()
 
 
-def test_ackbox_config_names_the_file_instead(folder: Path) -> None:
+def test_ackbox_config_names_another_file(folder: Path) -> None:
     (folder / "ackbox.toml").write_text("port = 1")
     (folder / "other.toml").write_text("port = 2")
     assert config.load({"ACKBOX_CONFIG": "other.toml"}, directory=folder).port == 2
@@ -101,7 +101,7 @@ def test_ackbox_config_names_the_file_instead(folder: Path) -> None:
     assert config.load({"ACKBOX_CONFIG": absolute}, directory=folder / "elsewhere").port == 2
 
 
-def test_a_byte_order_mark_is_no_mistake(folder: Path) -> None:
+def test_a_byte_order_mark_is_accepted(folder: Path) -> None:
     (folder / "ackbox.toml").write_bytes(b"\xef\xbb\xbfport = 9000")
     assert config.load({}, directory=folder).port == 9000
 
@@ -192,7 +192,7 @@ def test_a_bare_number_is_no_duration_and_the_line_says_to_add_a_unit(folder: Pa
         ("QUEUE_URL", "postgresql://h"),
     ],
 )
-def test_what_is_out_of_range_or_misspelt_is_refused(folder: Path, name: str, value: str) -> None:
+def test_a_value_out_of_range_or_misspelt_is_refused(folder: Path, name: str, value: str) -> None:
     line = refusal(folder, **{name: value})
     assert re.match(rf"{name}=.+ in the environment is not valid: .+ (is|are) expected", line)
     assert len(line) < 300
@@ -245,12 +245,12 @@ def test_a_value_of_the_wrong_kind_in_the_file_is_refused(folder: Path, line: st
         ("DB_PATH", "/data/événements 1.db"),
     ],
 )
-def test_what_is_allowed_is_taken_as_it_is(folder: Path, name: str, value: str) -> None:
+def test_an_allowed_value_is_kept_as_it_is(folder: Path, name: str, value: str) -> None:
     kept = getattr(config.load({name: value}, directory=folder), name.lower())
     assert value == (kept.get_secret_value() if isinstance(kept, SecretStr) else str(kept))
 
 
-def test_names_are_taken_in_either_case(folder: Path) -> None:
+def test_names_are_accepted_in_either_case(folder: Path) -> None:
     environ = {"LOG_LEVEL": "warning", "DURABILITY": "NORMAL", "NOTIFY": "Off"}
     settings = config.load(environ, directory=folder)
     assert (settings.log_level, settings.durability, settings.notify) == (
@@ -285,7 +285,7 @@ def test_names_are_taken_in_either_case(folder: Path) -> None:
         ),
     ],
 )
-def test_of_two_that_disagree_the_line_blames_one_that_was_written(
+def test_of_two_settings_that_disagree_the_line_names_one_that_was_given(
     folder: Path, environ: dict[str, str], line: str
 ) -> None:
     assert refusal(folder, **environ) == line
@@ -295,7 +295,7 @@ def test_only_the_first_of_several_bad_values_is_reported(folder: Path) -> None:
     assert refusal(folder, WORKER_COUNT="x", PORT="y").startswith("PORT=y ")
 
 
-def test_a_file_value_that_the_environment_overrides_is_not_judged(folder: Path) -> None:
+def test_a_file_value_that_the_environment_overrides_is_not_checked(folder: Path) -> None:
     (folder / "ackbox.toml").write_text('port = "bad"')
     assert config.load({"PORT": "1"}, directory=folder).port == 1
 
@@ -312,7 +312,7 @@ def test_an_unknown_key_in_the_file_is_refused_with_the_nearest_known_one(folder
     assert refusal_of_file(folder, '"a\\nb" = 1').startswith("a\\nb in ackbox.toml")
 
 
-def test_a_list_or_table_is_shown_in_short(folder: Path) -> None:
+def test_a_list_or_table_is_abbreviated(folder: Path) -> None:
     assert refusal_of_file(folder, "port = [1, 2]").startswith("PORT=[...] in ackbox.toml")
     assert refusal_of_file(folder, "[port]\na = 1").startswith("PORT={...} in ackbox.toml")
 
@@ -323,7 +323,7 @@ def test_one_setting_in_both_cases_is_refused(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"port = 1\nhost = \n", "ackbox.toml is not valid TOML: .*at line 2, column 8"),
         (b"port = 1\nport = 2\n", "ackbox.toml is not valid TOML: .*at line 2"),
@@ -333,11 +333,13 @@ def test_one_setting_in_both_cases_is_refused(folder: Path) -> None:
         (b"port = " + b"[" * 100_000, "ackbox.toml is not valid TOML: it is nested too deep"),
     ],
 )
-def test_a_broken_file_is_one_line_that_says_where(folder: Path, content: bytes, said: str) -> None:
-    assert re.match(said, refusal_of_file(folder, content))
+def test_a_broken_file_is_one_line_that_says_where(
+    folder: Path, content: bytes, message: str
+) -> None:
+    assert re.match(message, refusal_of_file(folder, content))
 
 
-def test_a_named_file_must_be_there(folder: Path) -> None:
+def test_a_named_file_must_exist(folder: Path) -> None:
     assert refusal(folder, ACKBOX_CONFIG="gone.toml") == (
         "gone.toml cannot be read: No such file or directory. "
         "ACKBOX_CONFIG is the path of a TOML file; unset means ackbox.toml if present."
@@ -346,7 +348,7 @@ def test_a_named_file_must_be_there(folder: Path) -> None:
     assert refusal(folder, ACKBOX_CONFIG="a\0b").startswith("a\\x00b cannot be read: ")
 
 
-def test_a_default_file_that_cannot_be_read_is_not_passed_over(folder: Path) -> None:
+def test_a_default_file_that_cannot_be_read_is_not_ignored(folder: Path) -> None:
     (folder / "ackbox.toml").symlink_to(folder / "gone")
     assert refusal(folder).startswith("ackbox.toml cannot be read: No such file")
     (folder / "ackbox.toml").unlink()
@@ -357,7 +359,7 @@ def test_a_default_file_that_cannot_be_read_is_not_passed_over(folder: Path) -> 
 # Secrets
 
 
-def test_an_empty_token_is_refused_rather_than_taken_for_none(folder: Path) -> None:
+def test_an_empty_token_is_refused_and_does_not_mean_unset(folder: Path) -> None:
     for name in ("API_TOKEN", "INGEST_TOKEN"):
         assert refusal(folder, **{name: ""}) == (
             f'{name}="" in the environment is not valid: visible ASCII characters, 1 to 4096, '
@@ -385,7 +387,7 @@ def test_a_token_that_no_header_can_carry_is_refused_and_not_shown(
         PASSWORD,
     ],
 )
-def test_a_refused_address_does_not_give_its_password_away(folder: Path, address: str) -> None:
+def test_a_refused_address_does_not_reveal_its_password(folder: Path, address: str) -> None:
     assert PASSWORD not in refusal(folder, DATABASE_URL=address)
     assert PASSWORD not in refusal_of_file(folder, f'queue_url = ["{address}"]')
 
@@ -464,18 +466,18 @@ def test_explain_names_value_and_origin_of_every_setting(folder: Path) -> None: 
     rows = {row.name: row for row in config.explain(environ, directory=folder)}
     assert set(rows) == {name.upper() for name in Settings.model_fields} | {"ACKBOX_CONFIG"}
 
-    def seen(name: str) -> tuple[str, str, bool]:
+    def shown(name: str) -> tuple[str, str, bool]:
         return rows[name].value, rows[name].origin, rows[name].secret
 
-    assert seen("PORT") == ("9001", "environment", False)
-    assert seen("INGEST_TIMEOUT") == ("1h", "ackbox.toml", False)
-    assert seen("MAX_BODY_BYTES") == ("2KiB", "environment", False)
-    assert seen("INGEST_BUFFER_BYTES") == ("64MiB", "default", False)
-    assert seen("NOTIFY") == ("on", "default", False)
-    assert seen("RETENTION_DAYS") == ("30", "default", False)
-    assert seen("API_TOKEN") == ("***", "environment", True)
-    assert seen("DATABASE_URL") == ("unset", "default", True)
-    assert seen("ACKBOX_CONFIG") == ("ackbox.toml", "default", False)
+    assert shown("PORT") == ("9001", "environment", False)
+    assert shown("INGEST_TIMEOUT") == ("1h", "ackbox.toml", False)
+    assert shown("MAX_BODY_BYTES") == ("2KiB", "environment", False)
+    assert shown("INGEST_BUFFER_BYTES") == ("64MiB", "default", False)
+    assert shown("NOTIFY") == ("on", "default", False)
+    assert shown("RETENTION_DAYS") == ("30", "default", False)
+    assert shown("API_TOKEN") == ("***", "environment", True)
+    assert shown("DATABASE_URL") == ("unset", "default", True)
+    assert shown("ACKBOX_CONFIG") == ("ackbox.toml", "default", False)
 
 
 def test_explain_says_which_file_was_read(folder: Path) -> None:
@@ -486,7 +488,7 @@ def test_explain_says_which_file_was_read(folder: Path) -> None:
     assert next(row.origin for row in rows if row.name == "PORT") == "my.toml"
 
 
-def test_what_is_shown_of_a_setting_reads_back_as_the_same(folder: Path) -> None:
+def test_the_shown_value_of_a_setting_reads_back_as_the_same(folder: Path) -> None:
     given = {"CLAIM_TIMEOUT": "90s", "MAX_BODY_BYTES": "1000", "DEDUPE_DAYS": "0.5"}
     rows = config.explain(given, directory=folder)
     again = {row.name: row.value for row in rows if row.value != "unset"}
@@ -542,7 +544,7 @@ def test_a_duration_reads_as_it_is_written(text: str, milliseconds: int) -> None
         *["30m1h", "1s1s", "1ms1s", "1_0s", "٣s", "1e3s", "1y", "999999999999d", "9" * 5000 + "s"],
     ],
 )
-def test_what_is_no_plain_duration_is_refused(text: str) -> None:
+def test_a_malformed_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^(add a unit|write it as|that is longer)"):
         config.parse_duration(text)
 
@@ -551,7 +553,7 @@ def test_what_is_no_plain_duration_is_refused(text: str) -> None:
     "text",
     ["", "MiB", "-1", "+1", "1.5MiB", "1 MiB", "1MiB\n", "1mib", "1Mb", "1Mi", "1TiB", "1_0", "٣"],
 )
-def test_what_is_no_plain_size_is_refused(text: str) -> None:
+def test_a_malformed_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^write it as"):
         config.parse_size(text)
 
@@ -599,7 +601,7 @@ def test_any_environment_gives_settings_or_one_line(environ: dict[str, str]) -> 
 
 
 def documented() -> dict[str, tuple[str, str]]:
-    """Default and allowed values of each variable in the tables of the reference page."""
+    """Return the default and the allowed values of each variable on the reference page."""
     row = re.compile(r"^\| `([A-Z_]+)` \| (.+?) \| (.+?) \|", re.MULTILINE)
     rows = row.findall(REFERENCE.read_text("utf-8"))
     assert len({name for name, _, _ in rows}) == len(rows), "each variable is documented once"
@@ -613,7 +615,7 @@ def test_the_reference_page_lists_every_setting_with_its_default(folder: Path) -
 
 
 @pytest.mark.parametrize("name", sorted(documented()))
-def test_the_reference_page_says_what_is_allowed_as_the_refusal_does(
+def test_the_reference_page_and_the_error_agree_on_the_allowed_values(
     folder: Path, name: str
 ) -> None:
     assert documented()[name][1] in refusal(folder, **{name: "\t"})

@@ -1,4 +1,4 @@
-"""Patterns, arguments, and what a handler is given."""
+"""Patterns, limits and arguments of handlers."""
 
 import functools
 from datetime import timedelta
@@ -19,13 +19,13 @@ def register(registry: Registry, pattern: str, source: str | None = None) -> Non
 
 
 def registration(
-    handler: Any = handle, pattern: str = "*", source: str | None = None, **rules: Any
+    handler: Any = handle, pattern: str = "*", source: str | None = None, **limits: Any
 ) -> Registration:
-    given = {"max_attempts": None, "timeout": None, "concurrency": None, **rules}
+    given = {"max_attempts": None, "timeout": None, "concurrency": None, **limits}
     return describe(handler, pattern, source, **given)
 
 
-def found(registry: Registry, source: str, event_type: str) -> tuple[str, str | None] | None:
+def matched(registry: Registry, source: str, event_type: str) -> tuple[str, str | None] | None:
     match = registry.find(source, event_type)
     return None if match is None else (match.pattern, match.source)
 
@@ -55,24 +55,24 @@ ALL = [
     ],
 )
 @pytest.mark.parametrize("order", [1, -1])
-def test_the_most_particular_pattern_wins(
+def test_the_most_specific_pattern_wins(
     source: str, event_type: str, expected: tuple[str, str | None], order: int
 ) -> None:
     registry = Registry()
     for pattern, of in ALL[::order]:
         register(registry, pattern, of)
-    assert found(registry, source, event_type) == expected
-    assert found(registry, source, event_type) == expected  # remembered
+    assert matched(registry, source, event_type) == expected
+    assert matched(registry, source, event_type) == expected  # from the cache
 
 
 def test_an_exact_type_beats_a_source_and_any_prefix() -> None:
     registry = Registry()
     register(registry, "invoice.paid*", "stripe")
     register(registry, "invoice.paid")
-    assert found(registry, "stripe", "invoice.paid") == ("invoice.paid", None)
+    assert matched(registry, "stripe", "invoice.paid") == ("invoice.paid", None)
 
 
-def test_nobody_may_handle_it() -> None:
+def test_an_event_may_have_no_handler() -> None:
     registry = Registry()
     register(registry, "invoice.*", "stripe")
     assert registry.find("shop", "invoice.paid") is None
@@ -86,7 +86,7 @@ def test_a_handler_added_later_is_found() -> None:
     assert registry.find("shop", "a") is not None
 
 
-def test_what_is_remembered_of_types_is_bounded() -> None:
+def test_the_cache_of_types_is_bounded() -> None:
     registry = Registry()
     register(registry, "*")
     for n in range(25_000):
@@ -139,7 +139,7 @@ def with_more(event: object, tx: object, colour: str) -> None: ...
         (lambda event: None, False, False, "<lambda>"),
     ],
 )
-def test_a_handler_may_be_anything_that_can_be_called(
+def test_a_handler_may_be_any_callable(
     handler: Any, takes_tx: bool, is_async: bool, name: str
 ) -> None:
     made = registration(handler)
@@ -163,7 +163,7 @@ def several(event: object, *more: object) -> None: ...
 
 
 @pytest.mark.parametrize("handler", [nothing, other_name, positional, with_more, anything, several])
-def test_arguments_nobody_could_give_are_an_error_at_the_start(handler: Any) -> None:
+def test_a_handler_with_unknown_arguments_is_an_error_at_the_start(handler: Any) -> None:
     with pytest.raises(SettingError, match="must take `event`"):
         registration(handler)
 
@@ -184,14 +184,12 @@ def test_arguments_nobody_could_give_are_an_error_at_the_start(handler: Any) -> 
         ({"timeout": "30 seconds"}, "timeout='30 seconds' is not a duration"),  # N23
     ],
 )
-def test_rules_that_make_no_sense_are_an_error_at_the_start(
-    rules: dict[str, Any], reason: str
-) -> None:
+def test_invalid_limits_are_an_error_at_the_start(rules: dict[str, Any], reason: str) -> None:
     with pytest.raises(SettingError, match=reason):
         registration(**rules)
 
 
-def test_rules_are_kept_as_given() -> None:
+def test_limits_are_kept_as_given() -> None:
     made = registration(max_attempts=2, timeout="1m30s", concurrency=3)
     assert (made.max_attempts, made.timeout, made.concurrency) == (2, timedelta(seconds=90), 3)
 
@@ -207,7 +205,9 @@ def test_tx_collects_statements_in_order() -> None:
 
 
 @pytest.mark.parametrize("after", ["10m", timedelta(minutes=10), 600, 600.0])
-def test_a_delay_is_given_as_people_write_it(after: str | timedelta | float) -> None:  # N17
+def test_a_delay_may_be_a_number_a_text_or_a_timedelta(
+    after: str | timedelta | float,
+) -> None:  # N17
     assert Retry(after=after).after == timedelta(minutes=10)
     assert Snooze(after=after).after == timedelta(minutes=10)
     assert Retry("why", after=None).after is None
@@ -248,7 +248,7 @@ def test_a_wrong_delay_fails_where_it_is_raised(
     ],
     ids=repr,
 )
-def test_a_rule_of_the_wrong_type_is_refused_in_one_line(rules: dict[str, Any]) -> None:
+def test_a_limit_of_the_wrong_type_is_refused_in_one_line(rules: dict[str, Any]) -> None:
     (name,) = rules
     with pytest.raises(SettingError, match=f"{name} must be"):
         Inbox().on("a", **rules)(handle)

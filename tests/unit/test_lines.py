@@ -11,7 +11,7 @@ pieces = st.lists(st.text("ab\n\r", max_size=6).map(str.encode), max_size=8)
 
 
 @given(pieces)
-def test_cuts_between_pieces_do_not_matter(cut: list[bytes]) -> None:
+def test_the_split_into_pieces_does_not_change_the_lines(cut: list[bytes]) -> None:
     whole = b"".join(cut)
     expected = [line.removesuffix(b"\r") for line in whole.split(b"\n")]
     if whole.endswith(b"\n") or not whole:

@@ -77,7 +77,7 @@ def _restored() -> Iterator[None]:
 
 
 class Log:
-    """An observer, and what it has said. Its clock stands still until moved."""
+    """A log observer and its lines. Its clock stands still until a test moves it."""
 
     def __init__(self, level: str = "INFO", log_format: str = "json") -> None:
         self.stream = io.StringIO()
@@ -88,7 +88,7 @@ class Log:
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.stream.getvalue().splitlines()]
 
-    def said(self) -> list[tuple[str, str]]:
+    def entries(self) -> list[tuple[str, str]]:
         return [(line["level"], line["event"]) for line in self.lines()]
 
 
@@ -124,7 +124,7 @@ def test_each_event_is_a_line_with_event_and_request_id(kind: ReceiptKind, event
 
 
 @pytest.mark.parametrize("level", ["WARNING", "ERROR", "CRITICAL"])
-def test_events_are_not_said_above_info(level: str) -> None:
+def test_events_are_not_logged_above_info(level: str) -> None:
     log = Log(level)
 
     log.observe(recorded())
@@ -132,33 +132,35 @@ def test_events_are_not_said_above_info(level: str) -> None:
     assert log.lines() == []
 
 
-def settled(*keys: str, tombstoned: str = "", fenced: str = "") -> Settled:
-    dead = DeadLetter(Failure("boom", "ValueError"))
-    written = {EventId(key): dead if key == tombstoned else Done() for key in keys if key != fenced}
+def settled(*keys: str, dead: str = "", fenced: str = "") -> Settled:
+    dead_letter = DeadLetter(Failure("boom", "ValueError"))
+    written = {
+        EventId(key): dead_letter if key == dead else Done() for key in keys if key != fenced
+    }
     handlers = ["app.pay"] * len(keys)
     return Settled([claim(key) for key in keys], [0.001] * len(keys), written, handlers)
 
 
-def test_above_info_only_dead_letters_and_lost_results_are_said() -> None:
+def test_above_info_only_dead_letters_and_fenced_results_are_logged() -> None:
     log = Log("WARNING")
 
     log.observe(settled("a", "b"))
-    log.observe(settled("a", "b", tombstoned="b"))
+    log.observe(settled("a", "b", dead="b"))
     log.observe(settled("c", "d", fenced="c"))
 
-    assert log.said() == [("error", "event failed"), ("warning", "event result fenced off")]
+    assert log.entries() == [("error", "event failed"), ("warning", "event result fenced off")]
     assert [line["event_id"] for line in log.lines()] == ["b", "c"]
 
 
-def test_the_end_of_each_run_is_said() -> None:
+def test_the_end_of_each_run_is_logged() -> None:
     log = Log()
 
     log.observe(settled("a", "b"))
 
-    assert log.said() == [("info", "event completed")] * 2
+    assert log.entries() == [("info", "event completed")] * 2
 
 
-def test_the_start_says_what_was_found() -> None:  # L12
+def test_the_start_logs_the_backlog_and_the_ledger() -> None:  # L12
     log = Log()
 
     log.observe(
@@ -172,21 +174,21 @@ def test_the_start_says_what_was_found() -> None:  # L12
     assert (line["ledger"], line["ledger_origin"]) == ("ackbox.db", "DB_PATH")  # N3
 
 
-def test_a_failure_that_lasts_is_said_once_a_minute() -> None:  # F9
+def test_a_failure_that_lasts_is_logged_once_a_minute() -> None:  # F9
     log = Log()
     for second in range(121):
         log.now = float(second)
         log.observe(FAILED)
 
-    assert log.said() == [("error", "events not stored")] * 3
+    assert log.entries() == [("error", "events not stored")] * 3
 
 
-def test_a_failure_after_a_recovery_is_said_at_once() -> None:
+def test_a_failure_after_a_recovery_is_logged_at_once() -> None:
     log = Log()
     for fact in (FAILED, FAILED, StoreFailed("full"), StoreRecovered(), FAILED):
         log.observe(fact)
 
-    assert [event for _, event in log.said()] == [
+    assert [event for _, event in log.entries()] == [
         "events not stored",
         "store unavailable",
         "store recovered",
@@ -194,7 +196,7 @@ def test_a_failure_after_a_recovery_is_said_at_once() -> None:
     ]
 
 
-def test_an_outage_is_said_at_its_start_once_a_minute_and_at_its_end() -> None:  # N21
+def test_an_outage_is_logged_at_its_start_once_a_minute_and_at_its_end() -> None:  # N21
     log = Log()
     log.observe(StoreFailed("away"))
     for half in range(4 * 60):  # two minutes, in which every part of the process fails
@@ -206,31 +208,31 @@ def test_an_outage_is_said_at_its_start_once_a_minute_and_at_its_end() -> None: 
         log.observe(ServiceFailed("monitor", half + 1, "away"))
     log.observe(StoreRecovered())
 
-    events = [event for _, event in log.said()]
+    events = [event for _, event in log.entries()]
     assert events == ["store unavailable", "worker cannot reach the store", "store recovered"]
 
 
-def test_a_failure_of_the_worker_without_an_outage_is_said_once_a_minute_for_each_kind() -> None:
+def test_a_failure_of_the_worker_without_an_outage_is_logged_once_a_minute_for_each_kind() -> None:
     log = Log()  # N21
     for second in range(61):
         log.now = float(second)
         log.observe(WorkerCallFailed("claim", "busy"))
         log.observe(WorkerCallFailed("settle", "busy"))
 
-    said = [(line["doing"], line["level"]) for line in log.lines()]
-    assert said == [("claim", "warning"), ("settle", "warning")] * 2
+    calls = [(line["doing"], line["level"]) for line in log.lines()]
+    assert calls == [("claim", "warning"), ("settle", "warning")] * 2
 
 
-def test_a_lost_lease_is_a_line_for_each_event() -> None:  # S27
+def test_a_lost_lease_is_logged_for_each_event() -> None:  # S27
     log = Log()
     log.observe(LeaseLost([claim("a"), claim("b", run=3)], "the store was away"))
 
-    assert log.said() == [("warning", "event lease lost")] * 2
+    assert log.entries() == [("warning", "event lease lost")] * 2
     assert [(line["event_id"], line["run"]) for line in log.lines()] == [("a", 1), ("b", 3)]
     assert log.lines()[0]["reason"] == "the store was away"
 
 
-def test_a_service_that_fails_is_said_once_a_minute_and_its_recovery_once() -> None:  # S26, F56
+def test_a_service_that_fails_is_logged_once_a_minute_and_its_recovery_once() -> None:  # S26, F56
     log = Log()
     for second in range(61):
         log.now = float(second)
@@ -241,7 +243,7 @@ def test_a_service_that_fails_is_said_once_a_minute_and_its_recovery_once() -> N
         log.observe(ServiceRecovered("claims", 1))
         log.now += number
 
-    assert log.said() == [
+    assert log.entries() == [
         *(("error", "service failed"), ("error", "service failed")),
         *(("warning", "service recovered"),),
     ]
@@ -264,17 +266,17 @@ def test_an_observer_that_fails_is_logged_once_and_counted_each_time() -> None: 
     assert [line["observer"].rpartition(".")[2] for line in lines] == ["broken"]
     assert lines[0]["error"].startswith("ValueError in broken")
     assert len(counted.of(ObserverFailed)) == 3
-    assert [event for _, event in log.said()].count("store recovered") == 3
+    assert [event for _, event in log.entries()].count("store recovered") == 3
 
 
-def test_metrics_that_fail_on_everything_are_logged_all_the_same() -> None:  # S26, F56
+def test_metrics_that_fail_on_every_fact_are_still_logged() -> None:  # S26, F56
     log = Log()
 
     def broken(fact: Fact) -> None:
         raise ValueError("x")
 
     to_all(broken, on_error=count_and_log(broken, log.logger))(StoreRecovered())
-    assert log.said() == [("error", "observer failed")]
+    assert log.entries() == [("error", "observer failed")]
 
 
 def test_a_log_that_cannot_be_written_stops_nothing() -> None:  # S26, F56
@@ -288,7 +290,7 @@ def test_a_log_that_cannot_be_written_stops_nothing() -> None:  # S26, F56
     assert len(counted.of(ObserverFailed)) == 2
 
 
-def test_a_snooze_tells_why_and_for_how_long() -> None:  # N17
+def test_a_snooze_is_logged_with_its_reason_and_delay() -> None:  # N17
     log = Log()
     snoozed = Snoozed(timedelta(seconds=90), "rate limited")
     log.observe(Settled([claim("a")], [0.1], {EventId("a"): snoozed}, [None]))
@@ -304,7 +306,7 @@ def test_a_snooze_tells_why_and_for_how_long() -> None:  # N17
         (DeadLetter, "event failed"),
     ],
 )
-def test_a_failed_run_tells_what_was_raised_and_where(
+def test_a_failed_run_is_logged_with_the_exception_and_its_location(
     make: Callable[[Failure], Outcome], event: str
 ) -> None:  # N2
     log, run = Log(), claim()
@@ -320,7 +322,7 @@ def test_a_failed_run_tells_what_was_raised_and_where(
     assert {"where", "exception"}.isdisjoint(unknown)
 
 
-def test_people_see_the_traceback_below_the_line() -> None:  # N2
+def test_a_pretty_log_shows_the_traceback_below_the_line() -> None:  # N2
     log, run = Log(log_format="pretty"), claim()
 
     dead = DeadLetter(Failure("KeyError: 'amount'", "KeyError", None, TRACEBACK))
@@ -332,7 +334,7 @@ def test_people_see_the_traceback_below_the_line() -> None:  # N2
     assert below == TRACEBACK.splitlines()
 
 
-def test_what_was_raised_stays_in_its_line() -> None:  # N2
+def test_the_text_of_an_exception_stays_on_its_line() -> None:  # N2
     log, run = Log(), claim()
 
     dead = DeadLetter(Failure("ValueError: \x1b[31m\n" + "x" * 9000, "ValueError"))
@@ -350,7 +352,7 @@ def test_an_abandoned_handler_is_named_with_its_event_and_stack() -> None:  # N9
     log.observe(AbandonedEnded(claim("a"), "app.grant", Failure("KeyError: 1", "KeyError"), 0))
     log.observe(AbandonedEnded(claim("a"), "app.grant", None, 0))
 
-    assert log.said() == [
+    assert log.entries() == [
         ("error", "handler abandoned"),
         ("warning", "abandoned handler ended"),
         ("warning", "abandoned handler ended"),
@@ -366,13 +368,13 @@ def test_an_abandoned_handler_is_named_with_its_event_and_stack() -> None:  # N9
     assert "error" not in returned
 
 
-def test_a_large_log_of_the_database_is_a_warning_and_a_small_one_is_not() -> None:  # F35
+def test_a_large_write_ahead_log_is_a_warning_and_a_small_one_is_not() -> None:  # F35
     log = Log()
 
     log.observe(Checkpointed(0.1, 4000, 4000))
     log.observe(Checkpointed(0.1, 20_000, 0))
 
-    assert log.said() == [("warning", "write-ahead log is large")]
+    assert log.entries() == [("warning", "write-ahead log is large")]
 
 
 def test_a_clock_that_disagrees_with_the_database_is_a_warning() -> None:  # F25
@@ -381,11 +383,11 @@ def test_a_clock_that_disagrees_with_the_database_is_a_warning() -> None:  # F25
     log.observe(ClockSkewed(-3600.04))
     log.observe(ClockSkewed(0.0))
 
-    assert log.said() == [("warning", "clocks disagree"), ("warning", "clocks agree again")]
+    assert log.entries() == [("warning", "clocks disagree"), ("warning", "clocks agree again")]
     assert log.lines()[0]["seconds"] == -3600.0
 
 
-def test_what_happens_all_the_time_is_not_said() -> None:
+def test_routine_facts_are_not_logged() -> None:
     log = Log("DEBUG")
     for fact in (ResponseSent("/webhooks", 202), Committed(1, 0.1), Refused("queue"),
                  Measured(Stats(COUNTS, None), 0, 0)):  # fmt: skip
@@ -395,7 +397,7 @@ def test_what_happens_all_the_time_is_not_said() -> None:
 
 
 def log_from(path: str, name: str, level: int, text: str) -> None:
-    """As code in that file would."""
+    """Log a record as code in that file would."""
     logger = logging.getLogger(name)
     if logger.isEnabledFor(level):
         logger.handle(logger.makeRecord(name, level, path, 1, text, (), None))
@@ -404,7 +406,7 @@ def log_from(path: str, name: str, level: int, text: str) -> None:
 LIBRARY = f"{sysconfig.get_paths()['purelib']}/library/module.py"
 
 
-def test_what_libraries_log_goes_the_same_way_from_warning_up() -> None:  # N16
+def test_records_of_libraries_are_logged_from_warning_up() -> None:  # N16
     log = Log("DEBUG")
     log_from(LIBRARY, "library", logging.WARNING, "hello")
     log_from(LIBRARY, "library", logging.INFO, "not this")
@@ -417,7 +419,7 @@ def test_what_libraries_log_goes_the_same_way_from_warning_up() -> None:  # N16
 @pytest.mark.parametrize(
     ("level", "written"), [("DEBUG", ["debug", "info"]), ("INFO", ["info"]), ("WARNING", [])]
 )
-def test_what_the_application_logs_is_written_from_the_level_up(
+def test_records_of_the_application_are_logged_from_the_level_up(
     level: str, written: list[str]
 ) -> None:  # N16
     log = Log(level)
@@ -427,7 +429,7 @@ def test_what_the_application_logs_is_written_from_the_level_up(
     assert [line["level"] for line in log.lines()] == written
 
 
-def test_an_application_that_is_installed_is_the_application_all_the_same() -> None:  # N16
+def test_an_installed_application_still_counts_as_the_application() -> None:  # N16
     stream = io.StringIO()
     set_up_logging("INFO", "json", stream, {"billing"})
     log_from(LIBRARY, "billing.invoices", logging.INFO, "this")
@@ -449,19 +451,19 @@ def test_a_line_of_a_running_handler_names_its_event() -> None:  # N16
     copy_context().run(handler)
     logging.getLogger("billing").info("outside")
 
-    found = [(line.get("event_id"), line.get("request_id")) for line in log.lines()]
-    assert found == [("a", "req"), ("a", "req"), ("b", "req"), (None, None)]
+    ids = [(line.get("event_id"), line.get("request_id")) for line in log.lines()]
+    assert ids == [("a", "req"), ("a", "req"), ("b", "req"), (None, None)]
 
 
-def test_a_type_without_a_handler_is_said_once_and_so_are_a_hundred_of_them() -> None:  # N4
+def test_a_type_without_a_handler_is_logged_once_up_to_a_hundred_types() -> None:  # N4
     log = Log()
     for number in range(150):
         log.observe(Unhandled([claim("a", event_type=f"type-{number}"), claim("b")]))
 
-    assert log.said() == [("warning", "no handler for this event type")] * 100
+    assert log.entries() == [("warning", "no handler for this event type")] * 100
 
 
-def test_a_stop_is_said_at_its_begin_and_at_its_end() -> None:  # N7
+def test_a_stop_is_logged_when_it_begins_and_when_it_ends() -> None:  # N7
     log = Log()
     log.observe(StopBegan({"grant_access": 2}, 3, 20.0))
     log.observe(StopEnded(4, 20.12345))
@@ -473,7 +475,7 @@ def test_a_stop_is_said_at_its_begin_and_at_its_end() -> None:  # N7
     assert (ended["event"], ended["released"], ended["seconds"]) == ("stopped", 4, 20.123)
 
 
-def test_a_library_that_fails_shows_where() -> None:
+def test_an_exception_of_a_library_is_logged_with_its_traceback() -> None:
     log = Log()
     try:
         raise ValueError("broken")
@@ -498,7 +500,7 @@ def test_a_traceback_never_shows_local_variables(log_format: str) -> None:  # S8
     assert "swordfish-swordfish-" not in written
 
 
-def test_pretty_is_for_people_and_one_line_an_event() -> None:
+def test_a_pretty_log_has_one_line_for_each_event() -> None:
     log = Log(log_format="pretty")
 
     log.observe(recorded())
@@ -517,10 +519,10 @@ def test_a_log_that_cannot_be_written_raises_nothing() -> None:  # F9
     LogObserver(set_up_logging("INFO", "json", Full())).observe(recorded())
 
 
-def test_a_clock_that_was_set_is_warned_of() -> None:  # F25
+def test_a_clock_that_was_set_is_a_warning() -> None:  # F25
     log = Log()
     log.observe(ClockStepped(-3600.00049))
-    assert log.said() == [("warning", "clock was set")]
+    assert log.entries() == [("warning", "clock was set")]
     assert log.lines()[0]["seconds"] == -3600
 
 
@@ -534,5 +536,5 @@ def test_a_start_that_refuses_new_events_does_not_say_ready() -> None:
         )
     )
 
-    assert log.said() == [("error", "started, new events are refused")]
+    assert log.entries() == [("error", "started, new events are refused")]
     assert log.lines()[0]["reason"] == "The disk is full."

@@ -1,4 +1,4 @@
-"""Values: ids, times, and what may be a name."""
+"""Ids, times, and checks of names and other fields."""
 
 import uuid
 from datetime import UTC, datetime, timedelta, timezone
@@ -37,12 +37,12 @@ def test_a_time_as_text_has_one_width_and_comes_back_as_it_was(moment: datetime)
 
 
 @given(UTC_TIMES, UTC_TIMES)
-def test_text_order_is_time_order(one: datetime, other: datetime) -> None:  # W9
-    assert (to_text(one) < to_text(other)) == (one < other)
+def test_text_order_is_time_order(first: datetime, second: datetime) -> None:  # W9
+    assert (to_text(first) < to_text(second)) == (first < second)
 
 
 @given(IN_UUID_RANGE, BITS)
-def test_an_id_is_a_uuid_of_version_7_with_its_time_and_all_its_chance(
+def test_an_id_is_a_uuid_of_version_7_with_its_time_and_its_random_bits(
     moment: datetime, bits: int
 ) -> None:  # W9
     event_id = new_event_id(moment, lambda n: bits)
@@ -55,27 +55,27 @@ def test_an_id_is_a_uuid_of_version_7_with_its_time_and_all_its_chance(
     assert high << 62 | low == bits
 
 
-def test_an_id_asks_for_74_bits_of_chance() -> None:
-    asked: list[int] = []
+def test_an_id_has_74_random_bits() -> None:
+    requested: list[int] = []
 
     def bits(n: int) -> int:
-        asked.append(n)
+        requested.append(n)
         return 0
 
     new_event_id(datetime(2026, 1, 31, tzinfo=UTC), bits)
-    assert asked == [74]
+    assert requested == [74]
 
 
 def test_ids_sort_by_the_millisecond() -> None:
     start = datetime(2026, 1, 31, tzinfo=UTC)
     ids = [new_event_id(start + timedelta(milliseconds=n), lambda bits: 0) for n in range(5)]
-    assert all(one < other for one, other in pairwise(ids))
+    assert all(first < second for first, second in pairwise(ids))
 
 
 @pytest.mark.parametrize(
     "name", ["a", "x" * NAME_LIMIT, "invoice.paid", "☃", "𝄞" * NAME_LIMIT, " ", "a b", "é"]
 )
-def test_a_name_may_hold_any_text_up_to_its_limit(name: str) -> None:
+def test_a_name_may_be_any_text_up_to_its_limit(name: str) -> None:
     assert check_name("key", name) == name
 
 
@@ -94,7 +94,7 @@ BAD_NAMES = {
 
 
 @pytest.mark.parametrize(("name", "flaw"), BAD_NAMES.items())
-def test_a_bad_name_is_refused_and_told_why(name: str, flaw: str) -> None:  # F42
+def test_a_bad_name_is_refused_with_the_reason(name: str, flaw: str) -> None:  # F42
     with pytest.raises(InvalidEvent, match=flaw) as caught:
         check_name("idempotency_key", name)
     assert str(caught.value).startswith("idempotency_key")
@@ -115,7 +115,7 @@ def test_a_name_is_accepted_exactly_if_it_has_no_control_character_nor_surrogate
 
 
 @pytest.mark.parametrize("number", [None, 0, 2**63 - 1, -(2**63)])
-def test_a_sequence_of_64_bits_is_taken(number: int | None) -> None:  # L7
+def test_a_sequence_of_64_bits_is_accepted(number: int | None) -> None:  # L7
     assert check_sequence(number) == number
 
 
@@ -151,7 +151,7 @@ def test_a_moment_outside_the_calendar_is_refused(moment: datetime) -> None:  # 
         check_moment(moment)
 
 
-def test_no_moment_is_no_moment() -> None:
+def test_a_missing_moment_stays_none() -> None:
     assert check_moment(None) is None
 
 

@@ -1,4 +1,4 @@
-"""`:name` to `$n`: only where it is a parameter."""
+"""`:name` becomes `$n`, but only where it is a parameter."""
 
 import pytest
 
@@ -32,17 +32,19 @@ from ackbox.stores.postgres.parameters import compile_named, tokens
         ("", "", []),
     ],
 )
-def test_a_name_is_found_where_it_is_one(sql: str, expected: str, names: list[str]) -> None:
+def test_a_name_is_replaced_only_where_it_is_a_parameter(
+    sql: str, expected: str, names: list[str]
+) -> None:
     compiled = compile_named(sql)
     assert (compiled.sql, list(compiled.names)) == (expected, names)
 
 
-def test_tokens_leave_nothing_out() -> None:
+def test_tokens_joined_are_the_statement() -> None:
     sql = "SELECT 'a' || \"b\" /* c */ -- d\n, $1, :e::text, $$f$$, 1.5e3 <> ALL (x)"
     assert "".join(token.text for token in tokens(sql)) == sql
 
 
-def test_values_come_in_the_order_of_the_numbers() -> None:
+def test_values_are_ordered_by_their_numbers() -> None:
     assert compile_named("SELECT :b, :a, :b").values({"a": 1, "b": 2, "c": 3}) == [2, 1]
 
 
@@ -52,7 +54,7 @@ def test_a_missing_value_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("message", "expected"),
     [
         ("invalid input for query argument $2: '$1'\n(no)", "invalid input for :b: '$1' (no)"),
         ("could not determine data type of parameter $1", "could not determine data type of :a"),
@@ -60,5 +62,7 @@ def test_a_missing_value_is_named() -> None:
         ('syntax error at "$1"', 'syntax error at "$1"'),
     ],
 )
-def test_a_position_in_an_error_becomes_the_name_that_was_written(said: str, expected: str) -> None:
-    assert compile_named("SELECT :a, :b").by_name(said) == expected
+def test_a_position_in_an_error_becomes_the_name_that_was_written(
+    message: str, expected: str
+) -> None:
+    assert compile_named("SELECT :a, :b").by_name(message) == expected

@@ -1,4 +1,4 @@
-"""What is said of an error of the database's driver."""
+"""Errors of the PostgreSQL driver, translated."""
 
 import asyncpg
 import pytest
@@ -15,8 +15,8 @@ HINT = 'prepared statement "__asyncpg_stmt_10__" does not exist\nset statement_c
     [asyncpg.InvalidSQLStatementNameError(HINT), asyncpg.DuplicatePreparedStatementError(HINT)],
     ids=lambda error: type(error).__name__,
 )
-def test_a_proxy_that_nobody_told_of_is_told_with_the_setting(error: Exception) -> None:
-    """As what can be tried again: a running server loses nothing, and the next try may work."""
+def test_an_unconfigured_pooler_is_reported_with_the_setting(error: Exception) -> None:
+    """The error is one to retry: a running server loses nothing, and a retry may succeed."""
     translated = translate(error)
     assert type(translated) is Unavailable
     assert "DATABASE_POOLING=transaction" in str(translated)
@@ -37,32 +37,34 @@ def test_a_proxy_that_nobody_told_of_is_told_with_the_setting(error: Exception) 
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_no_sentence_ends_twice(error: Exception) -> None:
+def test_no_message_ends_with_two_full_stops(error: Exception) -> None:
     assert ".." not in str(translate(error))
 
 
-def test_a_time_out_says_what_did_not_happen() -> None:
+def test_a_time_out_without_text_gets_a_message() -> None:
     assert str(translate(TimeoutError())) == (
         "The database cannot be reached: it did not respond in time."
     )
 
 
-def test_what_a_time_out_says_itself_is_told() -> None:
+def test_the_text_of_a_time_out_is_kept() -> None:
     assert "connect to 10.0.0.1" in str(translate(TimeoutError("connect to 10.0.0.1")))
 
 
-class Elsewhere:
-    """A connection where somebody else has prepared what we would."""
+class PooledConnection:
+    """A connection on which another client has prepared a statement of the same name."""
 
     async def fetch(self, *_: object, **__: object) -> None:
         raise asyncpg.DuplicatePreparedStatementError(HINT)
 
 
-async def test_a_proxy_is_not_taken_for_a_fault_of_the_users_statement() -> None:
-    """Which would end the event's run, where it has only to be settled again."""
+async def test_an_error_of_a_pooler_is_not_blamed_on_the_users_statement() -> None:
+    """Blaming the statement would fail the run, which only has to be settled again."""
     with pytest.raises(asyncpg.DuplicatePreparedStatementError):
-        await Session(Elsewhere(), Address("")).execute("INSERT INTO seen VALUES (1)", {}, 1.0)
+        await Session(PooledConnection(), Address("")).execute(
+            "INSERT INTO seen VALUES (1)", {}, 1.0
+        )
 
 
-def test_a_missing_table_is_no_matter_of_a_proxy() -> None:
+def test_a_missing_table_is_not_blamed_on_a_pooler() -> None:
     assert isinstance(translate(asyncpg.UndefinedTableError("x")), StoreError)

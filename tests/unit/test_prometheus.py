@@ -76,28 +76,28 @@ def recorded(*sources: str, seconds: float = 0.004) -> Recorded:
     return Recorded(sent, [receipt] * len(sent), [seconds] * len(sent))
 
 
-def test_a_source_that_nobody_configured_is_other() -> None:  # F43
-    found = samples(recorded("webhooks", "webhooks", "x", "y", "z"))
+def test_an_unconfigured_source_counts_as_other() -> None:  # F43
+    series = samples(recorded("webhooks", "webhooks", "x", "y", "z"))
 
-    received = {name: value for name, value in found.items() if "received" in name and value}
+    received = {name: value for name, value in series.items() if "received" in name and value}
     assert received == {
         "ackbox_events_received_total receipt=new source=webhooks": 2,
         "ackbox_events_received_total receipt=new source=other": 3,
     }
 
 
-def test_buckets_count_all_that_was_at_most_so_long() -> None:
-    found = samples(*(recorded("webhooks", seconds=s) for s in (0.001, 0.0011, 0.3, 77)))
+def test_a_bucket_counts_all_values_up_to_its_bound() -> None:
+    series = samples(*(recorded("webhooks", seconds=s) for s in (0.001, 0.0011, 0.3, 77)))
 
-    buckets = {le: found[f"ackbox_accept_seconds_bucket le={le}"] for le in
+    buckets = {le: series[f"ackbox_accept_seconds_bucket le={le}"] for le in
                ("0.001", "0.0025", "0.25", "0.5", "5.0", "+Inf")}  # fmt: skip
     assert buckets == {"0.001": 1, "0.0025": 2, "0.25": 2, "0.5": 3, "5.0": 3, "+Inf": 4}
-    assert found["ackbox_accept_seconds_count"] == 4
-    assert found["ackbox_accept_seconds_sum"] == 77.3021
+    assert series["ackbox_accept_seconds_count"] == 4
+    assert series["ackbox_accept_seconds_sum"] == 77.3021
 
 
-def test_what_is_counted() -> None:
-    found = samples(
+def test_facts_are_counted() -> None:
+    series = samples(
         ResponseSent("/webhooks", 202),
         ResponseSent("/webhooks", 202),
         ResponseSent("other", 404),
@@ -120,10 +120,10 @@ def test_what_is_counted() -> None:
         "ackbox_checkpoint_seconds_count": 1,
         "ackbox_wal_pages": 4001,
     }
-    assert expected.items() <= found.items()
+    assert expected.items() <= series.items()
 
 
-def test_ends_of_runs_are_counted_by_what_was_written() -> None:  # P9
+def test_runs_are_counted_by_the_outcome_that_was_written() -> None:  # P9
     ended = [claim(key) for key in "abcdefg"]
     failure = Failure("boom", "ValueError")
     outcomes: list[Outcome] = [
@@ -137,7 +137,7 @@ def test_ends_of_runs_are_counted_by_what_was_written() -> None:  # P9
     written = {EventId(key): outcome for key, outcome in zip("abcdef", outcomes, strict=True)}
 
     handlers = ["app.pay"] * 3 + ["app.ship", None, "app.pay", "app.ship"]
-    found = samples(Settled(ended, [0.004] * 6 + [0.3], written, handlers))
+    series = samples(Settled(ended, [0.004] * 6 + [0.3], written, handlers))
 
     expected = {
         "ackbox_events_processed_total": 2,
@@ -152,8 +152,8 @@ def test_ends_of_runs_are_counted_by_what_was_written() -> None:  # P9
         "ackbox_run_seconds_count handler=app.ship": 2,
         "ackbox_run_seconds_sum handler=app.ship": 0.304,
     }
-    assert expected.items() <= found.items()
-    runs = {name: value for name, value in found.items() if name.startswith("ackbox_runs_total")}
+    assert expected.items() <= series.items()
+    runs = {name: value for name, value in series.items() if name.startswith("ackbox_runs_total")}
     assert {name: value for name, value in runs.items() if value} == {  # N9
         "ackbox_runs_total handler=app.pay outcome=completed": 2,
         "ackbox_runs_total handler=app.pay outcome=retry": 1,
@@ -174,9 +174,9 @@ def test_every_series_of_a_handler_exists_from_the_start() -> None:  # N9, C3
         ),
         "ackbox_runs_abandoned_total handler=app.pay",
     }
-    one = claim("a")
-    metrics.observe(Settled([one], [0.1], {one.id: Done()}, ["app.pay"]))
-    metrics.observe(HandlerAbandoned(one, "app.pay", None, ["app.pay"]))
+    first = claim("a")
+    metrics.observe(Settled([first], [0.1], {first.id: Done()}, ["app.pay"]))
+    metrics.observe(HandlerAbandoned(first, "app.pay", None, ["app.pay"]))
     after = series_of(metrics)
     assert after.keys() == before.keys()
     assert after["ackbox_runs_abandoned_total handler=app.pay"] == 1
@@ -191,33 +191,33 @@ def series_of(metrics: PrometheusMetrics) -> dict[str, float]:
 
 
 def test_only_the_first_run_of_an_event_has_waited_in_the_queue() -> None:
-    found = samples(Claimed([claim("a"), claim("b", run=2)], [0.3, 77.0]))
+    series = samples(Claimed([claim("a"), claim("b", run=2)], [0.3, 77.0]))
 
-    assert found["ackbox_events_claimed_total"] == 2
-    assert found["ackbox_queue_seconds_count"] == 1
-    assert found["ackbox_queue_seconds_sum"] == 0.3
-
-
-def test_a_trouble_that_is_over_is_over() -> None:
-    found = samples(StoreFailed("full"), StoreRecovered())
-
-    assert found["ackbox_store_unavailable"] == 0
-    assert found["ackbox_store_failures_total"] == 1
+    assert series["ackbox_events_claimed_total"] == 2
+    assert series["ackbox_queue_seconds_count"] == 1
+    assert series["ackbox_queue_seconds_sum"] == 0.3
 
 
-def test_a_queue_in_trouble_is_told_apart_from_a_store_in_trouble() -> None:
-    found = samples(QueueFailed("away"))
+def test_the_gauge_of_an_outage_is_0_after_the_recovery() -> None:
+    series = samples(StoreFailed("full"), StoreRecovered())
 
-    assert found["ackbox_queue_unavailable"] == 1
-    assert found["ackbox_queue_failures_total"] == 1
-    assert found["ackbox_store_unavailable"] == 0
-    found = samples(QueueFailed("away"), QueueRecovered())
-    assert found["ackbox_queue_unavailable"] == 0
-    assert found["ackbox_queue_failures_total"] == 1
+    assert series["ackbox_store_unavailable"] == 0
+    assert series["ackbox_store_failures_total"] == 1
 
 
-def test_depth_and_age_are_of_the_last_look() -> None:  # L5
-    found = samples(Measured(Stats(COUNTS, NOON), 9, 9), Measured(STATS, 4, 1000))
+def test_an_outage_of_the_queue_is_not_one_of_the_store() -> None:
+    series = samples(QueueFailed("away"))
+
+    assert series["ackbox_queue_unavailable"] == 1
+    assert series["ackbox_queue_failures_total"] == 1
+    assert series["ackbox_store_unavailable"] == 0
+    series = samples(QueueFailed("away"), QueueRecovered())
+    assert series["ackbox_queue_unavailable"] == 0
+    assert series["ackbox_queue_failures_total"] == 1
+
+
+def test_depth_and_age_are_those_of_the_last_measurement() -> None:  # L5
+    series = samples(Measured(Stats(COUNTS, NOON), 9, 9), Measured(STATS, 4, 1000))
 
     expected = {
         "ackbox_queue_depth": 3,
@@ -227,21 +227,21 @@ def test_depth_and_age_are_of_the_last_look() -> None:  # L5
         "ackbox_events status=processing": 2,
         "ackbox_events status=failed": 1,
     }
-    assert expected.items() <= found.items()
+    assert expected.items() <= series.items()
 
 
-def test_the_start_is_told() -> None:  # L12
-    found = samples(Started(STATS, 90.0, "3.99", "full", "ackbox.db", "DB_PATH"))
+def test_the_backlog_at_the_start_is_exposed() -> None:  # L12
+    series = samples(Started(STATS, 90.0, "3.99", "full", "ackbox.db", "DB_PATH"))
 
-    assert found["ackbox_start_pending_events"] == 3
-    assert found["ackbox_start_dead_letters"] == 1
-    assert found["ackbox_start_oldest_pending_seconds"] == 90
+    assert series["ackbox_start_pending_events"] == 3
+    assert series["ackbox_start_dead_letters"] == 1
+    assert series["ackbox_start_oldest_pending_seconds"] == 90
 
 
-def test_nothing_pending_is_no_age() -> None:
-    found = samples(Measured(Stats(COUNTS, None), 0, 0))
+def test_the_age_is_0_when_nothing_is_pending() -> None:
+    series = samples(Measured(Stats(COUNTS, None), 0, 0))
 
-    assert found["ackbox_oldest_pending_seconds"] == 0
+    assert series["ackbox_oldest_pending_seconds"] == 0
 
 
 def test_the_skew_of_the_clocks_is_shown_until_they_agree() -> None:  # F25
@@ -255,9 +255,9 @@ def test_every_combination_of_labels_exists_before_anything_happened() -> None: 
         *(Started(STATS, 0.0, "", "", "", ""), Measured(STATS, 0, 0)),
     )
 
-    found = samples(*started)
+    series = samples(*started)
 
-    labelled = {name for name in found if " " in name and "_bucket " not in name}
+    labelled = {name for name in series if " " in name and "_bucket " not in name}
     assert labelled == {
         *(
             f"ackbox_events_received_total receipt={kind} source={source}"
@@ -274,7 +274,7 @@ def test_every_combination_of_labels_exists_before_anything_happened() -> None: 
         "ackbox_service_failures_total service=claims",
         "ackbox_service_failing service=claims",
     }
-    assert all(found[name] == 0 for name in labelled if "_total" in name)
+    assert all(series[name] == 0 for name in labelled if "_total" in name)
 
 
 def test_no_count_adds_a_series_that_was_not_there_from_the_start() -> None:  # C3

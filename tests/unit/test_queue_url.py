@@ -1,4 +1,4 @@
-"""Which settings `QUEUE_URL` needs, and what is said when something is missing."""
+"""The settings and packages that `QUEUE_URL` needs, and the errors without them."""
 
 import sys
 from importlib.abc import MetaPathFinder
@@ -22,7 +22,7 @@ class NotInstalled(MetaPathFinder):
             raise ModuleNotFoundError("No module named 'redis'", name="redis")
 
 
-def test_a_queue_before_a_sqlite_ledger_is_refused() -> None:
+def test_a_queue_with_a_sqlite_ledger_is_refused() -> None:
     with pytest.raises(SettingError, match="QUEUE_URL is for the many instances"):
         App(Settings(queue_url=REDIS))
 
@@ -39,7 +39,7 @@ def test_a_missing_client_is_named_before_anything_is_opened(
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "message"),
     [
         ("redis://h:port/0", "Port could not be cast to integer value as 'port'."),
         ("redis://:hidden@h/0?socket_timeout=x", "Invalid value for 'socket_timeout'"),
@@ -49,8 +49,8 @@ def test_a_missing_client_is_named_before_anything_is_opened(
         ("rediss://:hidden@h/0?ssl_cert_reqs=odd", "Invalid SSL Certificate Requirements"),
     ],
 )
-def test_an_address_that_cannot_be_one_is_refused_without_its_password(url: str, told: str) -> None:
+def test_a_malformed_address_is_refused_without_its_password(url: str, message: str) -> None:
     with pytest.raises(SettingError) as refused:
         Stream(url, to_nobody)
-    assert str(refused.value).startswith(f"QUEUE_URL cannot be used: {told}")
+    assert str(refused.value).startswith(f"QUEUE_URL cannot be used: {message}")
     assert "hidden" not in str(refused.value)

@@ -1,4 +1,4 @@
-"""Refused requests in the log: one line a second, with a count of the others (N15)."""
+"""Refused requests are logged once a second, with a count of the suppressed ones (N15)."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ class Lines(list[dict[str, Any]]):
 
 
 # N15
-def test_a_flood_is_a_line_a_second_that_counts_the_others() -> None:
+def test_a_flood_is_logged_once_a_second_with_a_count_of_the_others() -> None:
     lines, now = Lines(), 100.0
     log = RefusalLog(_as_logger(lines), lambda: now)
     for number in range(1000):
@@ -29,7 +29,7 @@ def test_a_flood_is_a_line_a_second_that_counts_the_others() -> None:
 
 
 # N15
-def test_only_refusals_are_facts() -> None:
+def test_only_refusals_are_reported_as_facts() -> None:
     facts: list[Fact] = []
     for status in (200, 202, 404, 409, 429, 500, 503):
         note_refusal(facts.append, status, "reason", "id", ("192.0.2.1", 1))

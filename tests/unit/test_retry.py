@@ -1,4 +1,4 @@
-"""How long to wait before trying again (L9)."""
+"""Delays between attempts to store a batch (L9)."""
 
 from itertools import islice
 
@@ -26,14 +26,14 @@ def test_jitter_is_full_until_the_ceiling_and_only_added_after_it() -> None:  # 
 
 
 @given(st.randoms(use_true_random=False), st.integers(0, 200))
-def test_no_delay_is_negative_or_past_the_ceiling_and_its_jitter(chance: object, n: int) -> None:
-    delays = ingest_delays(chance.uniform)  # type: ignore[attr-defined]
+def test_no_delay_is_negative_or_past_the_ceiling_and_its_jitter(random: object, n: int) -> None:
+    delays = ingest_delays(random.uniform)  # type: ignore[attr-defined]
     delay = next(islice(delays, n, None))
     assert 0.0 <= delay <= 6.0
     assert n < 7 or delay >= 5.0
 
 
-def test_each_batch_begins_anew() -> None:
+def test_each_batch_starts_with_no_delay() -> None:
     used = ingest_delays(longest)
     list(islice(used, 9))
     assert next(ingest_delays(longest)) == 0.0

@@ -1,4 +1,4 @@
-"""How long a failed run waits for its next (W10)."""
+"""Delays after a failed run (W10)."""
 
 import random
 from datetime import timedelta
@@ -25,22 +25,22 @@ def test_the_delay_grows_as_the_strategy_says(strategy: str, seconds: list[float
     assert [delay.total_seconds() for delay in delays] == seconds
 
 
-def test_full_jitter_is_uniform_between_nothing_and_the_delay() -> None:
-    asked: list[tuple[float, float]] = []
+def test_full_jitter_is_uniform_between_zero_and_the_delay() -> None:
+    bounds: list[tuple[float, float]] = []
 
     def uniform(low: float, high: float) -> float:
-        asked.append((low, high))
+        bounds.append((low, high))
         return high / 4
 
     assert policy("exponential", "full").delay(1, uniform) == timedelta(seconds=2.5)
-    assert asked == [(0, 10)]
+    assert bounds == [(0, 10)]
 
 
-def test_the_ceiling_comes_before_the_jitter() -> None:
+def test_the_maximum_applies_before_the_jitter() -> None:
     delay = policy("exponential", "full").delay(50, lambda low, high: high)
     assert delay == timedelta(seconds=300)
 
 
 @pytest.mark.parametrize("strategy", ["exponential", "linear", "constant"])
-def test_any_number_of_attempts_has_a_delay(strategy: str) -> None:
+def test_the_delay_is_bounded_for_any_number_of_attempts(strategy: str) -> None:
     assert policy(strategy).delay(10**9, random.uniform) <= timedelta(seconds=300)

@@ -1,4 +1,4 @@
-"""How `.sql` files are read."""
+"""Blocks and parts of `.sql` files."""
 
 import pytest
 
@@ -23,7 +23,7 @@ ORDER BY 1
 WANTED = "    AND a = :a\n    AND b = :b"
 
 
-def test_a_part_stands_in_each_block_that_wants_it_and_is_none_itself() -> None:
+def test_a_part_is_inserted_into_each_block_that_names_it_and_is_no_block() -> None:
     assert split_blocks(FILE) == {
         "newest": f"SELECT 1 WHERE true\n{WANTED}\nORDER BY 1 DESC",
         "oldest": f"SELECT 1 WHERE true\n{WANTED}\nORDER BY 1",
@@ -36,13 +36,13 @@ def test_the_description_of_a_block_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("-- name: a\nSELECT 1\n-- name: a\nSELECT 2", "SQL name a is defined twice"),
         ("-- part: a\nSELECT 1\n-- part: a\nSELECT 2", "SQL part a is defined twice"),
         ("-- name: a\n-- here: b\n", "SQL part b is not defined in the file"),
     ],
 )
-def test_what_is_ambiguous_or_missing_is_an_error(text: str, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_a_duplicate_or_missing_name_is_an_error(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         split_blocks(text)

@@ -1,4 +1,4 @@
-"""What SQL of the user's own may do on PostgreSQL."""
+"""The SQL that users may run on PostgreSQL."""
 
 import re
 
@@ -27,7 +27,7 @@ from ackbox.stores.postgres.user_sql import check_effect, check_schema, check_us
         "INSERT INTO mine VALUES ('ackbox.events') -- ackbox.events",
     ],
 )
-def test_writes_on_tables_of_ones_own_are_allowed(sql: str) -> None:
+def test_writes_to_the_users_own_tables_are_allowed(sql: str) -> None:
     check_effect(sql, "ackbox")
 
 
@@ -69,7 +69,7 @@ def test_writes_on_tables_of_ones_own_are_allowed(sql: str) -> None:
         "DELETE FROM mine WHERE true RETURNING (SELECT 1 FROM ackbox.Schema_Migrations)",
     ],
 )
-def test_all_else_is_refused(sql: str) -> None:
+def test_every_other_statement_is_refused(sql: str) -> None:
     with pytest.raises(InvalidStatement, match=r"^tx: "):
         check_effect(sql, "ackbox")
 
@@ -78,7 +78,7 @@ def test_all_else_is_refused(sql: str) -> None:
     "sql",
     ["SELECT 1", "WITH a AS (SELECT 1) SELECT * FROM a", "TABLE mine", "VALUES (1)", "SELECT 1;"],
 )
-def test_a_question_is_one_select(sql: str) -> None:
+def test_a_user_query_is_one_select(sql: str) -> None:
     check_user_query(sql, "ackbox")
 
 
@@ -96,7 +96,7 @@ def test_a_question_is_one_select(sql: str) -> None:
         'SELECT 1 FROM U&"\\0061".b',
     ],
 )
-def test_a_question_is_nothing_else(sql: str) -> None:
+def test_any_other_user_query_is_refused(sql: str) -> None:
     with pytest.raises(InvalidStatement, match=r"inbox\.read"):
         check_user_query(sql, "ackbox")
 
@@ -116,7 +116,7 @@ def test_a_question_is_nothing_else(sql: str) -> None:
         "SET ROLE other",
     ],
 )
-def test_a_schema_leaves_ackbox_alone(sql: str) -> None:
+def test_a_users_schema_cannot_change_ackboxs_tables(sql: str) -> None:
     with pytest.raises(InvalidStatement, match=r"inbox\.schema"):
         check_schema(sql, "ackbox")
 
@@ -129,15 +129,15 @@ def test_a_refusal_names_the_schema_that_is_reserved() -> None:
     )
 
 
-def test_a_table_and_a_column_may_have_a_name_of_ours() -> None:
+def test_a_users_table_and_column_may_have_the_name_of_one_of_ours() -> None:
     check_schema("CREATE TABLE lanes (key text, events bigint); DROP TABLE audit", "ackbox")
 
 
-def test_a_schema_may_hold_several_statements() -> None:
+def test_a_users_schema_may_have_several_statements() -> None:
     check_schema("CREATE TABLE a (id int); CREATE INDEX ON a (id);", "ackbox")
 
 
-def test_the_rights_on_every_table_of_ours_are_checked() -> None:
+def test_the_rights_on_every_table_of_ackbox_are_checked() -> None:
     created = {
         name
         for migration in all_migrations()
