@@ -35,7 +35,7 @@ def fatal() -> Fatal:
 
 @pytest.fixture
 async def open_it(path: Path, facts: Facts, fatal: Fatal) -> AsyncIterator[OpenStore]:
-    """Opens the ledger of this test; closed at its end, whatever state it is in."""
+    """Open the ledger of this test. It is closed at the end of the test, in any state."""
     opened: list[SqliteStore] = []
 
     async def open_now(**more: Any) -> SqliteStore:

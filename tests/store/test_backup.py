@@ -1,4 +1,4 @@
-"""`Operations.backup`: a copy as of one moment, made while events keep coming (W12)."""
+"""`Operations.backup`: a consistent copy, made while events keep coming (W12)."""
 
 import asyncio
 import os
@@ -82,9 +82,9 @@ async def test_a_copy_made_while_writing_holds_all_that_was_acknowledged_before_
     await sending
     assert steps > 10
     assert before_the_end
-    found = keys(target)
-    assert found >= {f"before-{n}" for n in range(2000)}
-    assert found >= before_the_end
+    copied = keys(target)
+    assert copied >= {f"before-{n}" for n in range(2000)}
+    assert copied >= before_the_end
 
 
 async def test_a_copy_is_a_ledger_that_opens_and_takes_events(
@@ -140,7 +140,7 @@ def corrupt(*_: Any) -> None:
 async def test_a_copy_that_fails_leaves_no_file_and_no_trace_in_the_store(
     store: SqliteStore, target: Path, fatal: Fatal, monkeypatch: pytest.MonkeyPatch, error: Any
 ) -> None:
-    """Trouble of the disk that is copied to is no trouble of the ledger."""
+    """An error of the disk with the copy does not affect the ledger."""
 
     class Failing:
         done = False
@@ -181,7 +181,7 @@ async def test_a_cancelled_copy_leaves_no_file_and_the_writer_goes_on(
 ) -> None:
     reached = asyncio.Event()
 
-    async def watch() -> None:
+    async def count_steps() -> None:
         steps = 0
         if not after_steps:
             reached.set()
@@ -190,7 +190,7 @@ async def test_a_cancelled_copy_leaves_no_file_and_the_writer_goes_on(
             if steps >= after_steps:
                 reached.set()
 
-    copying = asyncio.ensure_future(watch())
+    copying = asyncio.ensure_future(count_steps())
     await reached.wait()
     await asyncio.sleep(0)
     copying.cancel()
@@ -203,9 +203,9 @@ async def test_a_cancelled_copy_leaves_no_file_and_the_writer_goes_on(
 async def test_two_copies_to_one_target_never_make_half_a_file(
     store: SqliteStore, target: Path
 ) -> None:
-    answers = await asyncio.gather(copy(store, target), copy(store, target), return_exceptions=True)
-    assert all(isinstance(answer, int | StoreError) for answer in answers), answers
-    assert any(isinstance(answer, int) for answer in answers)
+    results = await asyncio.gather(copy(store, target), copy(store, target), return_exceptions=True)
+    assert all(isinstance(result, int | StoreError) for result in results), results
+    assert any(isinstance(result, int) for result in results)
     assert list(target.parent.iterdir()) == [target]
     assert len(keys(target)) == 2000
 
@@ -237,7 +237,7 @@ def pipe(draft: Path, ledger: Path) -> None:
 @pytest.mark.parametrize(
     "attack", [link_to_the_ledger, second_name_of_the_ledger, link_to_nothing, pipe]
 )
-async def test_what_is_no_leftover_of_ours_is_neither_followed_nor_removed(
+async def test_a_file_that_is_not_our_draft_is_neither_followed_nor_removed(
     store: SqliteStore, path: Path, target: Path, attack: Callable[[Path, Path], None]
 ) -> None:  # S1
     draft = target.with_name(target.name + ".part")
@@ -297,7 +297,7 @@ async def test_a_store_closed_in_mid_copy_leaves_no_file(store: SqliteStore, tar
     assert list(target.parent.iterdir()) == []
 
 
-async def test_a_store_that_breaks_in_mid_copy_fails_the_copy_and_mends(
+async def test_a_store_that_breaks_in_mid_copy_fails_the_copy_and_recovers(
     open_it: OpenStore, vfs: FaultyVfs, target: Path, fatal: Fatal
 ) -> None:  # F8
     store = await open_it(vfs=vfs.name)
@@ -317,7 +317,7 @@ async def test_a_store_that_breaks_in_mid_copy_fails_the_copy_and_mends(
 async def test_events_are_acknowledged_while_a_copy_is_verified(
     store: SqliteStore, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reading a large copy back takes minutes; nobody waits for it."""
+    """Reading a large copy back takes minutes, and no event waits for it."""
     verify = backup_module._Copy.verify
     loop = asyncio.get_running_loop()
     order: list[str] = []

@@ -1,4 +1,4 @@
-"""What a claim costs does not depend on rows that cannot be claimed now."""
+"""The cost of a claim does not depend on rows that cannot be claimed now."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -51,14 +51,14 @@ async def grow(store: SqliteStore, mark: str, source: str, lane: str | None) -> 
 
 
 async def cost_of_a_round(store: SqliteStore, key: str) -> int:
-    """Ten new events of another source: claimed, renewed and settled."""
+    """Claim, renew and settle ten new events of another source. Return the steps that it took."""
     await store.record([envelope(f"{key}-{n}", source="live") for n in range(10)])
     me, steps = Hands(store.queue), Steps()
 
-    def watch(connection: apsw.Connection) -> None:
+    def trace(connection: apsw.Connection) -> None:
         connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, steps.note)
 
-    await store._writer.submit(watch, alone=True)
+    await store._writer.submit(trace, alone=True)
     claims = await me.claim(10, caps=CAPS)
     assert [claim.source for claim in claims] == ["live"] * 10
     await me.queue.renew(claims, lease=claims[0].created_at - claims[0].created_at)

@@ -1,4 +1,4 @@
-"""Letting go of the ledger: whole, once, and from any state."""
+"""Closing the store: completely, once, and from any state."""
 
 import asyncio
 import gc
@@ -84,18 +84,20 @@ async def test_a_broken_store_closes(faulty: SqliteStore, vfs: FaultyVfs, path: 
     await (await open_sqlite(path)).close()
 
 
-async def test_what_gathered_before_the_close_is_committed_by_it(
+async def test_operations_queued_before_the_close_are_committed_by_it(
     faulty: SqliteStore, vfs: FaultyVfs
 ) -> None:  # W5
     async with gathering(faulty, vfs):
-        calls = [asyncio.ensure_future(faulty.record([one])) for one in envelopes(20)]
+        calls = [asyncio.ensure_future(faulty.record([sent])) for sent in envelopes(20)]
         await asyncio.sleep(0)
         closing = asyncio.ensure_future(faulty.close())
     await closing
     assert [len(receipts) for receipts in await asyncio.gather(*calls)] == [1] * 20
 
 
-async def test_an_idle_writer_keeps_nothing_of_what_it_wrote(faulty: SqliteStore) -> None:  # F45
+async def test_an_idle_writer_keeps_no_reference_to_its_last_batch(
+    faulty: SqliteStore,
+) -> None:  # F45
     class Operation:
         def __call__(self, connection: apsw.Connection) -> None: ...
 
@@ -114,7 +116,7 @@ async def test_an_idle_writer_keeps_nothing_of_what_it_wrote(faulty: SqliteStore
     pytest.fail("the writer thread still refers to its last batch")
 
 
-async def test_a_url_announced_after_the_close_is_ignored(path: Path) -> None:
+async def test_a_url_advertised_after_the_close_is_ignored(path: Path) -> None:
     store = await open_sqlite(path)
     await store.close()
     store.advertise("http://127.0.0.1:1")
@@ -123,11 +125,11 @@ async def test_a_url_announced_after_the_close_is_ignored(path: Path) -> None:
 async def test_a_start_that_was_cancelled_leaves_the_ledger_free(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entered, go_on = threading.Event(), threading.Event()
+    entered, resume = threading.Event(), threading.Event()
 
     def slowly(*args: Any, **more: Any) -> Any:
         entered.set()
-        go_on.wait(10)
+        resume.wait(10)
         return open_ledger(*args, **more)
 
     monkeypatch.setattr(store_module, "open_ledger", slowly)
@@ -135,9 +137,9 @@ async def test_a_start_that_was_cancelled_leaves_the_ledger_free(
     await asyncio.to_thread(entered.wait, 10)
     opening.cancel()
     await asyncio.sleep(0)
-    with pytest.raises(LedgerInUse):  # somebody still works on the file
+    with pytest.raises(LedgerInUse):  # the opening thread still works on the file
         await open_sqlite(path)
-    go_on.set()
+    resume.set()
     with pytest.raises(asyncio.CancelledError):
         await opening
     monkeypatch.undo()

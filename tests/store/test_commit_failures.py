@@ -1,4 +1,4 @@
-"""F8: COMMIT itself fails, and nobody knows what is on the disk."""
+"""F8: COMMIT itself fails, and the contents of the disk are unknown."""
 
 import asyncio
 from pathlib import Path
@@ -41,10 +41,10 @@ async def test_an_io_error_of_commit_leaves_every_waiter_of_the_batch_without_an
 ) -> None:  # F8
     await faulty.record(envelopes(5, prefix="acked"))
     async with gathering(faulty, vfs):
-        calls = [asyncio.ensure_future(faulty.record([one])) for one in envelopes(20)]
+        calls = [asyncio.ensure_future(faulty.record([sent])) for sent in envelopes(20)]
         vfs.fail(operation, "wal", error)
-    answers = await asyncio.gather(*calls, return_exceptions=True)
-    assert [type(answer) for answer in answers] == [OutcomeUnknown] * 20
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(result) for result in results] == [OutcomeUnknown] * 20
     assert faulty.unavailable_reason is not None
 
 
@@ -70,7 +70,7 @@ async def test_the_store_is_reopened_and_proven_before_the_next_commit(
     assert fatal == []
 
 
-async def test_an_unknown_outcome_tried_again_is_one_row_and_new(
+async def test_a_retry_after_an_unknown_outcome_is_one_row_and_new(
     faulty: SqliteStore, vfs: FaultyVfs
 ) -> None:  # F7, F8
     sent = envelope("unknown")
@@ -82,7 +82,7 @@ async def test_an_unknown_outcome_tried_again_is_one_row_and_new(
     assert [(row["id"], row["ingest_count"]) for row in rows] == [(sent.id, 1)]
 
 
-async def test_a_broken_store_mends_itself_while_nobody_sends(
+async def test_a_broken_store_reopens_while_no_event_comes(
     faulty: SqliteStore, vfs: FaultyVfs, facts: Facts, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # F8
     monkeypatch.setattr(writer, "_RETRY_SECONDS", 0.001)
@@ -101,19 +101,19 @@ async def test_a_broken_store_mends_itself_while_nobody_sends(
     assert faulty.unavailable_reason is None
 
 
-async def test_a_second_failure_within_a_minute_is_fatal_and_everybody_is_answered(
+async def test_a_second_failure_within_a_minute_is_fatal_and_fails_every_waiter(
     faulty: SqliteStore, vfs: FaultyVfs, fatal: Fatal
 ) -> None:  # F8
     await faulty.record(envelopes(3, prefix="acked"))
     vfs.fail("sync", "wal", io_error_on_sync)
     with pytest.raises(OutcomeUnknown):
         await faulty.record([envelope("first failure")])
-    await faulty.record([envelope("mended")])
+    await faulty.record([envelope("recovered")])
     async with gathering(faulty, vfs):
-        calls = [asyncio.ensure_future(faulty.record([one])) for one in envelopes(10)]
+        calls = [asyncio.ensure_future(faulty.record([sent])) for sent in envelopes(10)]
         vfs.fail("sync", "wal", io_error_on_sync)
-    answers = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 1)
-    assert [type(answer) for answer in answers] == [OutcomeUnknown] * 10
+    results = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 1)
+    assert [type(result) for result in results] == [OutcomeUnknown] * 10
     assert isinstance(await fatal.wait(), OutcomeUnknown)
     with pytest.raises(Unavailable):
         await faulty.record([envelope("later")])
@@ -130,7 +130,7 @@ async def test_a_failing_test_write_is_the_second_failure(
     assert "test write failed: injected" in str(await fatal.wait())
 
 
-async def test_a_second_failure_after_a_minute_is_mended_again(
+async def test_a_second_failure_after_a_minute_is_recovered_from_again(
     faulty: SqliteStore, vfs: FaultyVfs, fatal: Fatal, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # F8
     for minute in (10, 12):
@@ -154,8 +154,8 @@ async def test_rows_acknowledged_before_the_failure_survive_a_restart(
     vfs.heal()
     await faulty.close()
     with apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY) as connection:
-        found = {row["idempotency_key"] for row in all_rows(connection)}
-        assert found >= {f"acked-{n}" for n in range(50)}
+        stored = {row["idempotency_key"] for row in all_rows(connection)}
+        assert stored >= {f"acked-{n}" for n in range(50)}
         assert connection.pragma("integrity_check") == "ok"
 
 
@@ -176,7 +176,7 @@ async def test_a_reader_goes_on_while_the_store_is_broken_and_after(
     await reader.close()
 
 
-async def test_mending_leaks_no_file(faulty: SqliteStore, vfs: FaultyVfs, path: Path) -> None:
+async def test_a_reopen_leaks_no_file(faulty: SqliteStore, vfs: FaultyVfs, path: Path) -> None:
     await faulty.record([envelope()])
     before = open_files(path.parent)
     vfs.fail("sync", "wal", io_error_on_sync)
@@ -221,7 +221,7 @@ async def test_an_io_error_before_commit_keeps_nothing_and_a_retry_works(
 
 async def test_a_write_lock_of_another_process_is_transient(
     open_it: OpenStore, path: Path, fatal: Fatal, monkeypatch: pytest.MonkeyPatch
-) -> None:  # L9: an operator's shell, say
+) -> None:  # L9: such as an operator's shell
     monkeypatch.setattr(connections, "_BUSY_MILLISECONDS", 20)
     store = await open_it()
     with process(HOLDS_A_WRITE, path):
@@ -232,7 +232,7 @@ async def test_a_write_lock_of_another_process_is_transient(
     assert fatal == []
 
 
-async def test_an_io_error_of_a_checkpoint_breaks_and_mends_like_one_of_commit(
+async def test_an_io_error_of_a_checkpoint_is_recovered_from_like_one_of_commit(
     faulty: SqliteStore, vfs: FaultyVfs, facts: Facts, fatal: Fatal
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:

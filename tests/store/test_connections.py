@@ -1,4 +1,4 @@
-"""What must hold before a connection is used (L12, W12)."""
+"""Checks before a connection is used (L12, W12)."""
 
 from contextlib import closing
 from pathlib import Path
@@ -65,7 +65,7 @@ def test_a_reader_cannot_write(ledger: Path) -> None:  # L13
         connection.execute("DELETE FROM events")
 
 
-def test_opening_never_makes_a_file(path: Path) -> None:  # F16
+def test_opening_never_creates_a_file(path: Path) -> None:  # F16
     for open_it in (open_reader, lambda path: open_writer(path, durability="full")):
         with pytest.raises(apsw.CantOpenError):
             open_it(path)
@@ -113,10 +113,10 @@ def test_a_sqlite_that_can_corrupt_its_log_is_known(version: str, bad: bool) -> 
     assert has_wal_reset_bug(version) is bad
 
 
-def test_a_bad_sqlite_is_refused_with_the_way_out() -> None:
+def test_a_bad_sqlite_is_refused_with_a_remedy() -> None:
     with pytest.raises(StoreError, match=r"3\.50\.6.*pip install --upgrade apsw"):
         assert_sqlite_version("3.50.6")
 
 
-def test_the_sqlite_we_run_on_is_sound() -> None:
+def test_the_sqlite_we_run_on_has_no_known_bug() -> None:
     assert_sqlite_version(apsw.sqlite_lib_version())

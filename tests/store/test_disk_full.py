@@ -1,4 +1,4 @@
-"""F9 and F10: no room on the disk, or no right to write to it, and the way back."""
+"""F9 and F10: a disk that is full or not writable, and the recovery from it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,7 +24,7 @@ PLENTY = 1 << 40
 
 
 class Disk:
-    """How much room is left, as `statvfs` would say."""
+    """A disk with as much free space as a test wants."""
 
     def __init__(self) -> None:
         self.free = PLENTY
@@ -82,15 +82,15 @@ async def test_the_refusal_says_what_is_free_and_both_limits(
     limits = "new events are refused below 16 MiB, and accepted again from 24 MiB on."
     assert str(caught.value) == f"The disk is nearly full, with 23 MiB free: {limits}"
     assert store.unavailable_reason == str(caught.value)
-    (told,) = facts.of(StoreFailed)
-    assert told == StoreFailed(f"The disk is nearly full, with 15 MiB free: {limits}")
+    (reported,) = facts.of(StoreFailed)
+    assert reported == StoreFailed(f"The disk is nearly full, with 15 MiB free: {limits}")
 
 
-async def test_everything_but_record_lives_on_the_reserve(
+async def test_everything_but_record_can_use_the_reserve(
     store: SqliteStore, disk: Disk, reserve: Path
 ) -> None:  # F9
     assert reserve.stat().st_size == RESERVE_BYTES
-    assert reserve.stat().st_blocks * 512 >= RESERVE_BYTES  # room, not a hole
+    assert reserve.stat().st_blocks * 512 >= RESERVE_BYTES  # allocated, not a hole
     disk.free = LOW_BYTES - 1
     store.check_free_space()
     assert not reserve.exists()
@@ -98,7 +98,7 @@ async def test_everything_but_record_lives_on_the_reserve(
     await store._writer.submit(lambda c: c.execute("DELETE FROM events").fetchall())
 
 
-async def test_events_are_taken_again_when_room_returns_and_the_reserve_is_refilled(
+async def test_events_are_accepted_again_when_space_returns_and_the_reserve_is_refilled(
     store: SqliteStore, disk: Disk, reserve: Path, facts: Facts
 ) -> None:  # F9
     disk.free = 0
@@ -111,7 +111,7 @@ async def test_events_are_taken_again_when_room_returns_and_the_reserve_is_refil
     assert transitions(facts) == ["StoreFailed", "StoreRecovered"]
 
 
-async def test_room_gained_by_giving_up_the_reserve_alone_is_no_recovery(
+async def test_space_gained_by_deleting_the_reserve_alone_is_no_recovery(
     store: SqliteStore, disk: Disk, reserve: Path, facts: Facts
 ) -> None:  # F9
     disk.free = LOW_BYTES - 1
@@ -124,7 +124,7 @@ async def test_room_gained_by_giving_up_the_reserve_alone_is_no_recovery(
     assert transitions(facts) == ["StoreFailed"]
 
 
-async def test_sqlite_saying_full_refuses_the_batch_and_what_follows(
+async def test_a_full_disk_reported_by_sqlite_refuses_this_batch_and_the_next(
     store: SqliteStore, vfs: FaultyVfs, disk: Disk, reserve: Path, facts: Facts, fatal: Fatal
 ) -> None:  # F9
     await store.record([envelope("acked")])
@@ -158,28 +158,28 @@ async def test_a_disk_full_at_any_write_of_any_commit_loses_nothing_that_was_ack
     for n in range(60):
         full = vfs.fail("write", "wal", disk_full, skip=chance.randrange(200), times=None)
         for k in range(3):
-            sent = envelopes(chance.randrange(1, 40), prefix=f"{n}-{k}", size=300)
+            batch = envelopes(chance.randrange(1, 40), prefix=f"{n}-{k}", size=300)
             with suppress(StorageFull):
-                await store.record(sent)
-                acked += sent
+                await store.record(batch)
+                acked += batch
         full.release()
         store.check_free_space()
-    again = await store.record([envelope(one.idempotency_key, one.payload) for one in acked])
+    again = await store.record([envelope(sent.idempotency_key, sent.payload) for sent in acked])
     assert {receipt.kind for receipt in again} == {ReceiptKind.DUPLICATE}
-    assert [receipt.id for receipt in again] == [one.id for one in acked]
+    assert [receipt.id for receipt in again] == [sent.id for sent in acked]
     assert len(acked) > 500
     assert fatal == []
 
 
-async def test_a_full_disk_is_told_once_however_many_wait(
+async def test_a_full_disk_is_reported_once_however_many_wait(
     store: SqliteStore, vfs: FaultyVfs, disk: Disk, facts: Facts
 ) -> None:  # F9
     disk.free = 0
     async with gathering(store, vfs):
-        calls = [asyncio.ensure_future(store.record([one])) for one in envelopes(30)]
+        calls = [asyncio.ensure_future(store.record([sent])) for sent in envelopes(30)]
         vfs.fail("write", "wal", disk_full, times=None)
-    answers = await asyncio.gather(*calls, return_exceptions=True)
-    assert [type(answer) for answer in answers] == [StorageFull] * 30
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(result) for result in results] == [StorageFull] * 30
     for _ in range(10):
         store.check_free_space()
         with pytest.raises(StorageFull):
@@ -200,23 +200,23 @@ async def test_small_writes_still_share_a_commit_that_a_large_one_overfilled(
     await small
 
 
-async def test_a_checkpoint_without_room_is_put_off_and_nothing_else_stops(
+async def test_a_checkpoint_on_a_full_disk_is_postponed_and_nothing_else_stops(
     store: SqliteStore, vfs: FaultyVfs, fatal: Fatal, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # F9
     monkeypatch.setattr(checkpoints, "DUE_PAGES", 1)
     full = vfs.fail("write", "db", disk_full, times=None)
-    for one in envelopes(5):
-        assert (await store.record([one]))[0].kind is ReceiptKind.NEW
+    for sent in envelopes(5):
+        assert (await store.record([sent]))[0].kind is ReceiptKind.NEW
     assert full.hits > 0
     full.release()
     await store.record([envelope("after")])
     assert fatal == []
 
 
-async def test_sqlite_saying_full_while_there_seems_to_be_room_does_not_flood_the_log(
+async def test_a_full_disk_with_free_space_does_not_flood_the_log(
     store: SqliteStore, vfs: FaultyVfs, facts: Facts
 ) -> None:
-    """A quota, or a file system out of something that `statvfs` does not count (F9)."""
+    """The cause is a quota, or a limit of the file system that `statvfs` does not count (F9)."""
     vfs.fail("write", "wal", disk_full, times=None)
     for _ in range(10):
         with pytest.raises(StorageFull):
@@ -247,14 +247,14 @@ async def test_a_disk_full_at_start_opens_all_the_same_and_refuses_new_events(
     assert (await again.record([envelope()]))[0].kind is ReceiptKind.NEW
 
 
-async def test_a_file_system_gone_read_only_is_waited_out(
+async def test_a_file_system_that_became_read_only_is_retried(
     store: SqliteStore,
     vfs: FaultyVfs,
     facts: Facts,
     fatal: Fatal,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # F10
-    """As Linux does it: writes to the open file fail, and opening again gives a read-only one."""
+    """Linux fails writes to the open file, and opens the file read-only from then on."""
     monkeypatch.setattr(writer, "_RETRY_SECONDS", 0.0)
     await store.record([envelope("acked")])
     vfs.opens_read_only = True

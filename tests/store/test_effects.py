@@ -1,4 +1,5 @@
-"""What a handler writes through `tx`: in the commit that completes its event, or not at all."""
+"""Statements that a handler gives to `tx` run in the commit that completes its event, or not at
+all."""
 
 import asyncio
 from typing import Any
@@ -46,7 +47,7 @@ async def rows(store: SqliteStore, sql: str) -> list[Any]:
 
 
 async def settle(store: SqliteStore, *outcomes: Outcome) -> list[Outcome | None]:
-    """One event for each outcome, settled together; returns what was written for each."""
+    """Record one event for each outcome and settle them together. Return the written outcomes."""
     me = Hands(store.queue)
     await store.record(envelopes(len(outcomes), prefix=f"e{len(await rows(store, EVENTS))}"))
     claims = await me.claim(len(outcomes))
@@ -136,7 +137,7 @@ async def test_a_statement_that_may_not_or_cannot_run_fails_its_event_alone(
     assert stored[1]["last_error"] == failed.failure.error
     assert stored[1]["attempts"] == 1
     assert await rows(store, "SELECT * FROM sqlite_schema ORDER BY rowid") == before
-    await store.record([envelope("the writer is well")])
+    await store.record([envelope("the writer still works")])
 
 
 @pytest.mark.parametrize("value", [[1], {"a": 1}, object(), 1 << 70, "\ud800", 1j])
@@ -162,7 +163,7 @@ async def test_a_value_that_sql_cannot_hold_fails_its_event_alone(
         "UPDATE mine SET n = abs(-1) /* events */",
     ],
 )
-async def test_what_may_run_runs(store: SqliteStore, sql: str) -> None:
+async def test_an_allowed_statement_runs(store: SqliteStore, sql: str) -> None:
     written = await settle(store, done(), done(sql))
     assert [type(outcome) for outcome in written] == [Done, Done]
 
@@ -181,7 +182,7 @@ async def test_a_statement_over_its_time_is_stopped_and_only_its_event_fails(
 async def test_events_recorded_beside_a_lost_transaction_are_kept(
     store: SqliteStore, vfs: FaultyVfs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stopping a statement makes SQLite roll back what shares its transaction."""
+    """Stopping a statement makes SQLite roll back the whole transaction."""
     monkeypatch.setattr(effects, "_SECONDS", 0.1)
     me = Hands(store.queue)
     await store.record(envelopes(2))
@@ -203,7 +204,7 @@ async def test_effects_of_many_events_share_commits(store: SqliteStore, facts: F
     facts.clear()
     written = await settle(store, *(done(ADD, id=str(n), n=n) for n in range(50)))
     assert [type(outcome) for outcome in written] == [Done] * 50
-    assert len(facts.of(Committed)) <= 20  # of them, a few are the record and the claim
+    assert len(facts.of(Committed)) <= 20  # some of these are the record and the claim
 
 
 async def test_a_commit_of_unknown_outcome_applies_effects_once(
@@ -235,7 +236,8 @@ async def test_nothing_is_applied_when_the_claim_was_lost(
 
 
 async def test_the_guard_is_not_in_the_way_of_our_own_statements(store: SqliteStore) -> None:
-    """The authorizer stays installed: claims, settlements, checkpoints and schemas work on."""
+    """The authorizer stays installed, and claims, settlements, checkpoints and schemas still
+    work."""
     await settle(store, done(ADD, id="1", n=1))
     assert store._writer._connection is not None
     assert store._writer._connection.authorizer is not None
@@ -250,15 +252,15 @@ async def test_the_guard_is_not_in_the_way_of_our_own_statements(store: SqliteSt
 def test_every_table_of_ours_is_guarded() -> None:
     connection = apsw.Connection(":memory:")
     apply(connection, all_migrations())
-    found = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
+    names = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
     tables = {
         name
         for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
     }
-    assert tables <= OWN_TABLES | {name for name in found if name.startswith("sqlite_")}
+    assert tables <= OWN_TABLES | {name for name in names if name.startswith("sqlite_")}
 
 
-async def test_what_sqlite_keeps_for_itself_is_guarded_too(store: SqliteStore) -> None:
+async def test_internal_tables_of_sqlite_are_guarded_too(store: SqliteStore) -> None:
     await store._writer.submit(lambda c: c.execute("ANALYZE").get)
     (written,) = await settle(store, done("DELETE FROM sqlite_stat1"))
     assert isinstance(written, RetryLater)

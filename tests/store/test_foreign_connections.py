@@ -1,4 +1,5 @@
-"""`sqlite3.connect` inside the process: refused on an open ledger, untouched on any other file."""
+"""`sqlite3.connect` inside the process is refused on an open ledger, and works on any other
+file."""
 
 import sqlite3
 from collections.abc import Callable
@@ -55,7 +56,7 @@ async def test_a_relative_path_is_refused(
 
 
 # N1
-async def test_other_files_are_nobodys_business(open_it: OpenStore, tmp_path: Path) -> None:
+async def test_other_files_can_be_opened(open_it: OpenStore, tmp_path: Path) -> None:
     await open_it()
     other = tmp_path / "other.db"
     for database in (":memory:", "", other, bytes(other), f"file:{other}", "file::memory:"):
@@ -64,7 +65,7 @@ async def test_other_files_are_nobodys_business(open_it: OpenStore, tmp_path: Pa
 
 
 @pytest.mark.parametrize("database", ["nul\0byte", b"NUL\0byte", "\ud800", 7, None])
-async def test_what_is_no_path_is_left_to_sqlite3(
+async def test_an_argument_that_is_not_a_path_is_left_to_sqlite3(
     open_it: OpenStore, tmp_path: Path, database: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -77,8 +78,8 @@ async def test_what_is_no_path_is_left_to_sqlite3(
 
 # N1
 async def test_a_closed_ledger_may_be_opened_again(path: Path, tmp_path: Path) -> None:
-    one, other = await open_sqlite(path), await open_sqlite(tmp_path / "other.db")
-    await one.close()
+    first, other = await open_sqlite(path), await open_sqlite(tmp_path / "other.db")
+    await first.close()
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT count(*) FROM events").fetchone() == (0,)
     with pytest.raises(ForeignConnection):

@@ -1,4 +1,4 @@
-"""The files of the ledger are compared with those that were opened, before anybody is answered."""
+"""The files of the ledger are compared with the opened ones before anything is acknowledged."""
 
 import asyncio
 import os
@@ -33,7 +33,7 @@ connection.close()
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """The writer thread sees to it."""
+    """Wait for the writer thread."""
     await asyncio.to_thread(eventually, condition)
 
 
@@ -44,7 +44,7 @@ def keys(path: Path) -> set[str]:
 
 
 def in_files(path: Path, folder: Path) -> set[str]:
-    """What a start after a power cut would find: a copy of the files as they are named now."""
+    """Return the keys that a start after a power cut would find, from a copy of the files."""
     folder.mkdir()
     for suffix in ("", "-wal"):
         if beside(path, suffix).exists():
@@ -62,7 +62,7 @@ def replace_log(path: Path) -> None:
 
 
 def delete_log_and_index(path: Path) -> None:
-    """What a foreign close does."""
+    """Do what the close of another SQLite library does."""
     beside(path, "-wal").unlink()
     beside(path, "-shm").unlink()
 
@@ -79,11 +79,11 @@ def remove_lock(path: Path) -> None:
     lock_path(path).unlink()
 
 
-MENDED = [delete_log, replace_log, delete_log_and_index, touch, write_elsewhere, remove_lock]
+RECOVERABLE = [delete_log, replace_log, delete_log_and_index, touch, write_elsewhere, remove_lock]
 
 
-@pytest.mark.parametrize("change", MENDED)
-async def test_a_change_is_noticed_before_the_answer_and_mended(
+@pytest.mark.parametrize("change", RECOVERABLE)
+async def test_a_change_is_noticed_before_the_acknowledgement_and_recovered_from(
     open_it: OpenStore, path: Path, tmp_path: Path, facts: Facts, change: Callable[[Path], None]
 ) -> None:  # N1, F54, S12
     store = await open_it()
@@ -101,8 +101,8 @@ async def test_a_change_is_noticed_before_the_answer_and_mended(
     await reader.close()
 
 
-@pytest.mark.parametrize("change", MENDED)
-async def test_a_change_is_mended_while_nobody_writes(
+@pytest.mark.parametrize("change", RECOVERABLE)
+async def test_a_change_is_recovered_from_while_nothing_is_written(
     open_it: OpenStore, path: Path, tmp_path: Path, facts: Facts, change: Callable[[Path], None]
 ) -> None:  # N1, F54, S12
     store = await open_it()
@@ -126,7 +126,7 @@ async def test_a_reopen_waits_for_a_read_that_runs(
     with reader.connections.use() as connection:
         read = connection.execute("SELECT idempotency_key FROM events")
         first = next(iter(read))
-        with pytest.raises(OutcomeUnknown):  # nobody waits for the reader
+        with pytest.raises(OutcomeUnknown):  # the caller does not wait for the reader
             await store.record([envelope("unknown")])
         assert not facts.of(StoreRecovered)
         assert len([first, *read]) == 3
@@ -188,7 +188,7 @@ async def test_a_truncated_ledger_ends_the_writer_and_its_log_is_kept(
 
 
 # F54
-async def test_a_ledger_written_over_in_place_ends_the_writer(
+async def test_a_ledger_overwritten_in_place_ends_the_writer(
     open_it: OpenStore, path: Path, fatal: Fatal
 ) -> None:
     store = await open_it()
@@ -204,12 +204,12 @@ async def test_a_ledger_written_over_in_place_ends_the_writer(
 
 
 # S12
-async def test_a_removed_lock_file_is_made_again_and_says_who_holds_it(
+async def test_a_removed_lock_file_is_created_again_and_names_its_holder(
     open_it: OpenStore, path: Path
 ) -> None:
     store = await open_it()
     store.advertise("http://127.0.0.1:8000")
-    await store.record([envelope("first")])  # the look at the start is over
+    await store.record([envelope("first")])  # the check at the start is over
     remove_lock(path)
     with pytest.raises(OutcomeUnknown, match="lock file"):
         await store.record([envelope("a")])
@@ -226,7 +226,7 @@ async def test_the_server_that_lost_its_lock_to_another_ends(
     open_it: OpenStore, path: Path, fatal: Fatal
 ) -> None:
     store = await open_it()
-    await store.record([envelope("first")])  # the look at the start is over
+    await store.record([envelope("first")])  # the check at the start is over
     remove_lock(path)
     other = LedgerLock(path)
     with pytest.raises(OutcomeUnknown):
@@ -276,12 +276,12 @@ async def test_a_log_that_cannot_be_copied_back_ends_the_writer(
 
 
 @pytest.mark.parametrize("is_wrapped", [False, True])
-async def test_a_log_that_was_cut_is_noticed_before_the_next_answer(
+async def test_a_log_that_was_cut_is_noticed_before_the_next_acknowledgement(
     open_it: OpenStore, path: Path, fatal: Fatal, is_wrapped: bool
 ) -> None:  # N1, F54
     store = await open_it()
     await store.record(envelopes(300))
-    if is_wrapped:  # the log is begun anew in a file that keeps its length
+    if is_wrapped:  # the log restarts in a file that keeps its length
         await store._writer.submit(restart_log, alone=True)
         store._writer._files.note_checkpoint()
         await store.record([envelope("wrapped")])

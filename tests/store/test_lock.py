@@ -14,7 +14,7 @@ from support.events import envelope
 from support.processes import HOLDS_THE_LEDGER, process
 
 
-async def test_a_second_server_is_refused_and_told_who_is_first(path: Path) -> None:
+async def test_a_second_server_is_refused_and_learns_who_is_first(path: Path) -> None:
     with process(HOLDS_THE_LEDGER, path) as first:
         with pytest.raises(LedgerInUse) as caught:
             await open_sqlite(path)
@@ -48,7 +48,7 @@ async def test_a_link_to_the_ledger_leads_to_the_same_lock(path: Path) -> None:
     await store.close()
 
 
-def test_the_lock_is_free_again_after_release_and_says_nobody(path: Path) -> None:
+def test_a_released_lock_is_free_and_names_no_holder(path: Path) -> None:
     held = LedgerLock(path)
     held.describe("http://localhost:1")
     assert read_holder(path) == Holder(os.getpid(), "http://localhost:1")
@@ -72,7 +72,9 @@ def test_a_second_release_touches_no_other_file(path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[1]", b'{"pid":"x"}'])
-def test_a_holder_that_left_no_readable_note_is_another_process(path: Path, content: bytes) -> None:
+def test_a_holder_without_a_readable_description_is_another_process(
+    path: Path, content: bytes
+) -> None:
     held = LedgerLock(path)
     lock_path(path).write_bytes(content)
     with pytest.raises(LedgerInUse, match="another process"):
@@ -80,7 +82,7 @@ def test_a_holder_that_left_no_readable_note_is_another_process(path: Path, cont
     held.release()
 
 
-def test_a_note_that_cannot_be_written_keeps_nobody_from_starting(
+def test_a_description_that_cannot_be_written_prevents_no_start(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # F9
     def no_room(*_: object) -> int:
@@ -93,9 +95,7 @@ def test_a_note_that_cannot_be_written_keeps_nobody_from_starting(
     held.release()
 
 
-def test_a_folder_without_locks_is_said_to_be_so(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_without_locks_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_locks(*_: object) -> None:
         raise OSError(37, "No locks available")
 

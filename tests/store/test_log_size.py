@@ -1,4 +1,4 @@
-"""F35: the write-ahead log stays small, and what keeps it from that is told."""
+"""F35: the write-ahead log stays small, and a reader that prevents this is reported."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -25,7 +25,7 @@ DUE, ALARM, KEPT = 50, 150, 200
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same rules with a hundredth of the size."""
+    """Use the same rules with a hundredth of the size."""
     monkeypatch.setattr(checkpoints, "DUE_PAGES", DUE)
     monkeypatch.setattr(checkpoints, "ALARM_PAGES", ALARM)
     monkeypatch.setattr(connections, "_WAL_BYTES_KEPT", KEPT * PAGE)
@@ -48,7 +48,7 @@ def log_pages(path: Path) -> int:
 
 
 async def write(store: SqliteStore, path: Path, prefix: str, calls: int = 200) -> int:
-    """Returns the largest size of the log on the way, in pages."""
+    """Return the largest size of the log meanwhile, in pages."""
     largest = 0
     for n in range(calls):
         await store.record(envelopes(4, prefix=f"{prefix}-{n}", size=3000))
@@ -81,16 +81,16 @@ async def test_the_log_stays_small_while_readers_page_through_everything(
     assert largest < 3 * KEPT
 
 
-async def test_a_stuck_reader_of_another_process_is_told_of_and_the_log_shrinks_after_it(
+async def test_a_stuck_reader_of_another_process_is_reported_and_the_log_shrinks_after_it(
     store: SqliteStore, path: Path, facts: Facts, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # F35
     monkeypatch.setattr(checkpoints, "_READER_WAIT_MILLISECONDS", 1)
     with process(HOLDS_A_READ, path):
         largest = await write(store, path, "stuck", calls=60)
         assert largest > 2 * KEPT
-        told = facts.of(Checkpointed)[-1]
-        assert told.wal_pages > ALARM
-        assert told.copied_pages < told.wal_pages
+        reported = facts.of(Checkpointed)[-1]
+        assert reported.wal_pages > ALARM
+        assert reported.copied_pages < reported.wal_pages
     await write(store, path, "after", calls=50)
     assert log_pages(path) <= KEPT + 1
     last = facts.of(Checkpointed)[-1]
@@ -105,7 +105,7 @@ async def test_a_log_left_large_by_a_crash_is_copied_back_soon(
     await write(store, path, "before")
     large = {name: path.with_name(path.name + name).read_bytes() for name in ("", "-wal")}
     await store.close()
-    for name, content in large.items():  # as a crash leaves them
+    for name, content in large.items():  # the files that a crash leaves
         path.with_name(path.name + name).write_bytes(content)
     monkeypatch.setattr(checkpoints, "DUE_PAGES", DUE)
     again = await open_it()
@@ -113,25 +113,25 @@ async def test_a_log_left_large_by_a_crash_is_copied_back_soon(
     assert log_pages(path) <= KEPT + 1
 
 
-def test_a_count_of_written_pages_that_begins_anew_stops_no_checkpoint(
+def test_a_count_of_written_pages_that_overflows_stops_no_checkpoint(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SQLite keeps it in 32 bits: a busy ledger passes that within weeks."""
+    """SQLite keeps the count in 32 bits, which a busy ledger exceeds within weeks."""
     count = [2**32 - 10]
     monkeypatch.setattr(checkpoints, "_pages_written", lambda connection: count[0])
-    told = Facts()
+    reported = Facts()
     with closing(apsw.Connection(str(path))) as connection:
         connection.pragma("journal_mode", "wal")
-        watched = checkpoints.Checkpoints(connection, told)
+        due = checkpoints.Checkpoints(connection, reported)
         count[0] = 5
-        watched.run_if_due(connection)
+        due.run_if_due(connection)
         count[0] += DUE
-        watched.run_if_due(connection)
-    assert len(told.of(Checkpointed)) == 2
+        due.run_if_due(connection)
+    assert len(reported.of(Checkpointed)) == 2
 
 
 class LetsGo(apsw.Connection):
-    """Tells when somebody is ready to wait."""
+    """Signals that a checkpoint is about to wait."""
 
     on_patience: Callable[[int], None] | None = None
 
@@ -147,25 +147,25 @@ def grow(connection: apsw.Connection, pages: int) -> None:
 
 
 def test_past_the_alarm_a_checkpoint_waits_a_moment_for_a_reader_to_end(path: Path) -> None:  # F35
-    told = Facts()
+    reported = Facts()
     writer, reader = LetsGo(str(path)), apsw.Connection(str(path))
     with closing(writer), closing(reader):
         writer.pragma("journal_mode", "wal")
         writer.execute("CREATE TABLE grown (content)")
         writer.wal_autocheckpoint(0)
-        watched = checkpoints.Checkpoints(writer, told)
+        due = checkpoints.Checkpoints(writer, reported)
         reader.execute("BEGIN; SELECT count(*) FROM grown").fetchall()
         grow(writer, ALARM + DUE)
-        watched.run_if_due(writer)
+        due.run_if_due(writer)
         ending = Thread(target=lambda: reader.execute("COMMIT"))
         writer.on_patience = lambda _: None if ending.ident else ending.start()
         grow(writer, DUE)
-        watched.run_if_due(writer)
+        due.run_if_due(writer)
         ending.join()
         grow(writer, DUE)
-        watched.run_if_due(writer)
-    stuck, copied, small = told.of(Checkpointed)
+        due.run_if_due(writer)
+    stuck, copied, small = reported.of(Checkpointed)
     assert stuck.wal_pages > ALARM
     assert stuck.copied_pages < stuck.wal_pages
     assert copied.copied_pages == copied.wal_pages > ALARM
-    assert small.wal_pages < stuck.wal_pages  # the log has started over
+    assert small.wal_pages < stuck.wal_pages  # the log has restarted

@@ -1,4 +1,4 @@
-"""What only a store with one holder does: SQLite's."""
+"""Behaviour of a store that one process holds: only SQLite's."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -36,7 +36,7 @@ async def test_a_restart_ends_all_leases_at_once(backend: SqliteBackend) -> None
 
 
 # F36
-async def test_space_is_given_back_a_little_at_a_time(
+async def test_space_is_reclaimed_a_little_at_a_time(
     backend: SqliteBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ackbox.stores.sqlite.retention._SPARE_PAGES", 0)
@@ -44,9 +44,9 @@ async def test_space_is_given_back_a_little_at_a_time(
     await backend.store.record(sent)
     await work(backend.store, sent, DONE)
     backend.clock.advance(days=31)
-    place: int | None = 0
-    while place is not None:
-        place = (await backend.store.add_tombstones(POLICY, after=place)).next
+    after_row: int | None = 0
+    while after_row is not None:
+        after_row = (await backend.store.add_tombstones(POLICY, after=after_row)).next
     backend.clock.advance(minutes=1)
     while (await backend.store.prune(POLICY)).more:
         pass

@@ -1,4 +1,4 @@
-"""Numbered plain SQL, each in one transaction, never altered once applied (P11)."""
+"""Migrations: numbered SQL, each applied in one transaction and never altered afterwards (P11)."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -43,7 +43,7 @@ def test_applying_again_changes_nothing(connection: apsw.Connection) -> None:
     assert pending(connection, ALL) == []
 
 
-def test_the_printed_sql_makes_the_same_schema_and_needs_no_migration(  # P11
+def test_the_printed_sql_creates_the_same_schema_and_needs_no_migration(  # P11
     connection: apsw.Connection,
 ) -> None:
     connection.execute(as_sql(ALL))
@@ -106,7 +106,7 @@ async def test_an_altered_migration_is_refused(path: Path) -> None:
         await open_sqlite(path)
 
 
-def test_the_books_note_when_in_the_width_of_all_times(connection: apsw.Connection) -> None:  # W9
+def test_applied_at_has_the_width_of_all_times(connection: apsw.Connection) -> None:  # W9
     apply(connection, ALL)
     width = connection.execute("SELECT DISTINCT length(applied_at) FROM schema_migrations").get
     assert width == len("2026-01-31T12:00:00.000000Z")
@@ -126,10 +126,10 @@ W9 = {
 }
 
 
-def test_the_table_has_the_columns_that_are_asked_for(connection: apsw.Connection) -> None:  # W9
+def test_the_table_has_the_required_columns(connection: apsw.Connection) -> None:  # W9
     apply(connection, ALL)
-    found = connection.execute("SELECT name FROM pragma_table_info('events')").fetchall()
-    assert {name for (name,) in found} >= W9
+    columns = connection.execute("SELECT name FROM pragma_table_info('events')").fetchall()
+    assert {name for (name,) in columns} >= W9
 
 
 async def test_a_status_outside_the_four_is_refused(path: Path) -> None:  # W9

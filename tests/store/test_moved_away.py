@@ -1,4 +1,5 @@
-"""A ledger moved or removed under a running server: SQLite would go on writing for nobody."""
+"""A ledger that is moved or removed under a running server: SQLite itself would keep writing to
+it."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from support.polling import eventually
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """The writer thread sees to it."""
+    """Wait for the writer thread."""
     await asyncio.to_thread(eventually, condition)
 
 
@@ -41,7 +42,7 @@ async def test_nothing_is_acknowledged_into_a_ledger_that_is_gone(
 
 
 # F54
-async def test_a_ledger_that_is_gone_is_noticed_while_nobody_writes(
+async def test_a_ledger_that_is_gone_is_noticed_while_nothing_is_written(
     open_it: OpenStore, path: Path
 ) -> None:
     store = await open_it()
@@ -54,7 +55,7 @@ async def test_a_ledger_that_is_gone_is_noticed_while_nobody_writes(
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
-async def test_a_ledger_that_was_copied_into_while_it_was_gone_can_be_put_back(
+async def test_a_moved_ledger_that_was_checkpointed_meanwhile_can_be_moved_back(
     open_it: OpenStore, path: Path, fatal: Fatal, is_replaced: bool
 ) -> None:  # F54
     store = await open_it(durability="normal")
@@ -71,7 +72,9 @@ async def test_a_ledger_that_was_copied_into_while_it_was_gone_can_be_put_back(
 
 
 # F54
-async def test_another_file_in_its_place_is_not_the_ledger(open_it: OpenStore, path: Path) -> None:
+async def test_another_file_of_the_same_name_is_not_the_ledger(
+    open_it: OpenStore, path: Path
+) -> None:
     store = await open_it()
     path.rename(path.with_suffix(".away"))
     path.write_bytes(path.with_suffix(".away").read_bytes())
@@ -80,7 +83,7 @@ async def test_another_file_in_its_place_is_not_the_ledger(open_it: OpenStore, p
             await store.record([envelope("new")])
 
 
-async def test_what_the_server_still_holds_can_be_saved(
+async def test_the_events_of_a_removed_ledger_can_be_saved(
     open_it: OpenStore, path: Path, tmp_path: Path
 ) -> None:
     store = await open_it()

@@ -20,7 +20,7 @@ PAGE = 4096
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
-    """Every file, save the lock, which is taken before anything is looked at."""
+    """Return every file except the lock, which is taken before anything is checked."""
     return {f.name: f.read_bytes() for f in folder.iterdir() if f.suffix != ".lock"}
 
 
@@ -31,7 +31,7 @@ async def fill(path: Path, count: int = 600) -> None:
 
 
 async def crash(path: Path) -> None:
-    """The files as a killed process leaves them, with everything still in the log."""
+    """Return the files that a killed process leaves, with all events still in the log."""
     store = await open_sqlite(path)
     await store.record(envelopes(200, prefix="early", size=200))
     for n in range(20):
@@ -86,7 +86,7 @@ async def test_a_damaged_ledger_with_a_log_is_refused_and_the_log_is_left_too(pa
 
 @pytest.mark.parametrize("part", range(1, 8))
 async def test_damage_anywhere_is_found_or_harmless(path: Path, part: int) -> None:  # F16
-    """Never a crash, never a raw error of the driver, never fewer rows without a word."""
+    """There is never a crash, never a raw error of the driver, never a silent loss of rows."""
     await fill(path)
     flip(path, path.stat().st_size * part // 8 + 700)
     with suppress(LedgerCorrupt):
@@ -101,11 +101,11 @@ async def test_a_log_cut_short_keeps_what_was_committed_before_the_cut(path: Pat
     for cut in (0, 1, 100, PAGE, 3 * PAGE, len(whole) // 4):
         await crash(path)
         log.write_bytes(whole[: len(whole) - cut])
-        found = keys(path)
+        stored = keys(path)
         late = {f"late-{n}" for n in range(20)}
-        kept = len(found & late)
-        assert found & late == {f"late-{n}" for n in range(kept)}  # a prefix: nothing from between
-        assert len(found) == 200 + kept
+        kept = len(stored & late)
+        assert stored & late == {f"late-{n}" for n in range(kept)}  # a prefix: nothing from between
+        assert len(stored) == 200 + kept
         seen.append(kept)
         for file in path.parent.iterdir():
             file.unlink()
@@ -114,7 +114,7 @@ async def test_a_log_cut_short_keeps_what_was_committed_before_the_cut(path: Pat
     assert seen[-1] < 20
 
 
-async def test_a_shm_file_deleted_after_a_crash_is_made_anew(path: Path) -> None:  # F16
+async def test_a_shm_file_deleted_after_a_crash_is_created_again(path: Path) -> None:  # F16
     await crash(path)
     path.with_name(path.name + "-shm").unlink()
     assert len(keys(path)) == 220
@@ -177,7 +177,7 @@ STRANGE: list[Callable[[Path], None]] = [
 
 
 @pytest.mark.parametrize("make", STRANGE, ids=lambda make: make.__name__)
-async def test_what_is_no_ledger_is_refused_and_left_as_it_is(
+async def test_a_file_that_is_not_a_ledger_is_refused_and_left_as_it_is(
     path: Path, make: Callable[[Path], None]
 ) -> None:  # F16: never an empty file in place of a broken one
     make(path)
@@ -192,7 +192,7 @@ async def test_what_is_no_ledger_is_refused_and_left_as_it_is(
 @pytest.mark.parametrize(
     ("make", "what"), [(empty, "is empty"), (garbage, "is not a SQLite database")]
 )
-async def test_what_stands_in_place_of_a_ledger_is_named(
+async def test_the_kind_of_an_irregular_file_is_named(
     path: Path, make: Callable[[Path], None], what: str
 ) -> None:  # F16
     make(path)
@@ -200,7 +200,7 @@ async def test_what_stands_in_place_of_a_ledger_is_named(
         await open_sqlite(path)
 
 
-async def test_a_folder_in_its_place_is_refused(path: Path) -> None:
+async def test_a_folder_with_the_name_of_the_ledger_is_refused(path: Path) -> None:
     path.mkdir()
     with pytest.raises(StoreError, match=str(path)):
         await open_sqlite(path)
@@ -251,7 +251,9 @@ async def test_a_new_ledger_is_readable_by_its_owner_only(path: Path) -> None:
     assert set(modes.values()) == {0o600}
 
 
-async def test_the_check_at_start_has_a_budget(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_check_at_start_has_a_time_limit(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await fill(path, 3000)
     monkeypatch.setattr(connections, "_CHECK_SECONDS", -1.0)
     monkeypatch.setattr(connections, "_PROGRESS_STEPS", 10)

@@ -1,4 +1,4 @@
-"""Plan guards: what every named SQL block costs does not depend on how large the ledger is (W9)."""
+"""Plan guards: the cost of a named SQL block does not depend on the size of the ledger (W9)."""
 
 import re
 from collections import Counter
@@ -27,11 +27,11 @@ BLOCKS = load_blocks("ackbox.stores.sqlite")
 UNBOUNDED = {
     "recount": "counts every row: `ackbox doctor --deep` only",
     "export_counts": "counts every row: `ackbox promote` only",
-    "export_state": "looks at every row: `ackbox promote` only",
-    "end_leases": "touches what was running when a process died: no more than its workers held",
-    "has_future_rows": "once a start: leases and retries that are not over, a thousand pending",
+    "export_state": "reads every row: `ackbox promote` only",
+    "end_leases": "touches the events that ran when a process died: no more than its workers held",
+    "has_future_rows": "once per start: reads leases, retries and a thousand pending rows",
 }
-SCANS = {  # the one scan each of these may do: it ends after the first row, or has four rows
+SCANS = {  # the only allowed scan of each: it ends after the first row, or has four rows
     "newest_created": "SCAN events",
     "newest_time": "SCAN events",
     "oldest_pending": "SCAN events USING INDEX events_pending",
@@ -92,7 +92,7 @@ def test_the_claim_and_clean_up_have_their_partial_indexes(schema: apsw.Connecti
 
 
 # L7
-def test_a_place_in_the_order_of_a_source_is_found_by_its_index(schema: apsw.Connection) -> None:
+def test_a_cursor_in_the_order_of_a_source_is_found_by_its_index(schema: apsw.Connection) -> None:
     lines = [line for line in plan(schema, BLOCKS["events_of_source"]) if "source_order" in line]
     assert len(lines) == 3
     assert all(line.startswith("SEARCH events USING INDEX events_source_order") for line in lines)
@@ -106,16 +106,18 @@ def test_old_dead_letters_are_found_by_their_own_index(schema: apsw.Connection) 
     assert not any("TEMP B-TREE" in line for line in lines)
 
 
-def test_what_is_ripe_or_forgotten_is_found_by_its_age(schema: apsw.Connection) -> None:  # F36
+def test_prunable_events_and_old_tombstones_are_found_by_their_age(
+    schema: apsw.Connection,
+) -> None:  # F36
     (prunable,) = [line for line in plan(schema, BLOCKS["prunable"]) if "SEARCH tombstones" in line]
     assert "tombstones_open" in prunable
     assert any("tombstones_closed" in line for line in plan(schema, BLOCKS["purge_tombstones"]))
 
 
 class Steps(Counter[str]):
-    """How many steps of SQLite's virtual machine each statement took."""
+    """The steps of SQLite's virtual machine, counted by statement."""
 
-    def watch(self, connection: apsw.Connection) -> apsw.Connection:
+    def attach(self, connection: apsw.Connection) -> apsw.Connection:
         connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, self._note)
         return connection
 
@@ -127,15 +129,15 @@ class Steps(Counter[str]):
 async def ledger_of(
     rows: int, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[SqliteStore, SqliteReader, Steps]]:
-    """A ledger with so many completed events, and ten of each other state behind them."""
+    """Yield a ledger with so many completed events, and ten of each other status after them."""
     store = await open_sqlite(path, durability="normal")
     await store._writer.submit(lambda c: _grow(c, rows))
     steps = Steps()
     monkeypatch.setattr(
-        reader_connections, "open_reader", lambda p, vfs: steps.watch(open_reader(p))
+        reader_connections, "open_reader", lambda p, vfs: steps.attach(open_reader(p))
     )
     reader = SqliteReader(path)
-    await store._writer.submit(steps.watch, alone=True)
+    await store._writer.submit(steps.attach, alone=True)
     yield store, reader, steps
     await reader.close()
     await store.close()
@@ -176,10 +178,10 @@ async def record_known(store: SqliteStore, reader: SqliteReader) -> None:
 
 
 async def look_up(store: SqliteStore, reader: SqliteReader) -> None:
-    found = await reader.event_by_key("webhooks", "old-7")
-    assert found is not None
-    assert await reader.event(found.id) == found
-    assert await reader.payload(EventId(found.id)) == b"\0"
+    event = await reader.event_by_key("webhooks", "old-7")
+    assert event is not None
+    assert await reader.event(event.id) == event
+    assert await reader.payload(EventId(event.id)) == b"\0"
 
 
 async def stats(store: SqliteStore, reader: SqliteReader) -> None:
@@ -199,7 +201,7 @@ def listing(where: EventFilter, order: Order) -> Callable[..., Awaitable[None]]:
 POLICY = RetentionPolicy(keep=timedelta(days=1), remember=timedelta(days=1))
 
 
-async def walk_retention(store: SqliteStore, reader: SqliteReader) -> None:
+async def run_retention(store: SqliteStore, reader: SqliteReader) -> None:
     assert (await store.add_tombstones(POLICY, after=5000)).next is not None
     await store.add_dead_letter_tombstones(POLICY, after=0)
     await store.prune(POLICY)
@@ -234,14 +236,14 @@ LISTS = [
 ]
 WORK = [
     *[record_one, record_many, record_known, look_up, stats],
-    *[read_detail, list_a_source, *LISTS, walk_retention, replay_some],
+    *[read_detail, list_a_source, *LISTS, run_retention, replay_some],
 ]
 
 
 async def test_no_work_takes_longer_on_a_grown_ledger(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # W9, L13
-    """Counted in steps of the virtual machine, not in time."""
+    """The cost is counted in steps of the virtual machine, not in time."""
     taken: dict[int, dict[str, int]] = {}
     for rows in (12_000, 50_000):
         path = tmp_path / f"{rows}.db"

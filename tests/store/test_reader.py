@@ -1,4 +1,4 @@
-"""SQLite's reading side: what happens between two of its statements, and when it takes too long."""
+"""The reader of SQLite: changes between two of its statements, and reads that take too long."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -35,7 +35,8 @@ async def reader(store: SqliteStore, path: Path) -> AsyncIterator[SqliteReader]:
 async def test_an_event_pruned_while_its_page_is_read_ends_no_listing(
     store: SqliteStore, reader: SqliteReader, monkeypatch: pytest.MonkeyPatch, order: Order
 ) -> None:
-    """A page is two statements: which events, then what they are. Retention may come between."""
+    """A page is two statements: one for the ids, one for the events. Retention may run in
+    between."""
     await store.record(envelopes(20))
     records = pages_module.records
 
@@ -50,25 +51,25 @@ async def test_an_event_pruned_while_its_page_is_read_ends_no_listing(
     second = await reader.events(where, order=order, limit=5, cursor=first.next)
     assert len(second.items) == 4
     gap = abs(second.items[0].ledger_id - first.items[-1].ledger_id)
-    assert gap == 2  # the pruned one, and no other
+    assert gap == 2  # the pruned event, and no other
 
 
 @pytest.mark.parametrize("order", list(Order))
-async def test_a_rare_filter_looks_at_few_rows_a_page_and_still_finds_all(
+async def test_a_rare_filter_reads_few_rows_per_page_and_still_finds_all(
     store: SqliteStore, reader: SqliteReader, monkeypatch: pytest.MonkeyPatch, order: Order
 ) -> None:  # L13: short pages with a `next`, never a long read
     monkeypatch.setattr(paging, "WINDOW", 10)
     rare = [envelope(f"rare-{n}", event_type="rare") for n in range(3)]
-    for one in rare:
-        await store.record([*envelopes(25, prefix=one.idempotency_key + "-usual"), one])
-    found, pages, cursor = [], 0, None
+    for sent in rare:
+        await store.record([*envelopes(25, prefix=sent.idempotency_key + "-usual"), sent])
+    listed, pages, cursor = [], 0, None
     while pages == 0 or cursor is not None:
         page = await reader.events(
             EventFilter(event_type="rare"), order=order, limit=5, cursor=cursor
         )
-        found += [event.id for event in page.items]
+        listed += [event.id for event in page.items]
         cursor, pages = page.next, pages + 1
-    assert sorted(found) == sorted(one.id for one in rare)
+    assert sorted(listed) == sorted(sent.id for sent in rare)
     assert pages >= 78 // 10
 
 
@@ -98,7 +99,7 @@ async def test_a_read_holds_no_snapshot_open(
     assert busy == 0
 
 
-async def test_a_missing_file_is_unavailable_and_is_not_made(path: Path) -> None:
+async def test_a_missing_file_is_unavailable_and_is_not_created(path: Path) -> None:
     reader = SqliteReader(path)
     with pytest.raises(Unavailable):
         await reader.stats()

@@ -1,4 +1,4 @@
-"""A start on a ledger whose last process had another time (F25)."""
+"""A start on a ledger whose last process had a clock that was ahead (F25)."""
 
 from datetime import timedelta
 
@@ -14,7 +14,7 @@ from support.work import Hands, boom, done
 
 
 class Ledger:
-    """Of one process after the other."""
+    """A ledger that one process after the other opens."""
 
     def __init__(self, open_it: OpenStore) -> None:
         self.clock = HandMoved()
@@ -42,14 +42,16 @@ def ledger(open_it: OpenStore) -> Ledger:
     return Ledger(open_it)
 
 
-async def test_what_waits_does_not_wait_for_the_time_it_came_at(ledger: Ledger) -> None:  # F25
+async def test_a_pending_event_does_not_wait_for_its_future_arrival_time(
+    ledger: Ledger,
+) -> None:  # F25
     await ledger.start()
     await ledger.record("a", "b")
     me = await ledger.restart(hours=-1)
     assert await me.keys() == ["a", "b"]
 
 
-async def test_what_ran_is_taken_over_at_once(ledger: Ledger) -> None:  # F25
+async def test_a_running_event_is_taken_over_at_once(ledger: Ledger) -> None:  # F25
     me = await ledger.start()
     await ledger.record("a")
     await me.claim_one()
@@ -82,7 +84,7 @@ async def test_a_restart_soon_after_does_not_start_the_delay_again(ledger: Ledge
     assert await me.keys() == ["a"]
 
 
-async def test_a_lane_goes_on_in_its_order(ledger: Ledger) -> None:  # F25
+async def test_a_lane_continues_in_its_order(ledger: Ledger) -> None:  # F25
     me = await ledger.start()
     await ledger.record("a", "b", "c", lane="x")
     me = await ledger.restart(hours=-1)
@@ -92,7 +94,7 @@ async def test_a_lane_goes_on_in_its_order(ledger: Ledger) -> None:  # F25
         await me.settle(claim, done())
 
 
-async def test_a_held_event_is_due_when_it_is_put_back(ledger: Ledger) -> None:  # F25
+async def test_a_parked_event_is_due_when_it_is_unparked(ledger: Ledger) -> None:  # F25
     me = await ledger.start()
     await ledger.record("a")
     await me.settle(await me.claim_one(), Release(parked=True))
@@ -101,7 +103,7 @@ async def test_a_held_event_is_due_when_it_is_put_back(ledger: Ledger) -> None: 
     assert await me.keys() == ["a"]
 
 
-async def test_all_of_a_backlog_is_looked_at(
+async def test_all_of_a_backlog_is_checked(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # F25
     monkeypatch.setattr(recovery, "_ROWS", 3)
@@ -112,11 +114,11 @@ async def test_all_of_a_backlog_is_looked_at(
 
 
 async def add_old_backlog(ledger: Ledger) -> None:
-    """As many as are looked at to see whether the clock was set back."""
+    """Record as many events as are checked to see whether the clock was set back."""
     await ledger.store.record([envelope(f"old-{n}", at=NOON) for n in range(1000)])
 
 
-async def test_a_retry_betrays_the_clock_from_below_a_backlog(ledger: Ledger) -> None:  # F25
+async def test_a_retry_behind_a_backlog_reveals_the_clock(ledger: Ledger) -> None:  # F25
     me = await ledger.start()
     await ledger.record("a")
     ledger.clock.advance(hours=2)
@@ -127,7 +129,7 @@ async def test_a_retry_betrays_the_clock_from_below_a_backlog(ledger: Ledger) ->
     assert "a" in await me.keys(2000)
 
 
-async def test_a_run_betrays_the_clock_from_below_a_backlog(ledger: Ledger) -> None:  # F25
+async def test_a_run_behind_a_backlog_reveals_the_clock(ledger: Ledger) -> None:  # F25
     me = await ledger.start()
     ledger.clock.advance(hours=2)
     await ledger.record("a", "b", lane="x")

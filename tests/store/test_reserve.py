@@ -1,4 +1,4 @@
-"""The reserve file, on disks that do not even let themselves be asked (F9)."""
+"""The reserve file, also on disks whose free space cannot be measured (F9)."""
 
 import errno
 import os
@@ -32,23 +32,23 @@ def reserve_of(path: Path) -> Path:
 
 LEVELS = [
     (ENOUGH, False, True),
-    (ENOUGH - 1, False, False),  # enough to go on, not enough to set some aside
+    (ENOUGH - 1, False, False),  # enough to continue, not enough for a reserve
     (LOW_BYTES, False, False),
     (LOW_BYTES - 1, True, False),
     (0, True, False),
 ]
 
 
-@pytest.mark.parametrize(("free", "full", "held"), LEVELS)
-def test_the_first_look_decides_by_what_is_free(
-    path: Path, free: int, full: bool, held: bool
+@pytest.mark.parametrize(("free", "full", "reserved"), LEVELS)
+def test_the_first_check_decides_by_the_free_space(
+    path: Path, free: int, full: bool, reserved: bool
 ) -> None:
     reserve = Reserve(path, lambda folder: free)
     assert reserve.check() is full
-    assert reserve_of(path).exists() is held
+    assert reserve_of(path).exists() is reserved
 
 
-def test_what_was_set_aside_is_not_taken_twice(path: Path) -> None:
+def test_the_reserve_is_not_allocated_twice(path: Path) -> None:
     reserve = Reserve(path, lambda folder: ENOUGH)
     reserve.check()
     first = reserve_of(path).stat()
@@ -56,14 +56,14 @@ def test_what_was_set_aside_is_not_taken_twice(path: Path) -> None:
     assert reserve_of(path).stat().st_ino == first.st_ino
 
 
-def test_a_reserve_of_an_earlier_run_is_given_up_too(path: Path) -> None:
+def test_a_reserve_of_an_earlier_run_is_deleted_too(path: Path) -> None:
     Reserve(path, lambda folder: ENOUGH).check()
     Reserve(path, lambda folder: 0).check()
     assert not reserve_of(path).exists()
 
 
 def test_a_disk_that_cannot_be_measured_changes_nothing(path: Path) -> None:
-    readings = iter([0])  # and then no more
+    readings = iter([0])  # then measuring fails
 
     def measure(folder: Path) -> int:
         for reading in readings:
@@ -78,7 +78,7 @@ def test_a_disk_that_cannot_be_measured_changes_nothing(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["open", "posix_fallocate"])
-def test_a_folder_that_takes_no_reserve_is_no_trouble(
+def test_a_folder_without_a_reserve_is_no_error(
     path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:  # F10
     monkeypatch.setattr(os, name, failing(errno.EROFS))
@@ -107,18 +107,18 @@ async def test_a_store_opens_and_works_where_the_disk_cannot_be_measured(
     assert store.unavailable_reason is None
 
 
-async def test_the_reserve_is_given_up_before_opening_needs_the_room(
+async def test_the_reserve_is_deleted_before_opening_needs_the_space(
     open_it: OpenStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # F9: no crash loop
     await (await open_it()).close()
     assert reserve_of(path).exists()
     seen: list[bool] = []
 
-    def look(*args: Any, **more: Any) -> Any:
+    def note_and_open(*args: Any, **more: Any) -> Any:
         seen.append(reserve_of(path).exists())
         return open_ledger(*args, **more)
 
-    monkeypatch.setattr(store_module, "open_ledger", look)
+    monkeypatch.setattr(store_module, "open_ledger", note_and_open)
     await open_it(free_bytes=lambda folder: 0)
     assert seen == [False]
 

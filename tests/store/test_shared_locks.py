@@ -1,4 +1,4 @@
-"""Shared locks beside those of SQLite: held while the ledger is open, whatever else is closed.
+"""Shared locks besides those of SQLite: held while the ledger is open, even if others close it.
 
 To see them alone, each test first drops SQLite's own locks, as any close of the file does.
 """
@@ -40,7 +40,7 @@ def seen_from_outside(path: Path) -> list[str]:
 
 
 # N1
-async def test_they_outlive_a_close_of_the_file_in_this_process(
+async def test_the_locks_outlive_a_close_of_the_file_in_this_process(
     open_it: OpenStore, path: Path
 ) -> None:
     store = await open_it()
@@ -49,7 +49,7 @@ async def test_they_outlive_a_close_of_the_file_in_this_process(
 
 
 # N1
-async def test_they_are_taken_again_after_a_reopen(
+async def test_the_locks_are_taken_again_after_a_reopen(
     faulty: SqliteStore, vfs: FaultyVfs, path: Path
 ) -> None:
     vfs.fail("sync", "wal", io_error_on_sync)

@@ -1,4 +1,5 @@
-"""Several operations in one transaction: each under its own savepoint, answered after COMMIT."""
+"""Several operations in one transaction: each succeeds or fails alone, and resolves after
+COMMIT."""
 
 import asyncio
 from collections.abc import Callable
@@ -29,7 +30,7 @@ def python_error(connection: apsw.Connection) -> None:
 
 
 def or_rollback(connection: apsw.Connection) -> None:
-    """SQLite rolls the whole transaction back, whatever savepoint it is in."""
+    """Make SQLite roll back the whole transaction, in spite of the savepoint."""
     connection.execute(INSERT % "ROLLBACK")
 
 
@@ -74,17 +75,17 @@ async def keys(store: SqliteStore) -> list[str]:
     return [row["idempotency_key"] for row in rows]
 
 
-async def test_what_gathers_while_a_commit_syncs_shares_the_next_one(
+async def test_operations_queued_while_a_commit_syncs_share_the_next_one(
     faulty: SqliteStore, vfs: FaultyVfs, facts: Facts
 ) -> None:
     async with gathering(faulty, vfs):
-        calls = [asyncio.ensure_future(faulty.record([one])) for one in envelopes(30)]
+        calls = [asyncio.ensure_future(faulty.record([sent])) for sent in envelopes(30)]
     await asyncio.gather(*calls)
     await faulty.close()
     assert [fact.operations for fact in facts.of(Committed)] == [1, 1, 30]
 
 
-async def test_nobody_is_answered_before_the_commit_has_synced(
+async def test_no_caller_gets_a_result_before_the_commit_has_synced(
     faulty: SqliteStore, vfs: FaultyVfs
 ) -> None:  # promise 1
     sync = vfs.hold_up("sync", "wal")
@@ -97,15 +98,15 @@ async def test_nobody_is_answered_before_the_commit_has_synced(
 
 
 @pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad.__name__)
-async def test_a_failing_operation_leaves_its_neighbours_committed(
+async def test_a_failing_operation_leaves_the_others_committed(
     faulty: SqliteStore, vfs: FaultyVfs, fatal: Fatal, bad: Callable[[apsw.Connection], None]
 ) -> None:  # F28
     async with gathering(faulty, vfs):
-        before = [asyncio.ensure_future(faulty.record([one])) for one in envelopes(3, prefix="a")]
+        before = [asyncio.ensure_future(faulty.record([sent])) for sent in envelopes(3, prefix="a")]
         failing = faulty._writer.submit(bad)
-        after = [asyncio.ensure_future(faulty.record([one])) for one in envelopes(3, prefix="b")]
-    answers = await asyncio.gather(*before, *after)
-    assert [receipts[0].kind for receipts in answers] == [ReceiptKind.NEW] * 6
+        after = [asyncio.ensure_future(faulty.record([sent])) for sent in envelopes(3, prefix="b")]
+    results = await asyncio.gather(*before, *after)
+    assert [receipts[0].kind for receipts in results] == [ReceiptKind.NEW] * 6
     (error,) = await asyncio.gather(failing, return_exceptions=True)
     assert isinstance(error, AckboxError) or bad is rollback_and_begin
     assert sorted(await keys(faulty)) == ["a-0", "a-1", "a-2", "b-0", "b-1", "b-2", "held up"]
@@ -123,7 +124,7 @@ async def test_a_failing_operation_alone_in_its_transaction_leaves_nothing(
 
     (error,) = await asyncio.gather(faulty._writer.submit(operation), return_exceptions=True)
     assert isinstance(error, AckboxError) or bad is rollback_and_begin
-    if bad is not commit:  # what an operation commits itself is its own doing
+    if bad is not commit:  # an operation that commits by itself keeps its rows
         assert await faulty.cursor("bad") is None
     assert (await faulty.record([envelope("next")]))[0].kind is ReceiptKind.NEW
     assert fatal == []
@@ -142,7 +143,7 @@ async def test_a_commit_refused_for_all_is_tried_again_for_each(
     faulty: SqliteStore, vfs: FaultyVfs, facts: Facts
 ) -> None:  # F9
     async with gathering(faulty, vfs):
-        calls = [asyncio.ensure_future(faulty.record([one])) for one in envelopes(5)]
+        calls = [asyncio.ensure_future(faulty.record([sent])) for sent in envelopes(5)]
         vfs.fail("write", "wal", disk_full)
     assert [(await call)[0].kind for call in calls] == [ReceiptKind.NEW] * 5
     await faulty.close()
@@ -155,12 +156,12 @@ async def test_a_read_error_in_one_operation_spares_the_others(
     await faulty.record(envelopes(500, prefix="old"))
     async with gathering(faulty, vfs):
         shrink = faulty._writer.submit(lambda c: c.pragma("shrink_memory"))
-        calls = [asyncio.ensure_future(faulty.record([one])) for one in envelopes(5)]
+        calls = [asyncio.ensure_future(faulty.record([sent])) for sent in envelopes(5)]
         await asyncio.sleep(0)
         vfs.fail("read", "any", io_error_on_read, skip=3)
     await shrink
-    answers = await asyncio.gather(*calls, return_exceptions=True)
-    failed = [answer for answer in answers if isinstance(answer, BaseException)]
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    failed = [result for result in results if isinstance(result, BaseException)]
     assert len(failed) <= 1
     assert all(isinstance(error, Unavailable) for error in failed)
     assert len(await keys(faulty)) == 501 + 5 - len(failed)
@@ -194,8 +195,8 @@ async def test_callers_cancelled_in_mid_commit_leave_the_writer_ready(
     await asyncio.to_thread(sync.reached.wait, 10)
     queued = asyncio.ensure_future(faulty.record([envelope("queued")]))
     await asyncio.sleep(0)
-    for one in (call, queued):
-        one.cancel()
+    for caller in (call, queued):
+        caller.cancel()
     results = await asyncio.gather(call, queued, return_exceptions=True)
     assert [type(result) for result in results] == [asyncio.CancelledError] * 2
     sync.release()

@@ -1,4 +1,4 @@
-"""F29: the writer thread ends, and nobody waits for it."""
+"""F29: when the writer thread ends, no caller waits for ever."""
 
 import asyncio
 from typing import Any
@@ -23,18 +23,18 @@ def find_corruption(connection: apsw.Connection) -> None:
     raise apsw.CorruptError("database disk image is malformed")
 
 
-async def test_every_waiter_is_answered_within_a_second(
+async def test_every_waiter_fails_within_a_second(
     faulty: SqliteStore, vfs: FaultyVfs, fatal: Fatal
 ) -> None:  # F29
     async with gathering(faulty, vfs):
         waiters: list[asyncio.Future[Any]] = [faulty._writer.submit(exit_thread)]
-        waiters += [asyncio.ensure_future(faulty.record([one])) for one in envelopes(20)]
-    answers = await asyncio.wait_for(asyncio.gather(*waiters, return_exceptions=True), 1)
-    assert [type(answer) for answer in answers] == [Stopped] * 21
+        waiters += [asyncio.ensure_future(faulty.record([sent])) for sent in envelopes(20)]
+    results = await asyncio.wait_for(asyncio.gather(*waiters, return_exceptions=True), 1)
+    assert [type(result) for result in results] == [Stopped] * 21
     assert "of the test" in str(await fatal.wait())
 
 
-async def test_who_comes_later_is_refused_at_once(faulty: SqliteStore, fatal: Fatal) -> None:
+async def test_a_later_caller_is_refused_at_once(faulty: SqliteStore, fatal: Fatal) -> None:
     with pytest.raises(Unavailable):
         await faulty._writer.submit(exit_thread)
     await fatal.wait()
@@ -43,8 +43,8 @@ async def test_who_comes_later_is_refused_at_once(faulty: SqliteStore, fatal: Fa
     assert faulty.unavailable_reason is not None
 
 
-async def test_who_comes_while_it_dies_is_answered_too(faulty: SqliteStore) -> None:
-    """Submitted after the look at whether the thread lives, queued after it has gone."""
+async def test_a_caller_during_the_death_of_the_writer_fails_too(faulty: SqliteStore) -> None:
+    """The caller sees the thread alive, but its job is queued after the thread has ended."""
     queue = faulty._writer._jobs
     killer = faulty._writer.submit(exit_thread)
 
@@ -73,15 +73,15 @@ async def test_corruption_met_at_run_time_is_fatal(faulty: SqliteStore, fatal: F
         await faulty.record([envelope()])
 
 
-async def test_neighbours_of_the_operation_that_met_corruption_are_answered(
+async def test_operations_beside_one_that_met_corruption_do_not_hang(
     faulty: SqliteStore, vfs: FaultyVfs, fatal: Fatal
 ) -> None:  # F16
     async with gathering(faulty, vfs):
         bad = faulty._writer.submit(find_corruption)
-        calls = [asyncio.ensure_future(faulty.record([one])) for one in envelopes(5)]
-    answers = await asyncio.wait_for(asyncio.gather(bad, *calls, return_exceptions=True), 1)
-    assert isinstance(answers[0], LedgerCorrupt)
-    assert all(isinstance(answer, list | AckboxError) for answer in answers)
+        calls = [asyncio.ensure_future(faulty.record([sent])) for sent in envelopes(5)]
+    results = await asyncio.wait_for(asyncio.gather(bad, *calls, return_exceptions=True), 1)
+    assert isinstance(results[0], LedgerCorrupt)
+    assert all(isinstance(result, list | AckboxError) for result in results)
     assert isinstance(await fatal.wait(), LedgerCorrupt)
 
 
