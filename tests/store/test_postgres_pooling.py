@@ -37,6 +37,15 @@ def proxy(server: PostgresServer) -> Iterator[PoolingProxy]:
 
 
 @pytest.fixture
+def proxy_to_our_path(server: PostgresServer) -> Iterator[PoolingProxy]:
+    """A proxy whose server sessions have our schema first on their search path."""
+    name = server.create_database().rpartition("/")[2]
+    server.execute(f"ALTER DATABASE {name} SET search_path = ackbox, public")
+    with pooled(server.port, name) as running:
+        yield running
+
+
+@pytest.fixture
 def url(proxy: PoolingProxy) -> str:
     return f"postgresql://postgres@127.0.0.1:{proxy.port}/any"
 
@@ -90,6 +99,29 @@ async def test_effects_are_those_of_the_valid_run(
         await me.settle(claim, insert)
     found = await reader.query("SELECT key FROM seen WHERE n = :n ORDER BY key", {"n": 1})
     assert found == [{"key": "a"}, {"key": "b"}]
+
+
+async def test_users_sql_never_finds_our_schema(
+    server: PostgresServer, proxy_to_our_path: PoolingProxy
+) -> None:
+    """The search path is narrowed in each transaction: the next one may get another session."""
+    url = f"postgresql://postgres@127.0.0.1:{proxy_to_our_path.port}/any"
+    address = Address(url, pooled=True)
+    store = await open_store(address, clock=utc_now, observe=to_nobody)
+    reader = PostgresReader(address)
+    try:
+        await store.apply_schema(["CREATE TABLE lanes (key text)"])
+        await store.record([envelope("a", lane="one")])
+        me = Hands(store.queue)
+        claim = await me.claim_one()
+        outcome = done("INSERT INTO lanes VALUES (:key)", key="a")
+        assert (await me.settle(claim, outcome))[claim.id] == outcome
+        for _ in range(5):
+            assert await reader.query("SELECT * FROM lanes", {}) == [{"key": "a"}]
+    finally:
+        await reader.close()
+        await store.close()
+    assert server.execute("SELECT key FROM public.lanes", proxy_to_our_path.database) == "a"
 
 
 async def test_a_lane_runs_in_order(store: PostgresStore, me: Hands) -> None:
