@@ -110,7 +110,7 @@ def pins(name: str) -> dict[str, str]:
 
 
 def install_wheels(machine: str, target: Path) -> subprocess.CompletedProcess[str]:
-    """As make does: by uv where it works, by pip otherwise."""
+    """Install as make does: by uv if it works, otherwise by pip."""
     wheels_only = [
         *("install", "--quiet", "--only-binary", ":all:", "--require-hashes", "--no-deps"),
         *("--target", str(target), "--python-version", "3.14", "-r", "requirements/image.txt"),
@@ -135,7 +135,7 @@ def test_the_entry_point_serves_with_the_image_environment(tmp_path: Path) -> No
         "PORT": str(port),
     }
     with serving(environment, tmp_path) as server:
-        assert answer_of_health(server, port) == 200, log_of(tmp_path)
+        assert status_of_health(server, port) == 200, log_of(tmp_path)
         server.send_signal(signal.SIGTERM)
         assert server.wait(timeout=30) == 0, log_of(tmp_path)
     assert database.is_file()
@@ -155,8 +155,8 @@ def serving(environment: dict[str, str], folder: Path) -> Iterator[subprocess.Po
             server.kill()
 
 
-def answer_of_health(server: subprocess.Popen[bytes], port: int) -> int | None:
-    """Ask until something listens; None if the server ends before that."""
+def status_of_health(server: subprocess.Popen[bytes], port: int) -> int | None:
+    """Request /health until the server listens; return None if the server ends before that."""
     while not ended_within(server, seconds=0.1):
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
         try:

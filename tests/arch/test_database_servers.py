@@ -1,4 +1,4 @@
-"""The servers that other tests rely on: real, of several versions, and gone afterwards."""
+"""Other tests rely on real servers of several versions, which end with the tests."""
 
 import asyncio
 import os
@@ -34,8 +34,8 @@ sys.stdin.read()
 
 @pytest.fixture(scope="module", params=find_installs(), ids=str)
 def install(request: pytest.FixtureRequest) -> Install:
-    found: Install = request.param
-    return found
+    parameter: Install = request.param
+    return parameter
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +48,12 @@ def test_both_versions_of_the_wheel_are_there() -> None:
     assert {16, 18} <= {install.major for install in find_installs()}
 
 
-async def test_each_version_answers(
+async def test_each_version_responds(
     install: Install, postgres_of: Callable[[Install], PostgresServer]
 ) -> None:
     server = postgres_of(install)
-    assert await ask(server.url(), "SELECT 1") == 1
-    version = str(await ask(server.url(), "SHOW server_version"))
+    assert await fetch(server.url(), "SELECT 1") == 1
+    version = str(await fetch(server.url(), "SHOW server_version"))
     assert version.startswith(f"{install.major}.")
 
 
@@ -62,7 +62,7 @@ async def test_a_commit_is_real(
 ) -> None:
     url = postgres_of(install).url()
     for setting in ("fsync", "full_page_writes", "synchronous_commit"):
-        assert await ask(url, f"SHOW {setting}") == "on"
+        assert await fetch(url, f"SHOW {setting}") == "on"
 
 
 async def test_a_database_is_new_each_time(
@@ -70,18 +70,18 @@ async def test_a_database_is_new_each_time(
 ) -> None:
     server = postgres_of(install)
     first, second = server.create_database(), server.create_database()
-    await ask(first, "CREATE TABLE seen ()")
-    assert await ask(second, "SELECT to_regclass('seen')") is None
+    await fetch(first, "CREATE TABLE seen ()")
+    assert await fetch(second, "SELECT to_regclass('seen')") is None
     server.take_back(second)
     server.take_back(first)
     again = server.create_database()
     assert again == first
-    assert await ask(again, "SELECT to_regclass('seen')") is None
+    assert await fetch(again, "SELECT to_regclass('seen')") is None
     server.take_back(again)
 
 
 async def test_a_crash_loses_connections_but_no_commit(own: PostgresServer) -> None:
-    await ask(own.url(), "CREATE TABLE seen AS SELECT 1 AS kept")
+    await fetch(own.url(), "CREATE TABLE seen AS SELECT 1 AS kept")
     connection = await asyncpg.connect(own.url())
     own.kill()
     with pytest.raises((asyncpg.PostgresConnectionError, asyncpg.InterfaceError)):
@@ -89,12 +89,12 @@ async def test_a_crash_loses_connections_but_no_commit(own: PostgresServer) -> N
     with pytest.raises(OSError, match="onnect"):
         await asyncpg.connect(own.url())
     own.restart()
-    assert await ask(own.url(), "SELECT kept FROM seen") == 1
+    assert await fetch(own.url(), "SELECT kept FROM seen") == 1
     assert "was not properly shut down" in own.log
 
 
 async def test_a_crash_ends_a_query_at_once(own: PostgresServer) -> None:
-    busy = asyncio.create_task(ask(own.url(), ENDLESS))
+    busy = asyncio.create_task(fetch(own.url(), ENDLESS))
     await asyncio.to_thread(eventually, lambda: own.execute(IS_BUSY) == "1")
     own.kill()
     with pytest.raises(asyncpg.PostgresConnectionError):
@@ -104,11 +104,11 @@ async def test_a_crash_ends_a_query_at_once(own: PostgresServer) -> None:
 
 async def test_a_stop_does_not_wait_for_clients(own: PostgresServer) -> None:
     connection = await asyncpg.connect(own.url())
-    said = len(own.log)
+    logged = len(own.log)
     own.restart()
     connection.terminate()
-    assert await ask(own.url(), "SELECT 1") == 1
-    assert "was not properly shut down" not in own.log[said:]
+    assert await fetch(own.url(), "SELECT 1") == 1
+    assert "was not properly shut down" not in own.log[logged:]
 
 
 def test_a_server_dies_with_the_tests_that_started_it() -> None:
@@ -126,7 +126,7 @@ def test_a_server_dies_with_the_tests_that_started_it() -> None:
         eventually(lambda: not processes_of(folder))
 
 
-async def test_valkey_answers(valkey: ValkeyServer) -> None:
+async def test_valkey_responds(valkey: ValkeyServer) -> None:
     async with Redis.from_url(valkey.url()) as client:
         assert await client.ping()
 
@@ -141,7 +141,7 @@ async def test_valkey_comes_back_empty_after_a_crash(tmp_path: Path) -> None:
             assert await client.get("key") is None
 
 
-async def test_valkey_remembers_when_it_is_told_to(tmp_path: Path) -> None:
+async def test_valkey_persists_when_it_is_configured_to(tmp_path: Path) -> None:
     with running_valkey(tmp_path, "--appendonly", "yes", "--appendfsync", "always") as server:
         async with Redis.from_url(server.url()) as client:
             await client.set("key", "value")
@@ -151,7 +151,7 @@ async def test_valkey_remembers_when_it_is_told_to(tmp_path: Path) -> None:
             assert await client.get("key") == b"value"
 
 
-async def ask(url: str, sql: str) -> object:
+async def fetch(url: str, sql: str) -> object:
     connection = await asyncpg.connect(url)
     try:
         return await connection.fetchval(sql)
@@ -160,11 +160,11 @@ async def ask(url: str, sql: str) -> object:
 
 
 def processes_of(folder: str) -> list[str]:
-    """The command lines that name the folder. The guardian's is among them until all are gone."""
-    found = []
+    """Return the command lines that name the folder. The guardian ends last."""
+    lines = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            found.append(path.read_text(errors="replace"))
+            lines.append(path.read_text(errors="replace"))
         except OSError:  # it has just ended
             continue
-    return [line for line in found if folder in line]
+    return [line for line in lines if folder in line]

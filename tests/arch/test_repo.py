@@ -1,4 +1,4 @@
-"""What the repository promises about itself, whoever changes it."""
+"""Rules of the repository itself."""
 
 import ast
 import re
@@ -27,7 +27,7 @@ MACHINE_PATH = re.compile(r"(?<![\w.])/(wor[k]|roo[t])/|(?<![\w.])/opt/(whe[e]ls
 
 
 def files() -> Iterator[Path]:
-    """All files of the tree that .gitignore does not name; git itself may not be there."""
+    """Yield all files of the tree that .gitignore does not name; git itself may be missing."""
     lines = (ROOT / ".gitignore").read_text().splitlines()
     ignored = [line.strip("/") for line in lines if line and not line.startswith("#")]
     pending = [ROOT]
@@ -74,7 +74,7 @@ def test_every_locked_requirement_is_pinned_and_hashed(lock: Path) -> None:
 
 
 def test_the_locks_hold_the_same_versions() -> None:
-    """One .venv holds all the sets, so installing one must never move another."""
+    """One .venv holds all sets, so installing one must not change the version of another."""
     seen: dict[str, set[str]] = {}
     for lock in LOCKS:
         for name, version in re.findall(r"^([\w.-]+)==(\S+)", lock.read_text(), re.MULTILINE):
@@ -87,7 +87,7 @@ def test_the_licence_is_named_by_its_spdx_id() -> None:
     assert (ROOT / "LICENSE").read_text().startswith("MIT License")
 
 
-def test_the_built_version_is_the_one_the_package_tells() -> None:
+def test_the_built_version_is_the_one_of_the_package() -> None:
     assert project()["dynamic"] == ["version"]
     declared = pyproject()["tool"]["hatch"]["version"]["path"]
     assert (ROOT / declared).samefile(str(ackbox.__file__))
@@ -154,14 +154,14 @@ def test_no_module_is_past_500_lines() -> None:
 
 # W18
 def test_no_function_is_past_40_lines() -> None:
-    found = (
+    too_long = (
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
         for path in SOURCES
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (node.end_lineno or node.lineno) - node.lineno + 1 > 40
     )
-    assert list(found) == []
+    assert list(too_long) == []
 
 
 def pyproject() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""As much of curl as the documentation uses, for machines that have none."""
+"""A stand-in with the options of curl that the documentation uses, for machines without curl."""
 
 import argparse
 import sys
@@ -8,19 +8,19 @@ from urllib.parse import urlsplit
 
 
 def main() -> None:
-    asked = _arguments()
-    parts = urlsplit(asked.url if "://" in asked.url else f"http://{asked.url}")
+    options = _parse_options()
+    parts = urlsplit(options.url if "://" in options.url else f"http://{options.url}")
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    headers = dict(header.split(": ", 1) for header in asked.header)
+    headers = dict(header.split(": ", 1) for header in options.header)
     connection = HTTPConnection(parts.hostname or "", parts.port, timeout=10)
-    connection.request("GET" if asked.data is None else "POST", target, asked.data, headers)
+    connection.request("GET" if options.data is None else "POST", target, options.data, headers)
     response = connection.getresponse()
-    shown = (_head(response) if asked.include else "") + response.read().decode()
-    Path(asked.output).write_text(shown)
-    sys.stdout.write(asked.write_out.replace("%{http_code}", str(response.status)))
+    shown = (_head(response) if options.include else "") + response.read().decode()
+    Path(options.output).write_text(shown)
+    sys.stdout.write(options.write_out.replace("%{http_code}", str(response.status)))
 
 
-def _arguments() -> argparse.Namespace:
+def _parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("url")
     parser.add_argument("-s", action="store_true")
@@ -29,9 +29,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("-d", dest="data")
     parser.add_argument("-o", dest="output", default="/dev/stdout")
     parser.add_argument("-w", dest="write_out", default="")
-    found = parser.parse_args()
-    found.write_out = found.write_out.replace("\\n", "\n")
-    return found
+    options = parser.parse_args()
+    options.write_out = options.write_out.replace("\\n", "\n")
+    return options
 
 
 def _head(response: HTTPResponse) -> str:

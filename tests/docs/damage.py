@@ -1,4 +1,4 @@
-"""A ledger with one page of events overwritten."""
+"""A ledger in which one page of events is overwritten."""
 
 import random
 from datetime import UTC, datetime
@@ -42,7 +42,7 @@ def envelope(number: int) -> Envelope:
 
 
 def page_of_events(connection: apsw.Connection) -> int:
-    """One in the middle, with rows on it."""
+    """Return the number of a page in the middle that holds rows."""
     leaves = "SELECT pageno FROM dbstat WHERE name = 'events' AND pagetype = 'leaf' ORDER BY path"
     pages = [int(str(row[0])) for row in connection.execute(leaves)]
     return pages[len(pages) // 2]

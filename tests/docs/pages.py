@@ -1,4 +1,4 @@
-"""The pages of the documentation, and what stands in them."""
+"""The pages of the documentation and their content."""
 
 import re
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ class Block(NamedTuple):
     info: str
     text: str
     follows: bool
-    """Nothing but space is between this block and the one before."""
+    """Only white space is between this block and the one before."""
 
 
 def name_of(page: Path) -> str:
@@ -32,14 +32,14 @@ def name_of(page: Path) -> str:
 def blocks(page: Path) -> Iterator[Block]:
     text = page.read_text()
     end = -1
-    for found in _FENCE.finditer(text):
-        follows = end >= 0 and not text[end : found.start()].strip()
-        yield Block(found["info"].strip(), found["text"], follows)
-        end = found.end()
+    for fence in _FENCE.finditer(text):
+        follows = end >= 0 and not text[end : fence.start()].strip()
+        yield Block(fence["info"].strip(), fence["text"], follows)
+        end = fence.end()
 
 
 def prose(page: Path) -> str:
-    """The page without its blocks."""
+    """Return the page without its blocks."""
     return _FENCE.sub("", page.read_text())
 
 
@@ -48,24 +48,24 @@ def links(page: Path) -> list[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """What a link may name after `#`, made from the headings as code hosts do."""
+    """Return the anchors of the headings, formed as code hosts form them."""
     titles = (title for _, title in _HEADING.findall(prose(page)))
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def sections(page: Path) -> dict[str, str]:
-    """The text under each heading of the second level."""
+    """Return the text under each heading of the second level."""
     _, *parts = re.split(r"^## (.+)$", page.read_text(), flags=re.MULTILINE)
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
 def rows(text: str) -> list[list[str]]:
-    """The cells of every table row, headings and rulers included."""
+    """Return the cells of every table row, including headings and rulers."""
     return [[cell.strip() for cell in row.split("|")] for row in _ROW.findall(text)]
 
 
 def first_codes(text: str) -> list[str]:
-    """What is set as code in the first column of the tables."""
+    """Return the inline code in the first column of the tables."""
     return [code for row in rows(text) for code in _CODE.findall(row[0])]
 
 

@@ -1,4 +1,4 @@
-"""What the ids in comments and pages stand for, each in a few words.
+"""The meaning of the ids in comments and pages.
 
 W, P and L are what the inbox has to do. F are the ways in which such services fail in the field.
 S, N and C are what did not hold on the first release candidate: security, usage, public corpora.

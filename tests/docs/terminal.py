@@ -1,5 +1,5 @@
-"""A reader who types what a page says, in an empty folder: `make run` and uvicorn serve until the
-next of them, or the end; all else is `sh`."""
+"""A reader who types the commands of a page in an empty folder. `make run` and uvicorn serve until
+the next of them, or until the end; every other block runs in `sh`."""
 
 import json
 import os
@@ -34,7 +34,7 @@ class Terminal:
         self._servers: list[subprocess.Popen[bytes]] = []
 
     def type(self, block: str) -> str:
-        """What it prints. A command that fails fails the test."""
+        """Run the block and return its output. A command that fails fails the test."""
         if serving := SERVING.fullmatch(block.strip()):
             self._serve(serving)
             return ""
@@ -60,22 +60,24 @@ class Terminal:
 
     def _with_address(self, block: str) -> str:
         if self._address is None:
-            assert PRINTED_ADDRESS not in block, "the page has not said `make run` yet"
+            assert PRINTED_ADDRESS not in block, "the page sends a request before `make run`"
             return block
         return block.replace(PRINTED_ADDRESS, self._address)
 
-    def _serve(self, said: re.Match[str]) -> None:
-        """On a port that is free, after Ctrl-C for the one before."""
+    def _serve(self, command_line: re.Match[str]) -> None:
+        """Stop the server before by Ctrl-C, and start this one on a free port."""
         self._interrupt()
-        settings = dict(pair.split("=", 1) for pair in said["settings"].split())
-        if said["app"] is None:
-            ours = [str(BIN / "ackbox"), "serve", *filter(None, [said["inbox"]])]
+        settings = dict(pair.split("=", 1) for pair in command_line["settings"].split())
+        if command_line["app"] is None:
+            ours = [str(BIN / "ackbox"), "serve", *filter(None, [command_line["inbox"]])]
             server = self._start(ours, {**settings, "PORT": "0"})
-            self._address = eventually(lambda: self._announced(server), within=20)
+            self._address = eventually(lambda: self._advertised_address(server), within=20)
         else:
             port = free_port()
-            server = self._start([str(BIN / "uvicorn"), said["app"], "--port", port], settings)
-            eventually(lambda: self._answers(server, port), within=20)
+            server = self._start(
+                [str(BIN / "uvicorn"), command_line["app"], "--port", port], settings
+            )
+            eventually(lambda: self._accepts(server, port), within=20)
             self._address = f"localhost:{port}"
 
     def _start(self, command: list[str], settings: dict[str, str]) -> "subprocess.Popen[bytes]":
@@ -96,12 +98,12 @@ class Terminal:
                 server.send_signal(signal.SIGINT)
                 assert server.wait(30) == 0, self._log()
 
-    def _answers(self, server: "subprocess.Popen[bytes]", port: str) -> bool:
+    def _accepts(self, server: "subprocess.Popen[bytes]", port: str) -> bool:
         assert server.poll() is None, self._log()
         with socket.socket() as probe:
             return probe.connect_ex(("localhost", int(port))) == 0
 
-    def _announced(self, server: "subprocess.Popen[bytes]") -> str:
+    def _advertised_address(self, server: "subprocess.Popen[bytes]") -> str:
         assert server.poll() is None, self._log()
         try:
             holder = json.loads((self._folder / "ackbox.db.lock").read_text())
@@ -122,7 +124,8 @@ def free_port() -> str:
 
 
 def _environment(folder: Path) -> Mapping[str, str]:
-    """With `.venv` and `docs` where a checkout has them, no settings, and curl on every machine."""
+    """Return an environment without settings. `.venv` and `docs` are where a checkout has them, and
+    curl exists on every machine."""
     (folder / ".venv").symlink_to(BIN.parent)
     (folder / "docs").symlink_to(ROOT / "docs")
     passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}

@@ -1,4 +1,4 @@
-"""What a page tells its reader to type does what the page says."""
+"""The commands of every page do what the page says."""
 
 import re
 import time
@@ -40,15 +40,13 @@ def test_a_page_works_as_printed(page: Path, terminal: Terminal, tmp_path: Path)
 
 
 # F16
-def test_salvage_loses_only_what_stood_on_the_damaged_page(
-    terminal: Terminal, tmp_path: Path
-) -> None:
+def test_salvage_loses_only_events_of_the_damaged_page(terminal: Terminal, tmp_path: Path) -> None:
     make_damaged_ledger(tmp_path / "ackbox.db")
     script = next(block.text for block in blocks(RECOVER) if named_file(block) == "salvage.py")
     terminal.save("salvage.py", script)
     terminal.type("DB_PATH=new.db .venv/bin/ackbox migrate")
-    said = terminal.type(".venv/bin/python salvage.py ackbox.db new.db")
-    saved, unreadable = map(int, re.findall(r"\d+", said))
+    output = terminal.type(".venv/bin/python salvage.py ackbox.db new.db")
+    saved, unreadable = map(int, re.findall(r"\d+", output))
     assert saved + unreadable == EVENTS
     assert 0 < unreadable < 20
     listed = terminal.type("DB_PATH=new.db .venv/bin/ackbox events list --limit 1000 --json")
@@ -60,7 +58,7 @@ def test_the_first_screen_and_the_tutorial_are_among_them() -> None:
 
 
 def with_expected(page: Path) -> Iterator[tuple[Block, str | None]]:
-    """Each block with the output that stands right after it."""
+    """Yield each block with the expected output that follows it directly."""
     all_blocks = list(blocks(page))
     for block, after in zip(all_blocks, [*all_blocks[1:], None], strict=True):
         shows = after is not None and after.follows and after.info == "text"
@@ -68,12 +66,12 @@ def with_expected(page: Path) -> Iterator[tuple[Block, str | None]]:
 
 
 def named_file(block: Block) -> str | None:
-    found = re.search(r" file=(\S+)$", block.info)
-    return found[1] if found else None
+    match = re.search(r" file=(\S+)$", block.info)
+    return match[1] if match else None
 
 
 def type_until_shown(terminal: Terminal, block: Block, expected: str | None) -> None:
-    """For what happens by itself, soon: the reader looks until it has."""
+    """Repeat a command until it shows what happens in the background."""
     end = time.monotonic() + 20
     while not is_shown(expected, output := terminal.type(block.text)):
         assert time.monotonic() < end, f"expected\n{expected}\ncame\n{output}"
@@ -91,5 +89,5 @@ def assert_shown(expected: str | None, output: str) -> None:
 
 
 def neutral(text: str) -> str:
-    """Without ids and times, and ending as a line does."""
+    """Replace ids and times, and end the text with a line feed."""
     return TIME.sub("<time>", ID.sub("<id>", text)).strip() + "\n"

@@ -1,4 +1,4 @@
-"""Pages lead somewhere, and speak of things that exist."""
+"""Links work, and pages name things that exist."""
 
 import re
 import tomllib
@@ -105,7 +105,7 @@ def undented(drawing: str) -> Iterator[str]:
 
 
 def enforced_layers() -> list[list[str]]:
-    """As import-linter has them, without those that may be absent and are."""
+    """Return the layers of import-linter, without optional ones that are absent."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     layers = contracts["contracts"][0]["layers"]
     names = [[name.strip() for name in layer.split("|")] for layer in layers]

@@ -95,12 +95,12 @@ def test_every_log_line_is_listed_with_its_level() -> None:
 
 
 def named_rows(text: str) -> Iterator[tuple[str, list[str]]]:
-    """The rows of tables that begin with a name set as code."""
+    """Return the table rows that begin with inline code."""
     return ((row[0].strip("`"), row) for row in rows(text) if row[0].startswith("`"))
 
 
 def all_metrics() -> list[Metric]:
-    """A metric, or a label of it, appears once there is something to tell."""
+    """Return every metric. A metric or a label appears only after a fact about it."""
     metrics = PrometheusMetrics(lambda: NOW, frozenset({"webhooks"}))
     metrics.add_handlers(["app.pay"])
     for fact in telling_facts():
@@ -135,7 +135,7 @@ def empty_ledger() -> apsw.Connection:
 
 
 def logged_lines() -> Iterator[tuple[str, str]]:
-    """What is said through a logger anywhere in the code, and how loudly."""
+    """Yield every log line of the code and its level."""
     for path in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):

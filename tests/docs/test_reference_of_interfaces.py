@@ -87,7 +87,7 @@ def commands_of(name: str, command: Any) -> Iterator[tuple[str, Any]]:
 
 
 def arguments_of(command: Any) -> set[str]:
-    """By the names that its help gives them."""
+    """Return the arguments of a command by the names that its help shows."""
     arguments = (each for each in command.params if not isinstance(each, TyperOption))
     return {str(argument.metavar).strip("[]") for argument in arguments}
 

@@ -1,4 +1,4 @@
-"""Every id is shown by a test that names it, or stands on the list of those that are owed."""
+"""A test names every id, or the id is on the list of those that are still owed."""
 
 import re
 
