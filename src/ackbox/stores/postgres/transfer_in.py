@@ -90,7 +90,7 @@ async def insert_batch(database: Database, batch: Batch, progress: Progress) -> 
             raise StoreError("Another promotion goes on in this database. Let one of them finish.")
         columns = zip(*batch.rows, strict=True)
         values = dict(zip(TABLES[batch.table], map(list, columns), strict=True))
-        await session.fetch(f"transfer_{batch.table}", **values)
+        await session.fetch(f"import_{batch.table}", **values)
         if batch.table == "events":
             await session.fetch("refresh_live_events", rows=values["ledger_id"])
     return advanced
@@ -106,12 +106,12 @@ async def target_checksum(database: Database, batch: Batch) -> bytes:
     width = KEY_WIDTHS[batch.table]
     keys = zip(*(row[:width] for row in batch.rows), strict=True)
     parameters = dict(zip(TABLES[batch.table], map(list, keys), strict=False))
-    rows = await database.fetch(f"transferred_{batch.table}", **parameters)
+    rows = await database.fetch(f"imported_{batch.table}", **parameters)
     return checksum(batch.table, [_plain(batch.table, tuple(row)) for row in rows])
 
 
 async def counts(database: Database) -> dict[str, int]:
-    return dict(map(tuple, await database.fetch("transferred_counts")))
+    return dict(map(tuple, await database.fetch("imported_counts")))
 
 
 async def status_counts(database: Database) -> dict[str, int]:

@@ -42,7 +42,7 @@ SELECT setval(pg_get_serial_sequence('{schema}.events', 'ledger_id'), greatest(:
 -- Update the statistics: the server would plan for the empty tables that it knew.
 ANALYZE {schema}.events, {schema}.live_events, {schema}.tombstones, {schema}.audit, {schema}.lanes
 
--- name: transfer_events
+-- name: import_events
 -- Insert events as they were in the file. A lease of the file has expired: its process is gone.
 WITH transferred AS (
     INSERT INTO {schema}.events (
@@ -91,7 +91,7 @@ SELECT DISTINCT source, lane, now() FROM transferred
 WHERE lane IS NOT NULL AND status IN ('pending', 'processing')
 ON CONFLICT (source, lane) DO NOTHING
 
--- name: transfer_tombstones
+-- name: import_tombstones
 -- Insert tombstones as they were in the file.
 INSERT INTO {schema}.tombstones (
     source, idempotency_key, id, status, created_at, payload_sha256, tombstoned_at, ledger_id)
@@ -103,14 +103,14 @@ FROM unnest(
 ) AS sent (
     source, idempotency_key, id, status, created_at, payload_sha256, tombstoned_at, ledger_id)
 
--- name: transfer_cursors
+-- name: import_cursors
 -- Insert cursors as they were in the file.
 INSERT INTO {schema}.cursors (source, cursor, updated_at)
 SELECT source, cursor, updated_at::timestamptz
 FROM unnest(:source::text[], :cursor::text[], :updated_at::text[])
      AS sent (source, cursor, updated_at)
 
--- name: transfer_audit
+-- name: import_audit
 -- Insert entries of the audit log as they were in the file.
 INSERT INTO {schema}.audit (audit_id, at, actor, peer, action, event_id, detail)
 SELECT audit_id, at::timestamptz, actor, peer, action, event_id, detail
@@ -118,7 +118,7 @@ FROM unnest(:audit_id::bigint[], :at::text[], :actor::text[], :peer::text[], :ac
             :event_id::uuid[], :detail::text[])
      AS sent (audit_id, at, actor, peer, action, event_id, detail)
 
--- name: transferred_events
+-- name: imported_events
 -- Return events for comparison with the file.
 SELECT ledger_id, id::text, source, idempotency_key, event_type, status, outcome, attempts, run,
        unsettled, last_error, error_code, errors::text, retry_after, processor_id,
@@ -130,22 +130,22 @@ SELECT ledger_id, id::text, source, idempotency_key, event_type, status, outcome
        sha256(payload)
 FROM {schema}.events WHERE ledger_id = ANY (:ledger_id::bigint[])
 
--- name: transferred_tombstones
+-- name: imported_tombstones
 -- Return tombstones for comparison with the file.
 SELECT source, idempotency_key, id::text, status, created_at, payload_sha256, tombstoned_at, ledger_id
 FROM {schema}.tombstones JOIN unnest(:source::text[], :idempotency_key::text[])
      AS wanted (source, idempotency_key) USING (source, idempotency_key)
 
--- name: transferred_cursors
+-- name: imported_cursors
 -- Return cursors for comparison with the file.
 SELECT source, cursor, updated_at FROM {schema}.cursors WHERE source = ANY (:source::text[])
 
--- name: transferred_audit
+-- name: imported_audit
 -- Return entries of the audit log for comparison with the file.
 SELECT audit_id, at, actor, peer, action, event_id::text, detail FROM {schema}.audit
 WHERE audit_id = ANY (:audit_id::bigint[])
 
--- name: transferred_counts
+-- name: imported_counts
 -- Return how many rows each transferred table has.
 SELECT 'events' AS name, count(*) FROM {schema}.events
 UNION ALL SELECT 'tombstones', count(*) FROM {schema}.tombstones
