@@ -1,4 +1,4 @@
-"""An inbox inside somebody else's app."""
+"""Fixtures for an inbox inside another app."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""A library inside somebody else's process leaves that process as it was."""
+"""An inbox inside another app leaves the host's process as it was."""
 
 import gc
 import logging
@@ -134,8 +134,8 @@ def test_a_refused_start_leaves_nothing_behind(settings: dict[str, Any]) -> None
             pass
 
 
-def test_what_ends_a_process_of_our_own_is_told_to_the_host(settings: dict[str, Any]) -> None:
-    """Nobody but the host may end its process."""
+def test_a_fatal_error_is_reported_to_the_host(settings: dict[str, Any]) -> None:
+    """`ackbox serve` would exit here. In another app only the host may end the process."""
     inbox = Inbox({**settings, "worker_count": 1})
     released = threading.Event()
 

@@ -1,4 +1,4 @@
-"""`FastAPI(lifespan=inbox.lifespan)` and `app.mount("/inbox", inbox.asgi())`, and refusals."""
+"""An inbox mounted in another app: `FastAPI(lifespan=inbox.lifespan)` and `app.mount(...)`."""
 
 import asyncio
 import os
@@ -28,7 +28,9 @@ Host = Callable[[Inbox, str], Any]
 
 
 def fastapi(inbox: Inbox, prefix: str) -> FastAPI:
-    own = None if prefix == "/" else "/openapi.json"  # at the root the first of the two answers
+    own = (
+        None if prefix == "/" else "/openapi.json"
+    )  # at the root the host's document would hide ours
     app = FastAPI(lifespan=inbox.lifespan, openapi_url=own)
     app.mount(prefix, inbox.asgi())
     return app
@@ -39,17 +41,17 @@ def starlette(inbox: Inbox, prefix: str) -> Starlette:
 
 
 def behind_a_proxy(inbox: Inbox, prefix: str) -> Asgi:
-    """The proxy takes its own prefix away, and the app is told of it."""
+    """A proxy that removes its own prefix, with the app configured for that prefix."""
     app = fastapi(inbox, prefix)
 
-    async def told(scope: Scope, receive: Receive, send: Send) -> None:
+    async def with_root_path(scope: Scope, receive: Receive, send: Send) -> None:
         await app({**scope, "root_path": "/proxied"}, receive, send)
 
-    return told
+    return with_root_path
 
 
 def local_client(app: Any, prefix: str = "") -> TestClient:
-    """From the machine itself, as nearly as a client can be."""
+    """Return a client whose requests look as if they came from the same machine."""
     return TestClient(app, f"http://localhost{prefix}", client=("127.0.0.1", 50_000))
 
 
@@ -60,20 +62,20 @@ def test_every_route_works_below_the_prefix(
 ) -> None:
     inbox = Inbox(settings)
     with local_client(host(inbox, prefix), prefix.rstrip("/")) as client:
-        taken = client.post("/webhooks", json=EVENT)
-        assert taken.status_code == 202
+        accepted = client.post("/webhooks", json=EVENT)
+        assert accepted.status_code == 202
         assert client.post("/webhooks/batch", content="{}").status_code == 200
         assert client.get("/health").json()["status"] == "ok"
         assert client.get("/ready").json() == {"ready": True}
-        found = client.get(f"/webhooks/{taken.json()['id']}", headers=OPERATOR)
-        assert found.json()["idempotency_key"] == "order-1"
+        status = client.get(f"/webhooks/{accepted.json()['id']}", headers=OPERATOR)
+        assert status.json()["idempotency_key"] == "order-1"
         assert client.get("/webhooks/nothing/here", headers=OPERATOR).status_code == 404
         assert "ackbox_" in client.get("/metrics", headers=OPERATOR).text
         document = client.get("/openapi.json", headers=OPERATOR).json()
         assert "/webhooks" in document["paths"]
 
 
-def test_the_hosts_own_routes_and_document_stay_its_own(settings: dict[str, Any]) -> None:
+def test_the_host_keeps_its_own_routes_and_openapi_document(settings: dict[str, Any]) -> None:
     app = fastapi(Inbox(settings), "/inbox")
 
     @app.get("/orders")
@@ -99,11 +101,11 @@ def test_events_are_handled_inside_the_host(settings: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("prefix", ["/inbox", "/"])
 @pytest.mark.parametrize("token", [TOKEN, None])
-def test_mounted_operating_always_needs_the_token(
+def test_a_mounted_inbox_needs_the_operator_token_too(
     settings: dict[str, Any], prefix: str, token: str | None
 ) -> None:
-    given = settings if token else {**settings, "api_token": None}
-    with local_client(fastapi(Inbox(given), prefix), prefix.rstrip("/")) as client:
+    overrides = settings if token else {**settings, "api_token": None}
+    with local_client(fastapi(Inbox(overrides), prefix), prefix.rstrip("/")) as client:
         for path in OPERATING:
             refused = client.get(path)
             assert refused.status_code == 401, path
@@ -112,28 +114,28 @@ def test_mounted_operating_always_needs_the_token(
         assert client.post("/webhooks", json=EVENT).status_code == 202
         assert client.get("/webhooks?idempotency_key=order-1").status_code == 200
         assert client.get("/health").status_code == client.get("/ready").status_code == 200
-        known = token or given["db_path"].with_name("inbox.db.token").read_text().strip()
-        allowed = client.get("/api/stats", headers={"Authorization": f"Bearer {known}"})
+        operator = token or overrides["db_path"].with_name("inbox.db.token").read_text().strip()
+        allowed = client.get("/api/stats", headers={"Authorization": f"Bearer {operator}"})
         assert allowed.status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/webhooks", "/webhooks/batch", "/health", "/ready", "/nothing"])
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_without_the_lifespan_every_route_says_so(
+def test_without_the_lifespan_every_route_names_what_is_missing(
     settings: dict[str, Any], method: str, path: str
 ) -> None:
     app = FastAPI()
     app.mount("/inbox", Inbox(settings).asgi())
     with TestClient(app) as client:
-        answer = client.request(method, f"/inbox{path}", headers={"X-Request-ID": "mine"})
-    assert answer.status_code == 503
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert answer.headers["x-request-id"] == answer.json()["request_id"] == "mine"
-    assert int(answer.headers["retry-after"]) > 0
-    assert "inbox.lifespan" in answer.json()["detail"]
+        response = client.request(method, f"/inbox{path}", headers={"X-Request-ID": "mine"})
+    assert response.status_code == 503
+    assert response.headers["content-type"] == "application/problem+json"
+    assert response.headers["x-request-id"] == response.json()["request_id"] == "mine"
+    assert int(response.headers["retry-after"]) > 0
+    assert "inbox.lifespan" in response.json()["detail"]
 
 
-def test_without_the_lifespan_an_answer_has_a_request_id_of_its_own(
+def test_without_the_lifespan_a_response_has_a_new_request_id(
     settings: dict[str, Any],
 ) -> None:
     client = TestClient(Inbox(settings).asgi())
@@ -194,7 +196,7 @@ async def test_after_a_refused_start_the_inbox_can_be_started(settings: dict[str
         assert await inbox.read("SELECT 1 AS one") == [{"one": 1}]
 
 
-async def test_a_cancelled_host_still_lets_go_of_the_ledger(settings: dict[str, Any]) -> None:
+async def test_a_cancelled_host_still_releases_the_ledger(settings: dict[str, Any]) -> None:
     async def host() -> None:
         async with Inbox(settings).lifespan(None):
             started.set()
@@ -210,7 +212,7 @@ async def test_a_cancelled_host_still_lets_go_of_the_ledger(settings: dict[str, 
         pass
 
 
-async def test_the_lifespan_goes_inside_the_hosts_own(settings: dict[str, Any]) -> None:
+async def test_the_lifespan_can_be_nested_in_the_hosts_own(settings: dict[str, Any]) -> None:
     inbox, order = Inbox(settings), []
 
     @asynccontextmanager
@@ -227,7 +229,7 @@ async def test_the_lifespan_goes_inside_the_hosts_own(settings: dict[str, Any]) 
     assert order == ["host up", "host down"]
 
 
-def test_commands_on_this_machine_learn_where_the_inbox_answers(settings: dict[str, Any]) -> None:
+def test_commands_on_this_machine_learn_the_url_of_the_inbox(settings: dict[str, Any]) -> None:
     app = behind_a_proxy(Inbox(settings), "/inbox")
     with TestClient(app, "http://127.0.0.1:8123/inbox") as client:
         file = settings["db_path"].stat()
@@ -242,7 +244,7 @@ def test_commands_on_this_machine_learn_where_the_inbox_answers(settings: dict[s
         )
 
 
-async def test_a_websocket_is_turned_away(settings: dict[str, Any]) -> None:
+async def test_a_websocket_is_closed(settings: dict[str, Any]) -> None:
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -260,7 +262,7 @@ async def test_reading_before_the_start_says_what_is_missing(settings: dict[str,
         await Inbox(settings).read("SELECT 1")
 
 
-def test_a_name_is_not_told_to_commands_which_would_send_their_token_there(
+def test_a_host_name_is_not_advertised_because_commands_would_send_it_their_token(
     settings: dict[str, Any],
 ) -> None:  # S5
     with TestClient(fastapi(Inbox(settings), "/inbox"), "http://testserver/inbox") as client:

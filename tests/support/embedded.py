@@ -1,4 +1,4 @@
-"""An inbox inside a FastAPI app in a process of its own; its routes open the ledger themselves."""
+"""A FastAPI app with an inbox, in a process of its own. Its routes open the ledger directly."""
 
 import os
 import subprocess
@@ -16,11 +16,11 @@ from support.wire import Response, exchange, request
 WITHOUT_HOOK = "ackbox.stores.sqlite.store:refuse_in_process>undo"
 WITHOUT_LOCKS = "ackbox.stores.sqlite.shared_locks:_set_lock"
 WITHOUT_CHECK = "ackbox.stores.sqlite.ledger_files:LedgerFiles.compare"
-_PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG")
+_INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG")
 
 
 class EmbeddedApp:
-    """`without` names protections, as `module:attribute`, that are switched off in the process."""
+    """An app process. `without` names protections to switch off, as `module:attribute`."""
 
     def __init__(self, folder: Path, *, without: tuple[str, ...] = ()) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -40,14 +40,14 @@ class EmbeddedApp:
         return self.ledger.with_name(self.ledger.name + "-wal")
 
     def start(self) -> None:
-        passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         settings = {"DB_PATH": str(self.ledger), "WORKER_COUNT": "0"}
         prefixed = {f"ACKBOX_{name}": value for name, value in settings.items()}
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "support.foreign_app", str(self.port), *self._without],
                 cwd=self.folder,
-                env={**passed, "PYTHONPATH": str(TESTS), **settings, **prefixed},
+                env={**inherited, "PYTHONPATH": str(TESTS), **settings, **prefixed},
                 stdout=log,
                 stderr=log,
             )
@@ -65,7 +65,7 @@ class EmbeddedApp:
         return exchange(self.port, request("POST", "/inbox/webhooks", raw)).status
 
     def open_read_and_close(self, way: str) -> str:
-        """Return what became of it: the number of events that were read, or the refusal."""
+        """Open the ledger in this way; return the number of events, or the error, as text."""
         return str(self.get(f"/foreign/{way}").json())
 
     def keys(self) -> set[str]:

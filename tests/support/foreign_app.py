@@ -1,6 +1,7 @@
-"""Run as a script: a FastAPI app with an inbox, and routes that open the ledger with other means.
+"""A FastAPI app with an inbox, and routes that open the ledger with other libraries.
 
-The first argument is the port; the others name what is switched off, as `module:attribute`.
+This is a script. Its first argument is the port; the others name protections to switch off, as
+`module:attribute`.
 """
 
 import importlib
@@ -23,8 +24,8 @@ _COUNT = "SELECT count(*) FROM events"
 
 
 def switch_off(name: str) -> None:
-    """Replace it by a function that does nothing. What is named `...>undo` returns such a function
-    too, as the real one does."""
+    """Replace a function by one that does nothing. With the suffix `>undo`, the replacement also
+    returns such a function, as the real one does."""
     name, _, undo = name.partition(">")
     module, _, path = name.partition(":")
     *owners, last = path.split(".")
@@ -82,7 +83,7 @@ def make_app(ledger: str) -> FastAPI:
     async def foreign(way: str) -> str:
         try:
             return str(await with_aiosqlite(ledger) if way == "aiosqlite" else WAYS[way](ledger))
-        except Exception as error:  # noqa: BLE001 - the test looks at it
+        except Exception as error:  # noqa: BLE001 - the test checks the error
             return f"{type(error).__name__}: {error}"
 
     return app
