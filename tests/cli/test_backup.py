@@ -251,7 +251,7 @@ def test_a_server_that_stops_meanwhile_leaves_no_half_copy(tmp_path: Path) -> No
             assert server.stop() == 0
             _, err = process.communicate(timeout=20)
         assert process.returncode == 1
-        assert err.splitlines()[-1].startswith("ackbox: http://127.0.0.1")
+        assert err.splitlines()[-1].startswith("ackbox: The server at http://127.0.0.1")
     assert list(tmp_path.glob("copy.db*")) == []
 
 

@@ -365,7 +365,7 @@ def test_a_server_that_does_not_answer_is_a_failure(
         verdict, words = examine(cli, "server", DB_PATH=str(server.ledger))
         server.process.send_signal(signal.SIGCONT)
     assert verdict == "fail"
-    assert "Look at its log" in words
+    assert "Read the log of the server" in words
 
 
 # N10
@@ -375,7 +375,7 @@ def test_a_server_that_takes_no_events_is_a_failure_that_says_why(cli: Cli, tmp_
         assert server.post(posted()).status == 503
         verdict, words = examine(cli, "server", DB_PATH=str(server.ledger))
     assert verdict == "fail"
-    assert re.search("takes no events: .*disk.* full", words)  # as ingest or the monitor says it
+    assert re.search("accepts no events: .*disk.* full", words)  # as ingest or the monitor says it
 
 
 # N1, F54
@@ -402,7 +402,7 @@ def test_a_killed_server_does_not_run(cli: Cli, tmp_path: Path) -> None:
     with running(tmp_path / "server") as server:
         server.kill()
         verdict, words = examine(cli, "server", DB_PATH=str(server.ledger))
-    assert (verdict, words) == ("ok", "none runs on this ledger None")
+    assert (verdict, words) == ("ok", "no server runs on this ledger None")
 
 
 @pytest.mark.parametrize("where", ["event", "file"])

@@ -125,7 +125,7 @@ def test_cursors_lead_through_all_events_once(cli: Cli, ledger: Ledger) -> None:
 
 def test_the_list_says_when_there_is_more_and_only_then(cli: Cli, ledger: Ledger) -> None:
     ledger(TEN)
-    assert cli("events", "list", "--limit", "9").err == "there is more: --cursor 2\n"
+    assert cli("events", "list", "--limit", "9").err == "there are more events: --cursor 2\n"
     assert cli("events", "list", "--limit", "10").err == ""
 
 

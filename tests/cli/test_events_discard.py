@@ -60,11 +60,11 @@ def test_an_event_that_runs_is_refused_and_a_completed_one_is_left_alone(
     states, path = where
     done = cli("events", "discard", "running", states.completed.id, "failed", DB_PATH=str(path))
     assert done.code == 1
-    assert "Not all of them could be discarded" in done.err
+    assert "Not all events could be discarded" in done.err
     said = [line.split("  ")[2] for line in done.out.splitlines()]
     assert said == [
         "refused: it is being processed",
-        "left alone: it is completed already",
+        "not changed: it is completed already",
         "discarded: it never runs",
     ]
     assert state(path, "completed") == ("completed", "handled")
@@ -95,7 +95,10 @@ def test_a_dry_run_counts_and_changes_nothing(cli: Cli, alone: Where) -> None:
 # N14
 def test_nothing_changes_where_nobody_can_be_asked(cli: Cli, alone: Where) -> None:
     _, path = alone
-    assert "add --yes" in cli("events", "discard", "--status", "failed", DB_PATH=str(path)).line
+    assert (
+        "confirm with --yes"
+        in cli("events", "discard", "--status", "failed", DB_PATH=str(path)).line
+    )
     assert state(path, "failed") == ("failed", "dead")
 
 
@@ -124,5 +127,5 @@ def test_explain_says_who_discarded_an_event(cli: Cli, alone: Where) -> None:
     assert cli("events", "discard", "failed", DB_PATH=str(path)).code == 0
     out = cli("events", "explain", "failed", DB_PATH=str(path)).out
     assert "completed" in out
-    assert "an operator gave it up" in out
+    assert "an operator discarded it" in out
     assert "discard, did discarded, was failed" in out

@@ -40,12 +40,12 @@ def told(cli: Cli, path: Path, wanted: str, *more: str) -> str:
     ("wanted", "said"),
     [
         ("pending", ["pending: due; no server runs on this ledger", "none until then"]),
-        ("retrying", ["waits for another run", "after 1 failed", "boom: it broke", "(in "]),
-        ("parked", ["parked: no handler takes this type"]),
-        ("running", ["the lease of a-worker is over"]),
+        ("retrying", ["it waits for a retry", "after 1 failed", "boom: it broke", "(in "]),
+        ("parked", ["parked: no handler matches this type"]),
+        ("running", ["the lease of a-worker has expired"]),
         ("failed", ["a dead letter, kept until", "(in 29d)", "run 1, ", "boom: it broke"]),
         ("behind", ["behind another event of its lane", "customer-1: waits for"]),
-        ("head", ["customer-1: nothing is before it"]),
+        ("head", ["customer-1: no event is before it"]),
     ],
 )
 def test_it_says_why_an_event_is_where_it_is(
@@ -59,7 +59,7 @@ def test_it_says_why_an_event_is_where_it_is(
 @pytest.mark.parametrize(
     ("workers", "said", "next_run"),
     [
-        ("0", "serves this ledger without workers: nothing takes it", "none until then"),
+        ("0", "serves this ledger without workers: nothing claims it", "none until then"),
         ("2", "a worker of process", "when a worker is free"),
     ],
 )
@@ -70,7 +70,7 @@ def test_it_knows_whether_a_worker_runs(
     assert "due; no server runs on this ledger" in told(cli, path, "pending")
     with running(tmp_path, {"WORKER_COUNT": workers, "UNHANDLED": "park"}):
         found = find_workers(Settings(db_path=path))
-        assert said in found.said
+        assert said in found.sentence
         assert found.may_run == (workers != "0")
         if not found.may_run:
             text = told(cli, path, "pending")
@@ -104,7 +104,10 @@ def test_it_names_the_event_that_a_lane_waits_for(cli: Cli, path: Path, states: 
     ("crashes", "said"),
     [
         (1, "1 of its last runs in a row ended with the process\n"),
-        (3, "3 of its last runs in a row ended with the process: it runs while no other suspect"),
+        (
+            3,
+            "3 of its last runs in a row ended with the process: it runs only while no",
+        ),
     ],
 )
 def test_it_tells_of_runs_that_ended_with_the_process(
@@ -138,7 +141,7 @@ def test_it_tells_of_a_snooze(cli: Cli, tmp_path: Path) -> None:
 
     asyncio.run(snooze())
     text = told(cli, path, "a")
-    assert "snoozed: its handler asked to wait, and no attempt was spent" in text
+    assert "snoozed: its handler asked to run later, and no attempt was spent" in text
     assert "(in " in text
     assert "attempts spent since it arrived or was replayed: 0" in text
 

@@ -75,7 +75,7 @@ def test_a_completed_event_is_refused_unless_asked_for(cli: Cli, where: Where) -
     assert status(path, "completed") == "completed"
     done = cli(*named, "--completed", DB_PATH=str(path))
     assert done.code == 0, done
-    assert "replayed: it starts anew" in done.out
+    assert "replayed: it starts over" in done.out
     assert status(path, "completed") != "completed"
 
 
@@ -107,7 +107,7 @@ def test_an_outcome_of_completed_events_alone_is_not_enough(cli: Cli, alone: Whe
     _, path = alone
     done = cli("events", "replay", "--outcome", "handled", "--yes", DB_PATH=str(path))
     assert done.code == 2
-    assert "add --completed" in done.err
+    assert "Add --completed" in done.err
     assert status(path, "completed") == "completed"
 
 
@@ -155,7 +155,7 @@ def test_a_dry_run_counts_and_moves_nothing(cli: Cli, alone: Where) -> None:
 def test_nothing_moves_where_nobody_can_be_asked(cli: Cli, alone: Where) -> None:
     _, path = alone
     done = cli("events", "replay", "--status", "failed", DB_PATH=str(path))
-    assert "add --yes" in done.line
+    assert "confirm with --yes" in done.line
     assert status(path, "failed") == "failed"
 
 

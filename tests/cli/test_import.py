@@ -112,11 +112,11 @@ def test_a_known_key_is_a_duplicate_or_a_conflict(take: Take, empty: dict[str, s
 
 
 BAD = {
-    "no JSON": ("{", "no event as JSON"),
-    "no object": ("[]", "no event as JSON"),
+    "no JSON": ("{", "not an event in JSON"),
+    "no object": ("[]", "not an event in JSON"),
     "no key": ('{"payload": "x"}', "idempotency_key"),
-    "no payload": ('{"idempotency_key": "k"}', "one of payload and payload_base64"),
-    "two payloads": (lines(line(payload_base64="eA==")).strip(), "one of payload"),
+    "no payload": ('{"idempotency_key": "k"}', "either payload or payload_base64"),
+    "two payloads": (lines(line(payload_base64="eA==")).strip(), "either payload"),
     "a payload that is no text": (lines(line(payload={})).strip(), "payload"),
     "bad base64": ('{"idempotency_key": "k", "payload_base64": "?"}', "not base64"),
     "another payload": (lines(line(payload_sha256="00")).strip(), "payload_sha256"),
@@ -143,7 +143,7 @@ def test_a_bad_line_is_named_and_the_rest_goes_on(
     complaint, end = done.err.splitlines()
     assert complaint.startswith("line 3: ")
     assert reason in complaint
-    assert end == "ackbox: 1 line was not recorded; what is wrong is above."
+    assert end == "ackbox: 1 line was not recorded; the reasons are above."
     assert [key for (key,) in rows(settings, "idempotency_key")] == ["a", "b"]
 
 
@@ -166,7 +166,7 @@ def test_one_is_not_told_as_many(
 def test_a_line_that_is_not_utf_8_is_bad(cli: Cli, ledger: Ledger, tmp_path: Path) -> None:
     ledger([])
     (tmp_path / "in.jsonl").write_bytes(b'{"idempotency_key": "k", "payload": "\xff"}\n')
-    assert "not UTF-8" in cli("events", "import", "in.jsonl").err
+    assert "not valid UTF-8" in cli("events", "import", "in.jsonl").err
 
 
 def test_one_that_the_ledger_refuses_does_not_take_the_others_with_it(

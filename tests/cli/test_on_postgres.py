@@ -156,9 +156,9 @@ def test_an_event_is_shown_by_id_key_or_beginning(
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        ("pending", "due; a free worker of any running instance takes it next"),
-        ("retrying", "waits for another run"),
-        ("parked", "parked: no handler takes this type"),
+        ("pending", "due; a free worker of any running instance claims it next"),
+        ("retrying", "waits for a retry"),
+        ("parked", "parked: no handler matches this type"),
         ("running", "a-worker"),
         ("failed", "a dead letter"),
         ("behind", "behind another event of its lane"),

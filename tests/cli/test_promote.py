@@ -99,7 +99,7 @@ def test_it_says_what_it_transferred_and_that_the_file_is_as_it_was(
     assert target.rpartition("@")[2] in done.out
     assert "transferred 15 of 15 rows (100 %)" in done.err
     assert "verified 15 of 15 rows (100 %)" in done.err
-    assert "ackbox.db is as it was" in done.err
+    assert "ackbox.db was not changed" in done.err
     assert "Set API_TOKEN" in done.err  # S5
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 

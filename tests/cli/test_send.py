@@ -142,7 +142,7 @@ def test_a_server_that_never_answers_is_given_up(cli: Cli, monkeypatch: pytest.M
     impatient = partial(client.open_client, timeout=0.1)
     monkeypatch.setattr(client, "open_client", impatient)
     with answering(None) as url:
-        assert "did not answer in time" in cli("send", "--url", url).line
+        assert "did not respond in time" in cli("send", "--url", url).line
 
 
 @pytest.mark.parametrize(
@@ -150,11 +150,11 @@ def test_a_server_that_never_answers_is_given_up(cli: Cli, monkeypatch: pytest.M
     [
         (
             b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno",
-            "Found: That is no answer",
+            "Found: This is not a response",
         ),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", "200 OK: That is no answer"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", "200 OK: This is not a response"),
         (b"HTTP/1.1 302 Found\r\nLocation: http://x/\r\nContent-Length: 0\r\n\r\n", "302 Found"),
-        (b"", "broke off"),
+        (b"", "The connection to"),
     ],
 )
 def test_what_is_no_ackbox_is_told_apart(cli: Cli, answer: bytes, said: str) -> None:

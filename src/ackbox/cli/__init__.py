@@ -47,8 +47,8 @@ app.command("promote")(promote.promote)
 app.command("doctor")(doctor.doctor)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"ackbox {__version__}")
         raise typer.Exit
 
@@ -78,14 +78,14 @@ def _warn_of_unprefixed_ledger() -> None:
 
 
 def main() -> None:
-    """The entry point: an error of ours is one line on standard error and exit code 1."""
-    sys.exit(_flushed(_run()))
+    """Run the command. An `AckboxError` becomes one line on standard error and exit code 1."""
+    sys.exit(_flush_output(_run()))
 
 
 def _run() -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # whatever the locale can or cannot show
+            stream.reconfigure(errors="backslashreplace")  # the locale may lack a character
     try:
         app(prog_name="ackbox")  # `python -m ackbox` shows the same help and completion
     except SystemExit as end:
@@ -95,28 +95,28 @@ def _run() -> int:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        return _give_up_output(error)
+        return _report_lost_output(error)
     return 0
 
 
-def _flushed(code: int) -> int:
-    """Whoever read our output may be gone, as `head` soon is: that is no error to tell of."""
+def _flush_output(code: int) -> int:
+    """Flush, and return the exit code. A reader that is gone, such as `head`, is not an error."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
         _drop_output()
     except OSError as error:
-        return _give_up_output(error)
+        return _report_lost_output(error)
     return code
 
 
-def _give_up_output(error: OSError) -> int:
+def _report_lost_output(error: OSError) -> int:
     _drop_output()
     return _fail(f"The output could not be written: {error.strerror}.")
 
 
 def _drop_output() -> None:
-    """Or the interpreter would try once more at its end, and fail aloud."""
+    """Discard the rest of the output: the interpreter would fail again when it flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

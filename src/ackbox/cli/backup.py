@@ -23,12 +23,12 @@ Report = Callable[[int, int], None]
 
 
 def backup(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The copy; it must not exist yet.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The copy. It must not exist yet.")],
 ) -> None:
-    """Copy the ledger into one new file, also while its server runs.
+    """Copy the SQLite ledger into one new file. The server may run.
 
-    The copy is complete in itself: what stands in the -wal file is in it. Copying the ledger file
-    by hand, without its -wal file, would lose the newest events.
+    The copy is complete: it also contains the events that are still in the -wal file. A copy of the
+    ledger file made by hand, without its -wal file, lacks the newest events.
     """
     from ackbox.app import copy_ledger
     from ackbox.config import load_from_process
@@ -39,21 +39,23 @@ def backup(
         try:
             _copy_here(copy_ledger(settings, target), report)
         except LedgerInUse as in_use:
-            _copy_held(settings, in_use, target, report)
+            _copy_from_server(settings, in_use, target, report)
     typer.echo(printable(f"{target} is complete in itself: it needs no -wal file"))
 
 
-def _copy_held(settings: "Settings", in_use: LedgerInUse, target: Path, report: Report) -> None:
-    """The server itself copies into its `BACKUP_DIR`; anywhere else this process does, as a
-    reader."""
+def _copy_from_server(
+    settings: "Settings", in_use: LedgerInUse, target: Path, report: Report
+) -> None:
+    """Let the server copy if the target is in its `BACKUP_DIR`. Otherwise copy in this process, as
+    a reader of the ledger."""
     from ackbox.app import copy_beside_server, running_server
-    from ackbox.cli.client import ask_holder
+    from ackbox.cli.client import call_server
 
     folder = settings.backup_dir
     if folder is not None and realpath(target.parent) == realpath(folder):
-        ask_holder(settings, in_use, lambda client, url: _follow(client, url, target, report))
+        call_server(settings, in_use, lambda client, url: _follow(client, url, target, report))
     elif (holder := running_server(settings)) is None or holder.url is None:
-        raise in_use  # by a command, or a server that starts or stops: it may migrate
+        raise in_use  # a command, or a server that starts or stops, holds it and may migrate
     else:
         _copy_here(copy_beside_server(settings, target), report)
 
@@ -72,28 +74,31 @@ def _copy_here(steps: "AsyncGenerator[BackupProgress, None]", report: Report) ->
 
 
 def _follow(client: Any, url: str, target: Path, report: Report) -> None:
-    """The server's own account of how far it is; only its last line makes a copy complete."""
+    """Report the progress lines of the server. Only a last line with `done` means success."""
     import msgspec
 
-    from ackbox.cli.client import problem_of
+    from ackbox.cli.client import describe_problem
 
     with client.stream("POST", f"{url}/api/backup", json={"name": target.name}) as response:
         if not response.is_success:
             response.read()
-            raise CommandFailed(problem_of(response))
+            raise CommandFailed(describe_problem(response))
         for line in response.iter_lines():
-            said = msgspec.json.decode(line)
-            if "error" in said:
-                raise CommandFailed(f"{url} made no copy: {said['error']}")
-            if "done" in said:
+            progress = msgspec.json.decode(line)
+            if "error" in progress:
+                raise CommandFailed(f"The server at {url} made no copy: {progress['error']}")
+            if "done" in progress:
                 return
-            report(said["copied_pages"], said["total_pages"])
-    raise CommandFailed(f"{url} stopped before the copy was complete; nothing was kept.")
+            report(progress["copied_pages"], progress["total_pages"])
+    raise CommandFailed(
+        f"The server at {url} stopped before the copy was complete. Nothing was kept; run the "
+        "command again."
+    )
 
 
 @contextmanager
 def _progress() -> Iterator[Report]:
-    """A bar for people; a line for each tenth where nobody watches."""
+    """Show a bar on a terminal; elsewhere print a line for each tenth."""
     if not sys.stderr.isatty():
         yield _tenths()
         return
@@ -106,13 +111,13 @@ def _progress() -> Iterator[Report]:
 
 
 def _tenths() -> Report:
-    told = 0
+    reported = 0
 
     def report(copied: int, total: int) -> None:
-        nonlocal told
+        nonlocal reported
         tenths = copied * 10 // max(total, 1)
-        if tenths > told:
-            told = tenths
+        if tenths > reported:
+            reported = tenths
             warn(f"copied {copied} of {total} pages ({tenths * 10} %)")
 
     return report

@@ -1,4 +1,4 @@
-"""Talking to the running server over HTTP."""
+"""The HTTP client by which commands talk to the running server."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -20,8 +20,8 @@ _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared with
 
 
 def server_url(settings: "Settings", given: str | None = None) -> str:
-    """Where to send: as given, else where the holder of the ledger says that it answers, else
-    where the settings would have it."""
+    """Return the address of the server: the given one, or the one in the lock file of the ledger,
+    or the one that the settings name."""
     from ackbox.app import running_server
 
     if given is not None:
@@ -33,11 +33,11 @@ def server_url(settings: "Settings", given: str | None = None) -> str:
     return reachable(f"http://{host}:{settings.port}")
 
 
-def ask_holder(
-    settings: "Settings", in_use: LedgerInUse, ask: "Callable[[httpx2.Client, str], T]"
+def call_server(
+    settings: "Settings", in_use: LedgerInUse, call: "Callable[[httpx2.Client, str], T]"
 ) -> T:
-    """What the server that has the ledger answers; raises `in_use` if the holder is none. The
-    operator token goes to the address in the lock file, which only the holder writes."""
+    """Call the server that holds the ledger. Raises `in_use` if the holder is not a server. The
+    operator token is sent to the address in the lock file, which only the holder writes."""
     import httpx2
 
     from ackbox.app import find_operator_token, running_server
@@ -49,23 +49,23 @@ def ask_holder(
     try:
         with open_client(find_operator_token(settings), timeout=_STEP_SECONDS) as client:
             client.headers["ackbox-actor"] = actor()
-            return ask(client, url)
+            return call(client, url)
     except httpx2.RequestError as error:
         raise explain(error, url) from None
 
 
 def actor() -> str:
-    """As the audit names whoever runs a command."""
+    """Return the name under which the audit records the user of a command."""
     from getpass import getuser
 
     try:
         return f"cli {getuser()}"
-    except (OSError, KeyError):  # a user id without a name, as containers have
+    except (OSError, KeyError):  # a user id without a name, as in many containers
         return "cli"
 
 
 def reachable(url: str) -> str:
-    """A server that listens on every address is asked by the loopback one."""
+    """Replace a wildcard address, on which a server may listen, with the loopback address."""
     parts = urlsplit(url)
     host = _WILDCARDS.get(parts.hostname or "")
     if host is None:
@@ -75,8 +75,8 @@ def reachable(url: str) -> str:
 
 
 def open_client(token: "SecretStr | None", *, timeout: float = _SECONDS) -> "httpx2.Client":
-    """Straight to the server: no proxy of the environment stands between, no redirect is followed
-    with a token in hand."""
+    """Return a client that ignores proxies of the environment and follows no redirect, so that the
+    token reaches only the server."""
     import httpx2
 
     headers = {"user-agent": "ackbox"}
@@ -86,32 +86,34 @@ def open_client(token: "SecretStr | None", *, timeout: float = _SECONDS) -> "htt
 
 
 def explain(error: "httpx2.RequestError | httpx2.InvalidURL", url: str) -> CommandFailed:
-    """What went wrong on the way, in one line."""
+    """Return an error that says in one line why the request failed."""
     import httpx2
 
     match error:
         case httpx2.ConnectError():
             return CommandFailed(
-                f"Nothing answers at {url}. Start the server with `ackbox serve`, or name another "
-                "with --url."
+                f"No server answers at {url}. Start the server with `ackbox serve`, or name "
+                "another server with --url."
             )
         case httpx2.TimeoutException():
             return CommandFailed(
-                f"{url} did not answer in time. Its log says what it is doing; `ackbox doctor` "
-                "looks at it from outside."
+                f"The server at {url} did not respond in time. Read its log, or run `ackbox "
+                "doctor`."
             )
         case httpx2.InvalidURL() | httpx2.UnsupportedProtocol():
             return CommandFailed(
-                f"{url} is no address of a server; write it as http://127.0.0.1:8000."
+                f"{url} is not the address of a server. Write it like http://127.0.0.1:8000."
             )
         case _:
-            return CommandFailed(f"{url} broke off: {str(error) or type(error).__name__}.")
+            reason = str(error) or type(error).__name__
+            return CommandFailed(f"The connection to {url} failed: {reason}.")
 
 
-def problem_of(response: "httpx2.Response") -> str:
-    """The detail of a problem document, or what else there is to say."""
+def describe_problem(response: "httpx2.Response") -> str:
+    """Return the status and the detail of a problem document in one line."""
     try:
         detail = response.json()["detail"]
     except (ValueError, TypeError, KeyError):
-        detail = "That is no answer of an ackbox server."
-    return f"{response.url} answered {response.status_code} {response.reason_phrase}: {detail}"
+        detail = "This is not a response of an ackbox server."
+    status = f"{response.status_code} {response.reason_phrase}"
+    return f"{response.url} responded with {status}: {detail}"

@@ -27,14 +27,16 @@ _MOUNTS = Path("/proc/mounts")
 
 def doctor(
     deep: Annotated[
-        bool, typer.Option("--deep", help="Read all of the ledger too; large ones take minutes.")
+        bool,
+        typer.Option("--deep", help="Read the whole ledger too; a large one takes minutes."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check settings, machine and ledger; say what to do. Exits 1 on a failure.
+    """Check the settings, the machine and the ledger, and say what to do.
 
-    It changes nothing, and a server may run. One thing it cannot see on SQLite: code inside the
-    process of the server that writes to the ledger with another SQLite library can damage it.
+    The exit code is 1 if a check fails. The command changes nothing, and a server may run. On
+    SQLite it cannot detect code inside the server process that writes to the ledger with another
+    SQLite library; such code can damage the ledger.
     """
     with _elapsed() as tick:
         findings = [_with_addresses(finding) for finding in _examine(deep, tick)]
@@ -52,7 +54,7 @@ def _examine(deep: bool, tick: Callable[[float], None]) -> "Iterator[Finding]":
     from ackbox.model import Finding, Verdict
 
     yield Finding("python", Verdict.OK, f"Python {platform.python_version()}")
-    yield _open_files()
+    yield _check_open_files()
     try:
         resolved = resolve_process()
         settings = resolved.settings
@@ -66,7 +68,7 @@ def _examine(deep: bool, tick: Callable[[float], None]) -> "Iterator[Finding]":
         yield Finding("settings", Verdict.WARN, *caution.split(": ", 1))
     yield from ledger
     if not is_shared(settings):
-        yield _server(settings)
+        yield _check_server(settings)
     if deep and not _failed(ledger):
         yield from examine_ledger_deep(settings, tick)
 
@@ -77,52 +79,52 @@ def _with_addresses(finding: "Finding") -> "Finding":
     return replace(finding, remedy=finding.remedy and resolve_pages(finding.remedy))
 
 
-def _open_files() -> "Finding":
+def _check_open_files() -> "Finding":
     from ackbox.model import Finding, Verdict
 
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most != resource.RLIM_INFINITY and most < _FILES_ADVISED:
-        detail = f"This process may open {most} files, and each connection is one."
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and limit < _FILES_ADVISED:
+        detail = f"This process may open {limit} files, and each connection needs one."
         remedy = f"Raise the hard limit to {_FILES_ADVISED} or more: ulimit -Hn, LimitNOFILE."
         return Finding("open files", Verdict.WARN, detail, remedy)
-    shown = "no limit" if most == resource.RLIM_INFINITY else f"at most {most}"
+    shown = "no limit" if limit == resource.RLIM_INFINITY else f"at most {limit}"
     return Finding("open files", Verdict.OK, shown)
 
 
-def _server(settings: "Settings") -> "Finding":
-    """Who holds the ledger, and whether it answers."""
+def _check_server(settings: "Settings") -> "Finding":
+    """Report which process holds the ledger, and whether it responds."""
     from ackbox.app import running_server
     from ackbox.model import Finding, Verdict
 
     holder = running_server(settings)
     if holder is None:
-        return Finding("server", Verdict.OK, "none runs on this ledger")
+        return Finding("server", Verdict.OK, "no server runs on this ledger")
     who = f"process {holder.pid} holds the ledger"
     if holder.url is None:
-        return Finding("server", Verdict.OK, f"{who}: a command, or a server that starts")
-    return _ask_server(settings, f"{who} and answers at {holder.url}", holder.url)
+        return Finding("server", Verdict.OK, f"{who}: a command, or a server that is starting")
+    return _check_health(settings, f"{who} and listens at {holder.url}", holder.url)
 
 
-def _ask_server(settings: "Settings", who: str, url: str) -> "Finding":
+def _check_health(settings: "Settings", who: str, url: str) -> "Finding":
     import httpx2
 
     from ackbox.app import find_operator_token
     from ackbox.cli.client import open_client, reachable
     from ackbox.model import Finding, Verdict
 
-    remedy = "Look at its log; `ackbox doctor` after that looks at the disk."
+    remedy = "Read the log of the server."
     try:
-        token = find_operator_token(settings)  # with it, the server says more
+        token = find_operator_token(settings)  # with a token, the response has more detail
         with open_client(token, timeout=_HEALTH_SECONDS) as client:
             status = client.get(f"{reachable(url)}/health").json()["status"]
             unready = _why_not_ready(client.get(f"{reachable(url)}/ready"))
     except (httpx2.RequestError, ValueError, TypeError, KeyError) as error:
-        detail = f"{who}, but /health does not: {str(error) or type(error).__name__}."
+        detail = f"{who}, but /health fails: {str(error) or type(error).__name__}."
         return Finding("server", Verdict.FAIL, detail, remedy)
     if unready is not None:
-        return Finding("server", Verdict.FAIL, f"{who}, and takes no events: {unready}", remedy)
+        return Finding("server", Verdict.FAIL, f"{who}, but accepts no events: {unready}", remedy)
     if status != "ok":
-        return Finding("server", Verdict.FAIL, f"{who}, and says it is {status}.", remedy)
+        return Finding("server", Verdict.FAIL, f"{who}, but reports status {status}.", remedy)
     return Finding("server", Verdict.OK, who)
 
 
@@ -153,11 +155,11 @@ def _print_finding(finding: "Finding") -> None:
 
 @contextmanager
 def _elapsed() -> Iterator[Callable[[float], None]]:
-    """On a terminal, how long a deep check has been reading."""
+    """Show on a terminal how long a deep check has been reading."""
     if not sys.stderr.isatty():
         yield lambda seconds: None
         return
     from rich.console import Console
 
-    with Console(stderr=True).status("looking") as status:
-        yield lambda seconds: status.update(f"reading all of the ledger, {seconds:.0f} s")
+    with Console(stderr=True).status("checking") as status:
+        yield lambda seconds: status.update(f"reading the whole ledger, {seconds:.0f} s")

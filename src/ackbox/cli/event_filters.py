@@ -1,4 +1,4 @@
-"""The options that say which events."""
+"""The options that select events."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -11,28 +11,37 @@ if TYPE_CHECKING:
 
 STATUSES = "pending, processing, completed, failed; or received, processed, error, dead_letter"
 
-Status = Annotated[str | None, typer.Option("--status", help=f"Only in this state: {STATUSES}.")]
+Status = Annotated[
+    str | None, typer.Option("--status", help=f"Only events in this state: {STATUSES}.")
+]
 OUTCOMES = "retry, snoozed, parked, replayed, handled, ignored, discarded, dead"
 Outcome = Annotated[
-    str | None, typer.Option("--outcome", help=f"Only with this outcome: {OUTCOMES}.")
+    str | None, typer.Option("--outcome", help=f"Only events with this outcome: {OUTCOMES}.")
 ]
-Source = Annotated[str | None, typer.Option("--source", help="Only of this source.")]
+Source = Annotated[str | None, typer.Option("--source", help="Only events of this source.")]
 Type = Annotated[
-    str | None, typer.Option("--type", help="Only of this type, or as order.*: of this prefix.")
+    str | None, typer.Option("--type", help="Only events of this type, or of a prefix: order.*")
 ]
 Since = Annotated[
     str | None,
-    typer.Option("--since", help="Received at or after: a time (UTC), or how long ago, as 2h."),
+    typer.Option(
+        "--since",
+        help="Only events received since a time (UTC) or a duration ago: 2h.",
+    ),
 ]
-Until = Annotated[str | None, typer.Option("--until", help="Received before; as --since.")]
+Until = Annotated[
+    str | None,
+    typer.Option("--until", help="Only events received before this time; written like --since."),
+]
 Error = Annotated[
-    str | None, typer.Option("--error", help="Only whose last failed run had this error code.")
+    str | None,
+    typer.Option("--error", help="Only events whose last error has this code."),
 ]
-Lane = Annotated[str | None, typer.Option("--lane", help="Only of this lane.")]
+Lane = Annotated[str | None, typer.Option("--lane", help="Only events of this lane.")]
 
 
 def make_filter(given: Mapping[str, str | None], now: datetime) -> "EventFilter":
-    """From what the options above were given, by the name of each."""
+    """Build a filter from the values of the options above, by option name."""
     from msgspec.structs import replace
 
     from ackbox.model import (
@@ -46,16 +55,16 @@ def make_filter(given: Mapping[str, str | None], now: datetime) -> "EventFilter"
     status = given["status"]
     where = EventFilter() if status is None else filter_by_status(status)
     if where is None:
-        raise typer.BadParameter(f"It must be {STATUSES}.", param_hint="--status")
+        raise typer.BadParameter(f"The status must be one of {STATUSES}.", param_hint="--status")
     if given["outcome"] not in (None, *OutcomeName):
-        raise typer.BadParameter(f"It must be one of {OUTCOMES}.", param_hint="--outcome")
+        raise typer.BadParameter(f"The outcome must be one of {OUTCOMES}.", param_hint="--outcome")
     names = {
         field: given[option] and check_name(option, given[option] or "")
         for field, option in _FIELDS.items()
     }
     if given["type"] is not None:
         check_type_pattern("type", given["type"])
-    since, until = (_moment(option, given[option], now) for option in ("since", "until"))
+    since, until = (_parse_time(option, given[option], now) for option in ("since", "until"))
     return replace(where, **names, since=since, until=until)
 
 
@@ -68,7 +77,7 @@ _FIELDS = {
 }
 
 
-def _moment(option: str, text: str | None, now: datetime) -> datetime | None:
+def _parse_time(option: str, text: str | None, now: datetime) -> datetime | None:
     from ackbox.cli.moments import parse_moment
 
     try:

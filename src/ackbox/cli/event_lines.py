@@ -1,5 +1,5 @@
-"""Lines as `ackbox events export` writes them, read again: each becomes an envelope of its own, or
-one sentence about what is wrong with it."""
+"""The lines of an export, read again. Each line becomes an envelope, or an `InvalidEvent` that says
+what is wrong with it."""
 
 from base64 import b64decode
 from binascii import Error as NotBase64
@@ -24,12 +24,12 @@ from ackbox.model import (
     new_event_id,
 )
 
-_ESCAPED = 6  # the most that a byte of a payload takes, as \u0000
+_ESCAPED = 6  # the longest form of a payload byte in JSON: \u0000
 _OTHER_FIELDS = 256 * 1024
 
 
 class Line(Struct, frozen=True):
-    """What is needed of one; the rest of it tells of runs in the ledger that it came from."""
+    """The fields of a line that an import uses. The others describe runs in the old ledger."""
 
     idempotency_key: str
     source: str = "webhooks"
@@ -49,7 +49,7 @@ class Line(Struct, frozen=True):
 
 
 def read_lines(stream: BinaryIO, max_body: int) -> Iterator[tuple[int, bytes | None]]:
-    """With their numbers; None is one that is too long to be held."""
+    """Yield each line with its number, or None for a line that is too long to be kept in memory."""
     limit = max_body * _ESCAPED + _OTHER_FIELDS
     for number in count(1):
         line = stream.readline(limit)
@@ -65,12 +65,12 @@ def read_lines(stream: BinaryIO, max_body: int) -> Iterator[tuple[int, bytes | N
 
 def parse_line(text: bytes) -> Line:
     try:
-        text.decode()  # msgspec does not look at the UTF-8 of what it skips
+        text.decode()  # msgspec does not check the UTF-8 of fields that it skips
         return msgspec.json.decode(text, type=Line)
     except UnicodeDecodeError as error:
-        raise InvalidEvent(f"it is not UTF-8 at byte {error.start}") from None
+        raise InvalidEvent(f"it is not valid UTF-8 at byte {error.start}") from None
     except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidEvent(f"it is no event as JSON: {error}") from None
+        raise InvalidEvent(f"it is not an event in JSON: {error}") from None
 
 
 def matches(line: Line, where: EventFilter) -> bool:
@@ -80,8 +80,8 @@ def matches(line: Line, where: EventFilter) -> bool:
 
 
 def to_envelope(line: Line, now: datetime, max_body: int) -> Envelope:
-    """A new event with the content of the old: its own id, its own time."""
-    payload = _payload(line, max_body)
+    """Make a new event with the content of the old one. It gets its own id and time."""
+    payload = _check_payload(line, max_body)
     return Envelope(
         id=new_event_id(now, getrandbits),
         source=check_name("source", line.source),
@@ -94,23 +94,23 @@ def to_envelope(line: Line, now: datetime, max_body: int) -> Envelope:
         headers=None if line.headers is None else msgspec.json.encode(line.headers).decode(),
         source_sequence=check_sequence(line.source_sequence),
         source_emitted_at=check_moment(line.source_emitted_at),
-        lane=_name("lane", line.lane),
+        lane=_check_optional("lane", line.lane),
         transport="import",
-        verified_by=_name("verified_by", line.verified_by),
-        request_id=_name("request_id", line.request_id),
+        verified_by=_check_optional("verified_by", line.verified_by),
+        request_id=_check_optional("request_id", line.request_id),
     )
 
 
-def _payload(line: Line, max_body: int) -> bytes:
-    payload = _exact(line)
+def _check_payload(line: Line, max_body: int) -> bytes:
+    payload = _decode_payload(line)
     if len(payload) > max_body:
         raise InvalidEvent(f"its payload has more than {max_body} bytes; raise MAX_BODY_BYTES")
     if line.payload_sha256 not in (None, fingerprint(payload).hex()):
-        raise InvalidEvent("its payload is not the one that payload_sha256 was made of")
+        raise InvalidEvent("its payload does not match payload_sha256")
     return payload
 
 
-def _exact(line: Line) -> bytes:
+def _decode_payload(line: Line) -> bytes:
     match line.payload, line.payload_base64:
         case str() as text, None:
             return text.encode()
@@ -120,8 +120,8 @@ def _exact(line: Line) -> bytes:
             except NotBase64 as error:
                 raise InvalidEvent(f"payload_base64 is not base64: {error}") from None
         case _:
-            raise InvalidEvent("it must have one of payload and payload_base64")
+            raise InvalidEvent("it must have either payload or payload_base64")
 
 
-def _name(what: str, value: str | None) -> str | None:
+def _check_optional(what: str, value: str | None) -> str | None:
     return None if value is None else check_name(what, value)

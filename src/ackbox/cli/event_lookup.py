@@ -1,4 +1,4 @@
-"""Reading the ledger for a command: pages put together, and events found by what people type."""
+"""Read events from the ledger: whole lists, or single events by id, id prefix or key."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -33,14 +33,14 @@ _SHOWN = 5
 _SHORTEST_PREFIX = 8
 
 
-def reading(work: Callable[[Reader], Coroutine[Any, Any, T]]) -> T:
-    """Read the ledger that the settings name, whether or not its server runs."""
+def read_ledger(read: Callable[[Reader], Coroutine[Any, Any, T]]) -> T:
+    """Run `read` on the ledger that the settings name. Its server may run."""
     settings = load_from_process()
 
     async def run() -> T:
         reader = await open_ledger_to_read(settings)
         try:
-            return await work(reader)
+            return await read(reader)
         finally:
             await reader.close()
 
@@ -57,13 +57,13 @@ def as_builtins(value: EventRecord | FailedRun) -> dict[str, Any]:
 async def collect(
     reader: Reader, where: EventFilter, *, order: Order, limit: int, cursor: int | None
 ) -> Page:
-    """As many as asked for, if there are as many: a page of the reader may be short and yet not
-    the last. One more is looked for, so that `next` tells the truth."""
+    """Return up to `limit` events. A page of the reader may be short without being the last, so
+    read on; read one event more than `limit`, so that `next` is None only at the end."""
     items: list[EventRecord] = []
     more = True
     while more and len(items) <= limit:
-        wanted = min(limit + 1 - len(items), _PAGE)
-        page = await reader.events(where, order=order, limit=wanted, cursor=cursor)
+        size = min(limit + 1 - len(items), _PAGE)
+        page = await reader.events(where, order=order, limit=size, cursor=cursor)
         items += page.items
         cursor = page.next
         more = cursor is not None
@@ -75,49 +75,49 @@ async def collect(
 async def collect_of_source(
     reader: Reader, where: EventFilter, *, limit: int, cursor: SourceCursor | None
 ) -> SourcePage:
-    """The same in the order of the source."""
+    """Return up to `limit` events in the order of their source."""
     items: list[EventRecord] = []
     while True:
-        wanted = min(limit - len(items), _PAGE)
-        page = await reader.events_of_source(where, limit=wanted, cursor=cursor)
+        size = min(limit - len(items), _PAGE)
+        page = await reader.events_of_source(where, limit=size, cursor=cursor)
         items += page.items
         cursor = page.next
         if cursor is None or len(items) == limit:
             return SourcePage(items, cursor)
 
 
-async def find(reader: Reader, wanted: str, source: str) -> EventRecord:
-    """By id, by key in this source, or by the beginning of an id."""
-    check_name("ID_OR_KEY", wanted)
+async def find(reader: Reader, id_or_key: str, source: str) -> EventRecord:
+    """Find an event by its id, by its key in this source, or by the beginning of its id."""
+    check_name("ID_OR_KEY", id_or_key)
     check_name("source", source)
-    event = await reader.event(EventId(_as_uuid(wanted) or wanted))
-    event = event or await reader.event_by_key(source, wanted)
-    event = event or await _find_by_prefix(reader, wanted.lower())
+    event = await reader.event(EventId(_as_uuid(id_or_key) or id_or_key))
+    event = event or await reader.event_by_key(source, id_or_key)
+    event = event or await _find_by_prefix(reader, id_or_key.lower())
     if event is None:
         raise CommandFailed(
-            f"No event has the id {wanted}, nor, in source {source}, the key {wanted}."
+            f"No event has the id {id_or_key}, and no event of source {source} has this key."
         )
     return event
 
 
-async def find_payload(reader: Reader, wanted: str, source: str) -> bytes:
-    event = await find(reader, wanted, source)
+async def find_payload(reader: Reader, id_or_key: str, source: str) -> bytes:
+    event = await find(reader, id_or_key, source)
     if (content := await reader.payload(event.id)) is None:
-        raise CommandFailed(f"The event {event.id} was removed just now.")
+        raise CommandFailed(f"The event {event.id} was deleted just now.")
     return content
 
 
-async def find_detail(reader: Reader, wanted: str, source: str) -> EventDetail:
-    event = await find(reader, wanted, source)
+async def find_detail(reader: Reader, id_or_key: str, source: str) -> EventDetail:
+    event = await find(reader, id_or_key, source)
     if (detail := await reader.detail(event.id)) is None:
-        raise CommandFailed(f"The event {event.id} was removed just now.")
+        raise CommandFailed(f"The event {event.id} was deleted just now.")
     return detail
 
 
-async def find_each(reader: Reader, wanted: list[str], source: str) -> list[EventRecord]:
-    """Each once, however often it is named."""
-    found = [await find(reader, one, source) for one in wanted]
-    return list({event.id: event for event in found}.values())
+async def find_each(reader: Reader, ids_or_keys: list[str], source: str) -> list[EventRecord]:
+    """Find every event that is named, and return each once."""
+    events = [await find(reader, name, source) for name in ids_or_keys]
+    return list({event.id: event for event in events}.values())
 
 
 async def _find_by_prefix(reader: Reader, prefix: str) -> EventRecord | None:

@@ -1,4 +1,4 @@
-"""What commands do to events: in the ledger itself if nobody holds it, else by its server."""
+"""Replay and discard events: in the ledger itself, or through the server that holds it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
@@ -9,7 +9,7 @@ import httpx2
 import msgspec
 
 from ackbox.app import open_ledger_to_read, open_ledger_to_write, utc_now
-from ackbox.cli.client import actor, ask_holder, problem_of
+from ackbox.cli.client import actor, call_server, describe_problem
 from ackbox.config import Settings, load_from_process
 from ackbox.errors import CommandFailed, LedgerInUse
 from ackbox.maintenance import Discards, ReplayProgress, Replays
@@ -26,7 +26,7 @@ _BATCH = 500
 
 
 def replay_ids(ids: list[EventId], *, completed: bool) -> Mapping[str, str]:
-    """What was done to each that is there."""
+    """Replay these events. Return what was done to each, without those that are gone."""
 
     async def here(ledger: Ledger) -> dict[str, str]:
         replays = Replays(*ledger, clock=utc_now, observe=to_nobody)
@@ -34,33 +34,33 @@ def replay_ids(ids: list[EventId], *, completed: bool) -> Mapping[str, str]:
             ids, partial(replays.replay_ids, actor=actor(), completed=completed)
         )
 
-    order = {"completed": True} if completed else None
-    return _here_or_there(here, lambda client, url: _post_each(client, url, "replay", ids, order))
+    body = {"completed": True} if completed else None
+    return _run(here, lambda client, url: _post_each(client, url, "replay", ids, body))
 
 
 def discard_ids(ids: list[EventId]) -> Mapping[str, str]:
-    """What was done to each that is there."""
+    """Discard these events. Return what was done to each, without those that are gone."""
 
     async def here(ledger: Ledger) -> dict[str, str]:
         discards = Discards(*ledger, clock=utc_now, observe=to_nobody)
         return await _in_batches(ids, partial(discards.discard_ids, actor=actor()))
 
-    return _here_or_there(here, lambda client, url: _post_each(client, url, "discard", ids, None))
+    return _run(here, lambda client, url: _post_each(client, url, "discard", ids, None))
 
 
-def replay_found(where: EventFilter, rate: float, report: Report) -> Done:
-    """How many were found, and how many of them got a new run."""
+def replay_matching(where: EventFilter, rate: float, report: Report) -> Done:
+    """Replay the events that match. Return how many matched, and how many got a new run."""
 
     async def here(ledger: Ledger) -> Done:
         replays = Replays(*ledger, clock=utc_now, observe=to_nobody)
         return await _follow_here(replays.replay_matching(where, actor=actor(), rate=rate), report)
 
-    order = {**_terms(where), "rate": rate, "completed": not where.skip_completed}
-    return _here_or_there(here, lambda client, url: _follow(client, url, "replay", order, report))
+    body = {**_terms(where), "rate": rate, "completed": not where.skip_completed}
+    return _run(here, lambda client, url: _follow(client, url, "replay", body, report))
 
 
-def discard_found(where: EventFilter, rate: float, report: Report) -> Done:
-    """How many were found, and how many of them were discarded."""
+def discard_matching(where: EventFilter, rate: float, report: Report) -> Done:
+    """Discard the events that match. Return how many matched, and how many were discarded."""
 
     async def here(ledger: Ledger) -> Done:
         discards = Discards(*ledger, clock=utc_now, observe=to_nobody)
@@ -68,19 +68,19 @@ def discard_found(where: EventFilter, rate: float, report: Report) -> Done:
             discards.discard_matching(where, actor=actor(), rate=rate), report
         )
 
-    order = {**_terms(where), "rate": rate}
-    return _here_or_there(here, lambda client, url: _follow(client, url, "discard", order, report))
+    body = {**_terms(where), "rate": rate}
+    return _run(here, lambda client, url: _follow(client, url, "discard", body, report))
 
 
-def _here_or_there(
-    here: Callable[[Ledger], Coroutine[Any, Any, T]], there: Callable[[httpx2.Client, str], T]
+def _run(
+    here: Callable[[Ledger], Coroutine[Any, Any, T]], on_server: Callable[[httpx2.Client, str], T]
 ) -> T:
-    """In the ledger itself if nobody holds it, else by its server."""
+    """Open the ledger and change it here. If a server holds the ledger, call the server instead."""
     settings = load_from_process()
     try:
         return asyncio.run(_with_ledger(settings, here))
     except LedgerInUse as in_use:
-        return ask_holder(settings, in_use, there)
+        return call_server(settings, in_use, on_server)
 
 
 async def _with_ledger(settings: Settings, work: Callable[[Ledger], Coroutine[Any, Any, T]]) -> T:
@@ -114,43 +114,47 @@ async def _follow_here(steps: AsyncIterator[ReplayProgress], report: Report) -> 
 
 
 def _post_each(
-    client: httpx2.Client, url: str, action: str, ids: list[EventId], order: object
+    client: httpx2.Client, url: str, action: str, ids: list[EventId], body: object
 ) -> dict[str, str]:
     done: dict[str, str] = {}
     for event_id in ids:
         event = f"{url}/api/events/{event_id}"
-        response = client.post(f"{event}/{action}", json=order)
+        response = client.post(f"{event}/{action}", json=body)
         if response.status_code == 409:
-            status = _answered(client.get(event))["status"]
+            status = _decode(client.get(event))["status"]
             done[event_id] = "completed" if status == "completed" else "running"
         elif response.status_code != 404:
-            done[event_id] = _answered(response)["did"]
+            done[event_id] = _decode(response)["did"]
     return done
 
 
 def _follow(
-    client: httpx2.Client, url: str, action: str, order: dict[str, Any], report: Report
+    client: httpx2.Client, url: str, action: str, body: dict[str, Any], report: Report
 ) -> Done:
-    """Report what the server says; only its last line makes a replay or discard complete."""
-    with client.stream("POST", f"{url}/api/events/{action}", json=order) as response:
+    """Report the progress lines of the server. Only a last line with `done` means success."""
+    with client.stream("POST", f"{url}/api/events/{action}", json=body) as response:
         if not response.is_success:
             response.read()
-            raise CommandFailed(problem_of(response))
+            raise CommandFailed(describe_problem(response))
         for line in response.iter_lines():
-            said = msgspec.json.decode(line)
-            if "error" in said:
-                raise CommandFailed(f"{url} stopped the {action}: {said['error']}")
-            report(said["seen"], said["moved"])
-            if "done" in said:
-                return said["seen"], said["moved"]
-    raise CommandFailed(f"{url} stopped before the {action} was complete. Start it again.")
+            progress = msgspec.json.decode(line)
+            if "error" in progress:
+                raise CommandFailed(
+                    f"The server at {url} stopped the {action}: {progress['error']}"
+                )
+            report(progress["seen"], progress["moved"])
+            if "done" in progress:
+                return progress["seen"], progress["moved"]
+    raise CommandFailed(
+        f"The server at {url} stopped before the {action} was complete. Run the command again."
+    )
 
 
-def _answered(response: httpx2.Response) -> dict[str, Any]:
+def _decode(response: httpx2.Response) -> dict[str, Any]:
     if not response.is_success:
-        raise CommandFailed(problem_of(response))
-    answer: dict[str, Any] = response.json()
-    return answer
+        raise CommandFailed(describe_problem(response))
+    content: dict[str, Any] = response.json()
+    return content
 
 
 def _terms(where: EventFilter) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""What replay and discard share: options, the events that are meant, the question before a change,
-and what was done."""
+"""The parts that `events replay` and `events discard` share: options, selection of events, a prompt
+before the change, and its report."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -22,84 +22,85 @@ Report = Callable[[int, int], None]
 
 Ids = Annotated[
     list[str] | None,
-    typer.Argument(metavar="ID_OR_KEY", help="Ids, beginnings of ids, or idempotency keys."),
+    typer.Argument(metavar="ID_OR_KEY", help="Ids, beginnings of ids, or keys of events."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; count.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; count the events.")]
 Rate = Annotated[
-    float, typer.Option("--rate", min=0.1, max=10_000, help="Events a second at most.")
+    float,
+    typer.Option("--rate", min=0.1, max=10_000, help="The largest number of events a second."),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before a change by filter.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 
 class Words(NamedTuple):
-    """What was done to all of them, and a sentence for what was done to one."""
+    """The word for the whole change, and a phrase for each result of a single event."""
 
     done: str
-    said: Mapping[str, str]
+    results: Mapping[str, str]
 
 
-def refuse_options_beside_names(given: Mapping[str, str | None], *, dry_run: bool) -> None:
+def refuse_options_beside_ids(given: Mapping[str, str | None], *, dry_run: bool) -> None:
     if dry_run or any(value for name, value in given.items() if name != "source"):
-        raise typer.BadParameter("Name events, or options to find them by; not both.")
+        raise typer.BadParameter("Give events, or options that select them, but not both.")
 
 
-def filter_of(given: Mapping[str, str | None]) -> "EventFilter":
+def require_filter(given: Mapping[str, str | None]) -> "EventFilter":
     from ackbox.app import utc_now
     from ackbox.model import EventFilter
 
     where = make_filter(given, utc_now())
     if where == EventFilter():
-        raise typer.BadParameter("Name events, or options to find them by, as --status failed.")
+        raise typer.BadParameter("Give events, or options that select them: --status failed.")
     return where
 
 
 def act_on_named(
-    wanted: list[str],
+    ids_or_keys: list[str],
     source: str,
     act: "Callable[[list[EventId]], Mapping[str, str]]",
     words: Words,
 ) -> None:
     """Print what each event was, and what was done to it."""
-    from ackbox.cli.event_lookup import find_each, reading
+    from ackbox.cli.event_lookup import find_each, read_ledger
 
-    events = reading(lambda reader: find_each(reader, wanted, source))
+    events = read_ledger(lambda reader: find_each(reader, ids_or_keys, source))
     done = act([event.id for event in events])
     for event in events:
-        said = words.said[done.get(event.id, "gone")]
-        typer.echo(printable(f"{event.id}  was {describe(event)}  {said}"))
-    if any(words.said[done.get(event.id, "gone")].startswith("refused") for event in events):
-        raise CommandFailed(f"Not all of them could be {words.done}.")
+        result = words.results[done.get(event.id, "gone")]
+        typer.echo(printable(f"{event.id}  was {describe(event)}  {result}"))
+    if any(words.results[done.get(event.id, "gone")].startswith("refused") for event in events):
+        raise CommandFailed(f"Not all events could be {words.done}.")
 
 
-def agreed(where: "EventFilter", verb: str, *, dry_run: bool, yes: bool) -> bool:
-    """Show what would be touched before anything moves, and ask."""
+def confirm_change(where: "EventFilter", verb: str, *, dry_run: bool, yes: bool) -> bool:
+    """Show which events the change would affect, and ask. Return whether to go on."""
     from ackbox.app import utc_now
-    from ackbox.cli.event_lookup import reading
+    from ackbox.cli.event_lookup import read_ledger
     from ackbox.maintenance import preview
 
-    found = reading(lambda reader: preview(reader, where, utc_now()))
-    _show(found)
-    if dry_run or not found.events:
+    affected = read_ledger(lambda reader: preview(reader, where, utc_now()))
+    _show_preview(affected)
+    if dry_run or not affected.events:
         return False
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise CommandFailed("Nothing was changed: add --yes where nobody can be asked.")
-    return typer.confirm(f"{verb} {found.events} events?", err=True)
+        raise CommandFailed("Nothing was changed. Without a terminal, confirm with --yes.")
+    return typer.confirm(f"{verb} {affected.events} events?", err=True)
 
 
-def act_on_found(act: Callable[[Report], tuple[int, int]], done: str) -> None:
+def act_on_matching(act: Callable[[Report], tuple[int, int]], done: str) -> None:
     with _progress(done) as report:
         seen, moved = act(report)
     typer.echo(printable(f"{moved} of {seen} events {done}"))
 
 
-def _show(found: "Preview") -> None:
-    if not found.events:
+def _show_preview(affected: "Preview") -> None:
+    if not affected.events:
         warn("no events")
         return
     rows = [
-        (str(group.events), group.event_type, group.error_code or "-") for group in found.groups
+        (str(group.events), group.event_type, group.error_code or "-") for group in affected.groups
     ]
     print_table(("events", "type", "error"), rows)
 

@@ -1,4 +1,4 @@
-"""The state of an event in a few words, for lists and for what a command was done to."""
+"""The state of an event in a few words, for lists and reports of changes."""
 
 from typing import TYPE_CHECKING
 
@@ -6,18 +6,18 @@ if TYPE_CHECKING:
     from ackbox.model import EventRecord
 
 _ERROR_SHOWN = 60
-_ORDINARY = {"completed": "handled", "failed": "dead"}
+_USUAL = {"completed": "handled", "failed": "dead"}
 
 
 def show_status(event: "EventRecord") -> str:
-    """The status, with the outcome where it is not the ordinary one: `completed (ignored)`."""
-    if event.status == "processing" or event.outcome in (None, _ORDINARY.get(event.status)):
+    """Return the status, with the outcome unless it is the usual one: `completed (ignored)`."""
+    if event.status == "processing" or event.outcome in (None, _USUAL.get(event.status)):
         return str(event.status)
     return f"{event.status} ({event.outcome})"
 
 
 def show_error(event: "EventRecord") -> str:
-    """The first line of the last error, cut short; `-` if no run failed."""
+    """Return the first line of the last error, shortened, or `-` if no run failed."""
     if event.last_error is None:
         return "-"
     first, *_ = event.last_error.splitlines() or [""]
@@ -26,13 +26,14 @@ def show_error(event: "EventRecord") -> str:
 
 
 def with_code(code: str, error: str) -> str:
-    """The text of an exception begins with its name, which is the code: say it once."""
+    """Put the code before the error, unless the text begins with it: an exception's text often
+    begins with the name of its class, which is the code."""
     named = error == code or error.startswith(f"{code}: ")
     return error if named or not code else f"{code}: {error}"
 
 
 def describe(event: "EventRecord") -> str:
-    """What an operator wants to know of an event before it is changed."""
+    """Return what an operator wants to know about an event before changing it."""
     attempts = f"{event.attempts} attempt{'' if event.attempts == 1 else 's'}"
     last = "" if event.last_error is None else f", last error {show_error(event)}"
     return f"{show_status(event)}, {attempts}{last}"

@@ -1,4 +1,4 @@
-"""`ackbox events`: list and show here, the other commands in modules of their own."""
+"""`ackbox events` with its commands `list` and `show`. The others have modules of their own."""
 
 import re
 import sys
@@ -30,24 +30,24 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
-_SHORT_ID = 18  # its millisecond and 12 bits of chance; `show` takes it too
+_SHORT_ID = 18  # the millisecond and 12 random bits; every command accepts it
 
 Ordering = Annotated[
     Literal["newest", "oldest", "source"],
     typer.Option(
-        "--order", help="By arrival; or, with --source, by its own sequence and time: source."
+        "--order", help="The order of arrival; or, with --source, source: the order of the source."
     ),
 ]
-Limit = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="How many at most.")]
-Cursor = Annotated[
-    str | None, typer.Option("--cursor", help="Go on from where the last list ended.")
+Limit = Annotated[
+    int, typer.Option("--limit", min=1, max=10_000, help="The largest number of events.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Cursor = Annotated[str | None, typer.Option("--cursor", help="Continue where the last list ended.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.callback()
 def _about() -> None:
-    """Look at the events in the ledger, replay or discard them; a server may run or not."""
+    """List, show, explain, replay, discard, export or import events."""
 
 
 @app.command("list")
@@ -66,15 +66,15 @@ def list_events(  # noqa: PLR0913 - each option is an argument
     cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
-    """List events. Status `error` means: waits for another run after one that failed."""
+    """List events. The status `error` means that the event waits for a retry."""
     from ackbox.app import utc_now
-    from ackbox.cli.event_lookup import as_builtins, reading
+    from ackbox.cli.event_lookup import as_builtins, read_ledger
 
     now = utc_now()
     given = {"status": status, "outcome": outcome, "source": source, "type": event_type}
     given |= {"since": since, "until": until, "error": error, "lane": lane}
     where = make_filter(given, now)
-    page = reading(lambda reader: _collect(reader, where, order, limit, cursor))
+    page = read_ledger(lambda reader: _collect(reader, where, order, limit, cursor))
     if as_json:
         following = page.next if isinstance(page.next, int | None) else str(page.next)
         print_json({"items": [as_builtins(event) for event in page.items], "next": following})
@@ -85,25 +85,25 @@ def list_events(  # noqa: PLR0913 - each option is an argument
 
 @app.command("show")
 def show_event(
-    wanted: Annotated[
+    id_or_key: Annotated[
         str,
-        typer.Argument(metavar="ID_OR_KEY", help="An id, its beginning, or an idempotency key."),
+        typer.Argument(metavar="ID_OR_KEY", help="An id, its beginning, or the key of an event."),
     ],
-    source: Annotated[str, typer.Option("--source", help="Where to look for a key.")] = "webhooks",
+    source: Annotated[str, typer.Option("--source", help="The source of the key.")] = "webhooks",
     payload: Annotated[
-        bool, typer.Option("--payload", help="Print the payload alone, byte for byte.")
+        bool, typer.Option("--payload", help="Print only the payload, byte for byte.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show one event, or its payload."""
-    from ackbox.cli.event_lookup import as_builtins, find_detail, find_payload, reading
+    """Show one event, or only its payload."""
+    from ackbox.cli.event_lookup import as_builtins, find_detail, find_payload, read_ledger
 
     if payload and as_json:
-        raise typer.BadParameter("--payload and --json exclude each other.")
+        raise typer.BadParameter("Give either --payload or --json, not both.")
     if payload:
-        _print_payload(reading(lambda reader: find_payload(reader, wanted, source)))
+        _print_payload(read_ledger(lambda reader: find_payload(reader, id_or_key, source)))
         return
-    detail = reading(lambda reader: find_detail(reader, wanted, source))
+    detail = read_ledger(lambda reader: find_detail(reader, id_or_key, source))
     event = as_builtins(detail.event)
     if as_json:
         print_json({**event, "errors": [as_builtins(run) for run in detail.errors]})
@@ -128,11 +128,11 @@ async def _collect(
 
     if order == "source":
         if where.source is None:
-            raise typer.BadParameter("It needs --source.", param_hint="--order source")
-        place = parse_source_cursor(cursor) if cursor else None
-        if cursor and place is None:
+            raise typer.BadParameter("This order needs --source.", param_hint="--order source")
+        position = parse_source_cursor(cursor) if cursor else None
+        if cursor and position is None:
             raise _bad_cursor()
-        return await collect_of_source(reader, where, limit=limit, cursor=place)
+        return await collect_of_source(reader, where, limit=limit, cursor=position)
     if cursor and not re.fullmatch("[0-9]{1,18}", cursor):
         raise _bad_cursor()
     start = int(cursor) if cursor else None
@@ -140,7 +140,7 @@ async def _collect(
 
 
 def _bad_cursor() -> typer.BadParameter:
-    return typer.BadParameter("It must be where a list ended.", param_hint="--cursor")
+    return typer.BadParameter("Use a cursor that a list printed.", param_hint="--cursor")
 
 
 def _print_page(
@@ -156,7 +156,7 @@ def _print_page(
         rows = [(*row, show_error(event)) for row, event in zip(rows, items, strict=True)]
     print_table(headings, rows, cut={"type", "key", "error"})
     if following is not None:
-        typer.echo(f"there is more: --cursor {following}", err=True)
+        typer.echo(f"there are more events: --cursor {following}", err=True)
 
 
 def _row(event: "EventRecord", now: datetime) -> tuple[str, ...]:

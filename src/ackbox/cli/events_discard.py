@@ -16,16 +16,16 @@ from ackbox.cli.event_selection import (
     Rate,
     Words,
     Yes,
-    act_on_found,
+    act_on_matching,
     act_on_named,
-    agreed,
-    filter_of,
-    refuse_options_beside_names,
+    confirm_change,
+    refuse_options_beside_ids,
+    require_filter,
 )
 
 
 def discard(  # noqa: PLR0913 - each option is an argument
-    wanted: Ids = None,
+    ids_or_keys: Ids = None,
     *,
     status: Status = None,
     outcome: Outcome = None,
@@ -39,28 +39,28 @@ def discard(  # noqa: PLR0913 - each option is an argument
     rate: Rate = 100,
     yes: Yes = False,
 ) -> None:
-    """Give events up on purpose: those named, or all that the options find.
+    """Give up events on purpose: those given, or all that the options select.
 
-    A pending event or a dead letter becomes completed, with outcome discarded, and never runs. An
-    event that runs is left alone, and so is a completed one. --source says where to look for a key.
+    A pending event or a dead letter becomes completed with the outcome discarded, and never runs. A
+    running event or a completed one is not changed. With keys, --source names their source.
     """
-    from ackbox.cli.event_operations import discard_found, discard_ids
+    from ackbox.cli.event_operations import discard_ids, discard_matching
     from ackbox.maintenance import restrict_to_discardable
 
     given = {"status": status, "outcome": outcome, "source": source, "type": event_type}
     given |= {"since": since, "until": until, "error": error, "lane": lane}
-    if wanted:
-        refuse_options_beside_names(given, dry_run=dry_run)
-        act_on_named(wanted, source or "webhooks", discard_ids, Words("discarded", _SAID))
+    if ids_or_keys:
+        refuse_options_beside_ids(given, dry_run=dry_run)
+        act_on_named(ids_or_keys, source or "webhooks", discard_ids, Words("discarded", _RESULTS))
         return
-    where = restrict_to_discardable(filter_of(given))
-    if agreed(where, "Discard", dry_run=dry_run, yes=yes):
-        act_on_found(lambda report: discard_found(where, rate, report), "discarded")
+    where = restrict_to_discardable(require_filter(given))
+    if confirm_change(where, "Discard", dry_run=dry_run, yes=yes):
+        act_on_matching(lambda report: discard_matching(where, rate, report), "discarded")
 
 
-_SAID = {
+_RESULTS = {
     "discarded": "discarded: it never runs",
-    "completed": "left alone: it is completed already",
+    "completed": "not changed: it is completed already",
     "running": "refused: it is being processed",
-    "gone": "refused: it is no longer there",
+    "gone": "refused: it does not exist any more",
 }

@@ -1,4 +1,4 @@
-"""`ackbox events explain`: why an event is where it is, on one screen."""
+"""`ackbox events explain`: the reasons for the state of an event, on one screen."""
 
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -20,22 +20,22 @@ Line = tuple[str, str]
 
 
 def explain(
-    wanted: Annotated[
+    id_or_key: Annotated[
         str,
-        typer.Argument(metavar="ID_OR_KEY", help="An id, its beginning, or an idempotency key."),
+        typer.Argument(metavar="ID_OR_KEY", help="An id, its beginning, or the key of an event."),
     ],
-    source: Annotated[str, typer.Option("--source", help="Where to look for a key.")] = "webhooks",
+    source: Annotated[str, typer.Option("--source", help="The source of the key.")] = "webhooks",
 ) -> None:
-    """Say why an event is where it is: what it waits for, who holds it, what failed."""
+    """Explain the state of an event: what it waits for, who holds it, what failed."""
     from ackbox.app import utc_now
-    from ackbox.cli.event_lookup import find_detail, reading
+    from ackbox.cli.event_lookup import find_detail, read_ledger
     from ackbox.component_config import retention_policy
     from ackbox.config import load_from_process
 
-    detail = reading(lambda reader: find_detail(reader, wanted, source))
+    detail = read_ledger(lambda reader: find_detail(reader, id_or_key, source))
     settings = load_from_process()
-    around = Around(find_workers(settings), retention_policy(settings))
-    print_table(("about", "what is known"), lines(detail, utc_now(), around))
+    context = Context(find_workers(settings), retention_policy(settings))
+    print_table(("topic", "explanation"), lines(detail, utc_now(), context))
     print_last_traceback(detail)
 
 
@@ -48,22 +48,22 @@ def print_last_traceback(detail: "EventDetail") -> None:
             typer.echo(f"  {printable(line)}".rstrip())
 
 
-class Around(NamedTuple):
-    """What an event meets: who could run it, and how long it is kept."""
+class Context(NamedTuple):
+    """The workers that could run an event, and the policy that says how long it is kept."""
 
     workers: Workers
     policy: "RetentionPolicy"
 
 
-def lines(detail: "EventDetail", now: datetime, around: Around) -> list[Line]:
+def lines(detail: "EventDetail", now: datetime, context: Context) -> list[Line]:
     event = detail.event
     return [
         ("event", f"{event.id}, {event.event_type} of source {event.source}"),
-        ("received", f"{_moment(event.created_at, now)} by {event.transport}"),
+        ("received", f"{_show_time(event.created_at, now)} by {event.transport}"),
         ("verified", _verified(event)),
         ("key", f"{event.idempotency_key}: {_repeats(event, now)}"),
-        ("now", _state(detail, now, around)),
-        *_next_run(detail, now, around.workers),
+        ("now", _state(detail, now, context)),
+        *_next_run(detail, now, context.workers),
         ("runs", f"{event.run}; attempts spent since it arrived or was replayed: {event.attempts}"),
         *_crashes(detail),
         *_lane(detail),
@@ -74,7 +74,7 @@ def lines(detail: "EventDetail", now: datetime, around: Around) -> list[Line]:
 
 def _verified(event: "EventRecord") -> str:
     if event.verified_by is None:
-        return "no: its source is set up without a signature"
+        return "no: its source has no signature"
     return f"yes, by {event.verified_by}"
 
 
@@ -83,11 +83,11 @@ def _repeats(event: "EventRecord", now: datetime) -> str:
     if not absorbed:
         return "sent once"
     other = f", {event.conflict_count} of them with another payload" if event.conflict_count else ""
-    seen = _moment(event.last_seen_at, now)
+    seen = _show_time(event.last_seen_at, now)
     return f"sent {event.ingest_count} times; {absorbed} duplicates absorbed{other}, last {seen}"
 
 
-def _state(detail: "EventDetail", now: datetime, around: Around) -> str:
+def _state(detail: "EventDetail", now: datetime, context: Context) -> str:
     from ackbox.model import Status
 
     event = detail.event
@@ -95,54 +95,55 @@ def _state(detail: "EventDetail", now: datetime, around: Around) -> str:
         case Status.COMPLETED:
             return f"completed {_ended(event, now)}: {_COMPLETED.get(str(event.outcome), 'done')}"
         case Status.FAILED:
-            return f"failed {_ended(event, now)}: a dead letter, {_kept(detail, now, around)}"
+            return f"failed {_ended(event, now)}: a dead letter, {_kept(detail, now, context)}"
         case Status.PROCESSING:
-            return _held_by(event, now, around.workers)
+            return _claim(event, now, context.workers)
         case Status.PENDING:
-            return _waiting(detail, now, around.workers)
+            return _waiting(detail, now, context.workers)
 
 
 _COMPLETED = {
-    "handled": "its handler did its work",
-    "ignored": "no handler takes this type",
-    "discarded": "an operator gave it up",
+    "handled": "its handler succeeded",
+    "ignored": "no handler matches this type",
+    "discarded": "an operator discarded it",
 }
 
 
 def _ended(event: "EventRecord", now: datetime) -> str:
-    return "" if event.processed_at is None else _moment(event.processed_at, now)
+    return "" if event.processed_at is None else _show_time(event.processed_at, now)
 
 
-def _kept(detail: "EventDetail", now: datetime, around: Around) -> str:
-    """By the settings of this command: a server may have others."""
-    until = around.policy.kept_until(detail.event)
+def _kept(detail: "EventDetail", now: datetime, context: Context) -> str:
+    """Return how long a dead letter is kept by the settings of this command. The server may have
+    other settings."""
+    until = context.policy.kept_until(detail.event)
     if detail.tombstoned_at is not None:
-        return "which retention deletes next"
+        return "and retention is deleting it"
     if until is None or until <= now:
-        return "which the next pass of retention deletes, unless it is replayed"
-    return f"kept until {_moment(until, now)} unless it is replayed or discarded"
+        return "and the next pass of retention deletes it, unless it is replayed"
+    return f"kept until {_show_time(until, now)} unless it is replayed or discarded"
 
 
-def _held_by(event: "EventRecord", now: datetime, workers: Workers) -> str:
+def _claim(event: "EventRecord", now: datetime, workers: Workers) -> str:
     if event.lease_until is None or event.lease_until <= now:
-        return f"processing, but the lease of {event.processor_id} is over; {workers.said}"
-    until = _moment(event.lease_until, now)
+        return f"processing, but the lease of {event.processor_id} has expired; {workers.sentence}"
+    until = _show_time(event.lease_until, now)
     return f"processing: worker {event.processor_id} holds it until {until}"
 
 
 def _waiting(detail: "EventDetail", now: datetime, workers: Workers) -> str:
     event = detail.event
     if event.outcome == "parked":
-        return "pending, parked: no handler takes this type; an instance that has one unparks it"
+        return "pending, parked: no handler matches this type; an instance that has one unparks it"
     if detail.behind is not None:
         return "pending, behind another event of its lane"
     if event.outcome == "retry" and detail.claimable_at is not None and detail.claimable_at > now:
-        return "pending, waits for another run after one that failed"
+        return "pending: it waits for a retry after a failed run"
     if event.outcome == "snoozed" and detail.claimable_at is not None and detail.claimable_at > now:
-        return "pending, snoozed: its handler asked to wait, and no attempt was spent"
+        return "pending, snoozed: its handler asked to run later, and no attempt was spent"
     if event.outcome == "replayed":
-        return f"pending: an operator replayed it; {workers.said}"
-    return f"pending: due; {workers.said}"
+        return f"pending: an operator replayed it; {workers.sentence}"
+    return f"pending: due; {workers.sentence}"
 
 
 def _next_run(detail: "EventDetail", now: datetime, workers: Workers) -> list[Line]:
@@ -152,14 +153,14 @@ def _next_run(detail: "EventDetail", now: datetime, workers: Workers) -> list[Li
     if event.status is not Status.PENDING:
         return [("next run", "none")] if event.status is not Status.PROCESSING else []
     if detail.behind is not None:
-        return [("next run", f"when {detail.behind.id} is done or given up")]
+        return [("next run", f"when {detail.behind.id} is completed or a dead letter")]
     if due is None:
-        return [("next run", "none, unless it is put back or replayed")]
+        return [("next run", "none, unless it is unparked or replayed")]
     if due <= now:
         return [("next run", "when a worker is free" if workers.may_run else "none until then")]
     if event.outcome == "snoozed":
-        return [("next run", _moment(due, now))]
-    return [("next run", f"{_moment(due, now)}, after {event.attempts} failed attempts")]
+        return [("next run", _show_time(due, now))]
+    return [("next run", f"{_show_time(due, now)}, after {event.attempts} failed attempts")]
 
 
 def _crashes(detail: "EventDetail") -> list[Line]:
@@ -168,15 +169,16 @@ def _crashes(detail: "EventDetail") -> list[Line]:
     if not detail.unsettled:
         return []
     ended = f"{detail.unsettled} of its last runs in a row ended with the process"
-    suspect = detail.unsettled >= SUSPECT
-    return [("crashes", f"{ended}: it runs while no other suspect does" if suspect else ended)]
+    if detail.unsettled < SUSPECT:
+        return [("crashes", ended)]
+    return [("crashes", f"{ended}: it runs only while no other suspect runs")]
 
 
 def _lane(detail: "EventDetail") -> list[Line]:
     if detail.event.lane is None:
         return []
     if detail.behind is None:
-        return [("lane", f"{detail.event.lane}: nothing is before it")]
+        return [("lane", f"{detail.event.lane}: no event is before it")]
     before = detail.behind
     return [("lane", f"{detail.event.lane}: waits for {before.id}, which is {before.status}")]
 
@@ -184,14 +186,14 @@ def _lane(detail: "EventDetail") -> list[Line]:
 def _errors(detail: "EventDetail", now: datetime) -> list[Line]:
     shown = list(detail.errors)[-_ERRORS_SHOWN:]
     return [
-        ("error", f"run {run.run}, {_moment(run.at, now)}, {with_code(run.code, run.error)}")
+        ("error", f"run {run.run}, {_show_time(run.at, now)}, {with_code(run.code, run.error)}")
         for run in reversed(shown)
     ]
 
 
 def _operators(detail: "EventDetail", now: datetime) -> list[Line]:
     return [
-        ("operator", f"{_who(entry)}, {_moment(entry.at, now)}: {_did(entry)}")
+        ("operator", f"{_who(entry)}, {_show_time(entry.at, now)}: {_did(entry)}")
         for entry in detail.audit[:_OPERATORS_SHOWN]
     ]
 
@@ -201,11 +203,11 @@ def _who(entry: "AuditEntry") -> str:
 
 
 def _did(entry: "AuditEntry") -> str:
-    said = (f"{name} {value}" for name, value in entry.detail.items())
-    return ", ".join([entry.action, *said])
+    fields = (f"{name} {value}" for name, value in entry.detail.items())
+    return ", ".join([entry.action, *fields])
 
 
-def _moment(moment: datetime, now: datetime) -> str:
+def _show_time(moment: datetime, now: datetime) -> str:
     from ackbox.model import to_text
 
     away = moment - now

@@ -32,7 +32,7 @@ _PAGE = 500
 Report = Callable[[int], None]
 File = Annotated[
     Path | None,
-    typer.Option("--file", help="Write here, not to standard output; it must not exist yet."),
+    typer.Option("--file", help="Write to this new file instead of standard output."),
 ]
 
 
@@ -48,13 +48,13 @@ def export(  # noqa: PLR0913 - each option is an argument
     lane: Lane = None,
     file: File = None,
 ) -> None:
-    """Write events as JSON, one a line, oldest first, with their payloads.
+    """Write events with their payloads as JSON, one per line, oldest first.
 
-    A payload that is UTF-8 stands in `payload` as text, any other in `payload_base64`. Events that
-    arrive meanwhile are left out. A server may run: it is not held up.
+    A payload in UTF-8 is the text in `payload`; any other is in `payload_base64`. Events that
+    arrive during the export are left out. A server may run, and is not delayed.
     """
     from ackbox.app import utc_now
-    from ackbox.cli.event_lookup import reading
+    from ackbox.cli.event_lookup import read_ledger
     from ackbox.maintenance import restrict_until
 
     now = utc_now()
@@ -62,12 +62,13 @@ def export(  # noqa: PLR0913 - each option is an argument
     given |= {"since": since, "until": until, "error": error, "lane": lane}
     where = restrict_until(now, make_filter(given, now))
     with _target(file) as target, _progress() as report:
-        count = reading(lambda reader: _write(reader, where, target, report))
+        count = read_ledger(lambda reader: _write(reader, where, target, report))
     warn(f"{count} events exported")
 
 
 async def _write(reader: "Reader", where: "EventFilter", target: BinaryIO, report: Report) -> int:
-    """A page and one payload at a time: memory does not grow with what is exported."""
+    """Write the events that match, and return their number. Only a page of events and one payload
+    are in memory at a time."""
     from ackbox.maintenance import pages
 
     count = 0
@@ -102,12 +103,12 @@ def _as_text(payload: bytes) -> dict[str, Any]:
 
 @contextmanager
 def _target(file: Path | None) -> Iterator[BinaryIO]:
-    """A file appears under its name when it is whole."""
+    """Open the target. A file gets its name only when it is complete."""
     if file is None:
         yield sys.stdout.buffer
         return
     if file.exists():
-        raise CommandFailed(f"{file} exists already; name a file that does not.")
+        raise CommandFailed(f"{file} exists already. Name a new file.")
     unfinished = file.with_name(file.name + ".part")
     try:
         fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

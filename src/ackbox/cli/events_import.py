@@ -20,30 +20,30 @@ if TYPE_CHECKING:
     from ackbox.ports import Ledger
 
 Entry = tuple[int, "Envelope"]
-"""An event, and the number of the line that it stands on."""
+"""The number of a line, and the event in it."""
 
 _LINES = 500
 _BYTES = 4 * 1024 * 1024
 
 File = Annotated[
     str,
-    typer.Argument(metavar="FILE", help="What `events export` wrote; - is standard input."),
+    typer.Argument(metavar="FILE", help="The output of `events export`; - is standard input."),
 ]
 Status = Annotated[
     str | None,
     typer.Option("--status", help=f"Only lines of events that were in this state: {STATUSES}."),
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Record nothing; only look at every line, and count.")
+    bool, typer.Option("--dry-run", help="Record nothing; check and count the lines.")
 ]
 
 
 def import_events(file: File, *, status: Status = None, dry_run: DryRun = False) -> None:
-    """Record the events of an export as new ones, whatever became of them where they came from.
+    """Record the events of an export as new, pending events.
 
-    A payload is the text in `payload`, or the bytes in `payload_base64`, and need not be JSON.
-    Each is pending, and will be processed. A key that is known makes a line a duplicate, so an
-    import that was broken off is simply started again. On SQLite, the server must be stopped.
+    Each event is processed, whatever its status was in the export. A payload is the text in
+    `payload` or the bytes in `payload_base64`, and need not be JSON. A line whose key is known is a
+    duplicate, so an import that was interrupted can be run again. On SQLite, stop the server first.
     """
     from ackbox.config import load_from_process
 
@@ -51,8 +51,8 @@ def import_events(file: File, *, status: Status = None, dry_run: DryRun = False)
     where = _where(status)
     with _source(file) as stream, counter("lines") as report:
         work = _Import(settings, where, report)
-        counts = work.look(stream) if dry_run else work.run(stream)
-    _tell(counts, dry_run)
+        counts = work.check(stream) if dry_run else work.run(stream)
+    _print_counts(counts, dry_run)
 
 
 class _Import:
@@ -64,7 +64,7 @@ class _Import:
         self._report = report
         self._counts: Counter[str] = Counter()
 
-    def look(self, stream: BinaryIO) -> Counter[str]:
+    def check(self, stream: BinaryIO) -> Counter[str]:
         for batch in self._batches(stream):
             self._counts["good"] += len(batch)
         return self._counts
@@ -86,12 +86,12 @@ class _Import:
         return self._counts
 
     async def _record(self, store: "Ledger", batch: Sequence[Entry]) -> None:
-        """If one cannot be stored, the others can: then one by one."""
+        """Record a batch. If one event is invalid, record the events one by one."""
         try:
             receipts = await store.record([envelope for _, envelope in batch])
         except InvalidEvent as error:
             if len(batch) == 1:
-                self._complain(batch[0][0], error)
+                self._report_bad_line(batch[0][0], error)
                 return
             for entry in batch:
                 await self._record(store, [entry])
@@ -115,18 +115,18 @@ class _Import:
         from ackbox.app import utc_now
         from ackbox.cli.event_lines import matches, parse_line, read_lines, to_envelope
 
-        most = self._settings.max_body_bytes
-        for number, text in read_lines(stream, most):
+        limit = self._settings.max_body_bytes
+        for number, text in read_lines(stream, limit):
             try:
                 if text is None:
-                    raise InvalidEvent(f"it is far longer than MAX_BODY_BYTES ({most}) allows")
+                    raise InvalidEvent(f"it is too long; MAX_BODY_BYTES is {limit}")
                 line = parse_line(text)
                 if matches(line, self._where):
-                    yield number, to_envelope(line, utc_now(), most)
+                    yield number, to_envelope(line, utc_now(), limit)
             except InvalidEvent as error:
-                self._complain(number, error)
+                self._report_bad_line(number, error)
 
-    def _complain(self, number: int, error: InvalidEvent) -> None:
+    def _report_bad_line(self, number: int, error: InvalidEvent) -> None:
         self._counts["bad"] += 1
         warn(f"line {number}: {error}")
 
@@ -136,7 +136,7 @@ def _where(status: str | None) -> "EventFilter":
 
     where = EventFilter() if status is None else filter_by_status(status)
     if where is None:
-        raise typer.BadParameter(f"It must be {STATUSES}.", param_hint="--status")
+        raise typer.BadParameter(f"The status must be one of {STATUSES}.", param_hint="--status")
     return where
 
 
@@ -152,7 +152,7 @@ def _source(name: str) -> Iterator[BinaryIO]:
         raise CommandFailed(f"Cannot read {name}: {error.strerror}.") from None
 
 
-def _tell(counts: Counter[str], dry_run: bool) -> None:
+def _print_counts(counts: Counter[str], dry_run: bool) -> None:
     if dry_run:
         good = "1 event" if counts["good"] == 1 else f"{counts['good']} events"
         typer.echo(f"{good} would be recorded, known keys as duplicates")
@@ -161,4 +161,4 @@ def _tell(counts: Counter[str], dry_run: bool) -> None:
         typer.echo(", ".join(f"{counts[kind]} {kind}" for kind in kinds))
     if counts["bad"]:
         bad = "1 line was" if counts["bad"] == 1 else f"{counts['bad']} lines were"
-        raise CommandFailed(f"{bad} not recorded; what is wrong is above.")
+        raise CommandFailed(f"{bad} not recorded; the reasons are above.")

@@ -21,23 +21,23 @@ from ackbox.cli.event_selection import (
     Rate,
     Words,
     Yes,
-    act_on_found,
+    act_on_matching,
     act_on_named,
-    agreed,
-    filter_of,
-    refuse_options_beside_names,
+    confirm_change,
+    refuse_options_beside_ids,
+    require_filter,
 )
 
 if TYPE_CHECKING:
     from ackbox.model import EventFilter
 
 Completed = Annotated[
-    bool, typer.Option("--completed", help="Run completed events again too, as a whole.")
+    bool, typer.Option("--completed", help="Also run completed events again, from the beginning.")
 ]
 
 
 def replay(  # noqa: PLR0913 - each option is an argument
-    wanted: Ids = None,
+    ids_or_keys: Ids = None,
     *,
     status: Status = None,
     outcome: Outcome = None,
@@ -52,53 +52,53 @@ def replay(  # noqa: PLR0913 - each option is an argument
     rate: Rate = 100,
     yes: Yes = False,
 ) -> None:
-    """Give events a new run: those named, or all that the options find.
+    """Run events again: those given, or all that the options select.
 
-    A dead letter starts anew, with all its attempts; an event that waits for a retry, or is held,
-    becomes due; an event that runs is left alone. A completed event is left alone too, unless
-    --completed or --status completed asks for it. --source says where to look for a key.
+    A dead letter starts over with all its attempts. An event that is parked or waits for a retry
+    becomes due now. A running event is not changed, and neither is a completed one, unless
+    --completed or --status completed is given. With keys, --source names their source.
     """
     given = {"status": status, "outcome": outcome, "source": source, "type": event_type}
     given |= {"since": since, "until": until, "error": error, "lane": lane}
-    if wanted:
-        refuse_options_beside_names(given, dry_run=dry_run)
-        _replay_named(wanted, source or "webhooks", completed=completed)
+    if ids_or_keys:
+        refuse_options_beside_ids(given, dry_run=dry_run)
+        _replay_named(ids_or_keys, source or "webhooks", completed=completed)
         return
-    where = _filter_of(given, completed=completed)
-    if agreed(where, "Replay", dry_run=dry_run, yes=yes):
-        _replay_found(where, rate)
+    where = _build_filter(given, completed=completed)
+    if confirm_change(where, "Replay", dry_run=dry_run, yes=yes):
+        _replay_matching(where, rate)
 
 
-def _replay_named(wanted: list[str], source: str, *, completed: bool) -> None:
+def _replay_named(ids_or_keys: list[str], source: str, *, completed: bool) -> None:
     from ackbox.cli.event_operations import replay_ids
 
-    words = Words("replayed", _SAID)
-    act_on_named(wanted, source, lambda ids: replay_ids(ids, completed=completed), words)
+    words = Words("replayed", _RESULTS)
+    act_on_named(ids_or_keys, source, lambda ids: replay_ids(ids, completed=completed), words)
 
 
-def _filter_of(given: Mapping[str, str | None], *, completed: bool) -> "EventFilter":
+def _build_filter(given: Mapping[str, str | None], *, completed: bool) -> "EventFilter":
     from ackbox.maintenance import restrict_to_replayable
 
-    where = restrict_to_replayable(filter_of(given), completed=completed)
-    if where.skip_completed and where.outcome in _OF_COMPLETED:
-        hint = f"Events that are {where.outcome} are completed: add --completed to run them again."
+    where = restrict_to_replayable(require_filter(given), completed=completed)
+    if where.skip_completed and where.outcome in _COMPLETED_OUTCOMES:
+        hint = f"Events that are {where.outcome} are completed. Add --completed to run them again."
         raise typer.BadParameter(hint, param_hint="--outcome")
     return where
 
 
-def _replay_found(where: "EventFilter", rate: float) -> None:
-    from ackbox.cli.event_operations import replay_found
+def _replay_matching(where: "EventFilter", rate: float) -> None:
+    from ackbox.cli.event_operations import replay_matching
 
-    act_on_found(lambda report: replay_found(where, rate, report), "replayed")
+    act_on_matching(lambda report: replay_matching(where, rate, report), "replayed")
 
 
-_OF_COMPLETED = ("handled", "ignored", "discarded")
-_SAID = {
-    "replayed": "replayed: it starts anew",
+_COMPLETED_OUTCOMES = ("handled", "ignored", "discarded")
+_RESULTS = {
+    "replayed": "replayed: it starts over",
     "expedited": "due now, instead of waiting for its retry",
     "unparked": "unparked: it is due now",
-    "waiting": "left alone: it is pending already",
+    "waiting": "not changed: it is due already",
     "completed": "refused: it is completed; --completed runs it again",
     "running": "refused: it is being processed",
-    "gone": "refused: it is no longer there",
+    "gone": "refused: it does not exist any more",
 }

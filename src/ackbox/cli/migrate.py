@@ -8,21 +8,19 @@ import typer
 def migrate(
     check: Annotated[
         bool,
-        typer.Option(
-            "--check", help="Change nothing; exit 1 if a migration is pending. A server may run."
-        ),
+        typer.Option("--check", help="Change nothing; exit with 1 if a migration is pending."),
     ] = False,
     sql: Annotated[
-        bool, typer.Option("--sql", help="Print the whole schema as SQL; needs no database.")
+        bool, typer.Option("--sql", help="Print the whole schema as SQL. Needs no database.")
     ] = False,
 ) -> None:
-    """Make the ledger, or bring its schema up to date. On SQLite its server must be stopped.
+    """Create the ledger, or bring its schema up to date.
 
-    `ackbox serve` and `ackbox work` do the same when they start; on PostgreSQL only one does, and
-    the others wait.
+    `ackbox serve` and `ackbox work` do the same when they start. On SQLite, stop the server first.
+    On PostgreSQL instances may run: one process applies the migrations, and the others wait.
     """
     if check and sql:
-        raise typer.BadParameter("--check and --sql exclude each other.")
+        raise typer.BadParameter("Give either --check or --sql, not both.")
     if sql:
         _print_sql()
     elif check:
@@ -48,7 +46,7 @@ def _check() -> None:
         run = "Run" if is_shared(settings) else "Stop its server and run"
         raise SchemaMismatch(
             f"{ledger_name(settings)} lacks {', '.join(missing)}. {run} `ackbox migrate`, or start "
-            "this release: it migrates at start."
+            "the server of this release, which migrates the ledger."
         )
     typer.echo(f"{ledger_name(settings)} is up to date")
 

@@ -1,4 +1,4 @@
-"""What commands print. Text that came from outside steers neither the terminal nor rich."""
+"""Output of commands. Control characters and markup in text from outside have no effect."""
 
 import json
 import sys
@@ -12,14 +12,15 @@ from ackbox.text import printable
 
 
 def print_json(value: object) -> None:
-    """In ASCII, so that nothing in it means anything to a terminal."""
+    """Print JSON in ASCII, so that no character in it can control a terminal."""
     typer.echo(json.dumps(value, indent=2, ensure_ascii=True))
 
 
 def print_table(
     headings: Sequence[str], rows: Iterable[Sequence[str]], *, cut: Collection[str] = ()
 ) -> None:
-    """On a terminal in its width: some columns are cut to fit, or else cells wrap."""
+    """Print a table. On a terminal it fits the width: the columns in `cut` are truncated, or, if
+    there are none, cells wrap."""
     shown = [[printable(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
         _print_fitted(headings, shown, cut)

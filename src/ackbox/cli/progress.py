@@ -1,4 +1,4 @@
-"""How far a long command is: a bar for people, a line for each tenth where nobody watches."""
+"""Progress of a long command: a bar on a terminal, elsewhere a line for each tenth."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from ackbox.cli.output import warn
 
 Report = Callable[[str, int, int], None]
-"""What is done, how much of it so far, and of how much."""
+"""The name of the step, how much of it is done, and how much there is."""
 
 
 @contextmanager
@@ -20,27 +20,27 @@ def progress_bar(unit: str) -> Iterator[Report]:
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
-        yield lambda what, done, total: bar.update(
-            task, description=what, completed=done, total=total
+        yield lambda step, done, total: bar.update(
+            task, description=step, completed=done, total=total
         )
 
 
 def _tenths(unit: str) -> Report:
-    told = ("", 0)
+    reported = ("", 0)
 
-    def report(what: str, done: int, total: int) -> None:
-        nonlocal told
+    def report(step: str, done: int, total: int) -> None:
+        nonlocal reported
         tenths = done * 10 // max(total, 1)
-        if tenths > (told[1] if told[0] == what else 0):
-            told = (what, tenths)
-            warn(f"{what} {done} of {total} {unit} ({tenths * 10} %)")
+        if tenths > (reported[1] if reported[0] == step else 0):
+            reported = (step, tenths)
+            warn(f"{step} {done} of {total} {unit} ({tenths * 10} %)")
 
     return report
 
 
 @contextmanager
 def counter(unit: str) -> Iterator[Callable[[int], None]]:
-    """Where nobody knows how much there is; nothing where nobody watches."""
+    """Show a count on a terminal, for a command whose total is unknown; elsewhere show nothing."""
     if not sys.stderr.isatty():
         yield lambda count: None
         return

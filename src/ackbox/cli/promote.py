@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from ackbox.config import Settings
 
 File = Annotated[
-    Path, typer.Argument(metavar="SQLITE_FILE", help="The ledger; its server must be stopped.")
+    Path, typer.Argument(metavar="SQLITE_FILE", help="The ledger. Stop its server first.")
 ]
 Url = Annotated[
     str | None,
     typer.Argument(
         metavar="DATABASE_URL",
-        help="An empty PostgreSQL database; if not given, the setting of this name.",
+        help="An empty PostgreSQL database. Default: the setting DATABASE_URL.",
     ),
 ]
 
@@ -30,8 +30,9 @@ Url = Annotated[
 def promote(file: File, url: Url = None) -> None:
     """Transfer a ledger from its SQLite file into a PostgreSQL database.
 
-    Events, keys, cursors and audit, verified at the end. The file is only read. If it is broken
-    off, the same command goes on where it was; until it is finished, no server starts there.
+    The command transfers events, known keys, cursors and audit entries, and then verifies every
+    row. It only reads the file. If it is interrupted, run it again: it continues where it stopped.
+    Until it is finished, no server starts on the database.
     """
     import asyncio
 
@@ -43,7 +44,7 @@ def promote(file: File, url: Url = None) -> None:
 
     with progress_bar("rows") as report:
         done = asyncio.run(promote_ledger(settings, file, target, report))
-    _tell(done, file, has_token=settings.api_token is not None)
+    _print_result(done, file, has_token=settings.api_token is not None)
 
 
 def _target(settings: "Settings", given: str | None) -> str:
@@ -52,14 +53,14 @@ def _target(settings: "Settings", given: str | None) -> str:
     if given is None and settings.database_url is not None:
         return settings.database_url.get_secret_value()
     if given is None or not is_address(given, ("postgresql", "postgres")):
-        what = "nothing" if given is None else show_address(given)
+        shown = "nothing" if given is None else show_address(given)
         raise SettingError(
-            f"DATABASE_URL must be as postgresql://user@host:5432/database, not {what}."
+            f"DATABASE_URL must be like postgresql://user@host:5432/database, not {shown}."
         )
     return given
 
 
-def _tell(done: "Promoted", file: Path, *, has_token: bool) -> None:
+def _print_result(done: "Promoted", file: Path, *, has_token: bool) -> None:
     counts = ", ".join(f"{count} {name}" for name, count in done.counts.items())
     typer.echo(printable(f"{file} is in {done.target}, verified: {counts}"))
     if done.user_tables:
@@ -73,4 +74,4 @@ def _tell(done: "Promoted", file: Path, *, has_token: bool) -> None:
             "Set API_TOKEN before you start the server: a token file belongs to a SQLite ledger, "
             "so on PostgreSQL /api and /metrics stay closed without this setting."
         )
-    warn(f"{file} is as it was. Move it away, so that no server is started on it again.")
+    warn(f"{file} was not changed. Move it away, so that no server is started on it again.")

@@ -13,22 +13,22 @@ from ackbox.text import printable
 if TYPE_CHECKING:
     import httpx2
 
-Type = Annotated[str, typer.Argument(metavar="TYPE", help="The event's type.")]
-Key = Annotated[str | None, typer.Option("--key", help="The idempotency key; made if not given.")]
-Payload = Annotated[str | None, typer.Option("--payload", help="The payload, any JSON value.")]
+Type = Annotated[str, typer.Argument(metavar="TYPE", help="The type of the event.")]
+Key = Annotated[str | None, typer.Option("--key", help="The idempotency key. Default: a new UUID.")]
+Payload = Annotated[str | None, typer.Option("--payload", help="The payload: any JSON value.")]
 File = Annotated[
     str | None, typer.Option("--file", help="Read the payload from this file; - is standard input.")
 ]
 Lane = Annotated[
-    str | None, typer.Option("--lane", help="Events of one lane are processed in order.")
+    str | None, typer.Option("--lane", help="The lane. Events of a lane run in order.")
 ]
 Url = Annotated[
-    str | None, typer.Option("--url", help="The server, if not the one that runs on DB_PATH.")
+    str | None, typer.Option("--url", help="The server. Default: the one that holds DB_PATH.")
 ]
 Count = Annotated[
     int,
     typer.Option(
-        "--count", min=1, max=100_000, help="Send so many; without --key each has its own."
+        "--count", min=1, max=100_000, help="Send this many; without --key each has its own key."
     ),
 ]
 
@@ -42,10 +42,10 @@ def send(
     url: Url = None,
     count: Count = 1,
 ) -> None:
-    """Post an event to a running server, for trying things.
+    """Post an event to a running server, to try things out.
 
-    Prints what the server says of it: new, duplicate (the key is known), or conflict (the key is
-    known with another payload; the first is kept). INGEST_TOKEN is sent if it is set.
+    The command prints the receipt: new, duplicate (the key is known) or conflict (the key is known
+    with another payload, and the first payload is kept). It sends INGEST_TOKEN if that is set.
     """
     from ackbox.cli.client import open_client, server_url
     from ackbox.config import load_from_process
@@ -67,18 +67,18 @@ def _fields(event_type: str, key: str | None, lane: str | None) -> dict[str, str
 
 
 def _read_payload(payload: str | None, file: str | None) -> bytes:
-    """The bytes as they are: the server keeps exactly them."""
+    """Return the payload, unchanged: the server stores exactly these bytes."""
     import msgspec
 
     if payload is not None and file is not None:
-        raise typer.BadParameter("--payload and --file exclude each other.")
+        raise typer.BadParameter("Give either --payload or --file, not both.")
     text = "{}" if payload is None else payload
     content = _read_file(file) if file is not None else text.encode(errors="surrogateescape")
     try:
         msgspec.json.decode(content)
     except (ValueError, RecursionError) as error:
         raise CommandFailed(
-            f"The payload is not JSON: {error}. A string needs its quotes: --payload '\"text\"'."
+            f"The payload is not JSON: {error}. A string needs quotes: --payload '\"text\"'."
         ) from None
     return content
 
@@ -95,14 +95,14 @@ def _read_file(name: str) -> bytes:
 def _body(fields: dict[str, str], content: bytes) -> bytes:
     import msgspec
 
-    named = {"idempotency_key": str(uuid4()), **fields}
-    return msgspec.json.encode({**named, "payload": msgspec.Raw(content)})
+    event = {"idempotency_key": str(uuid4()), **fields}
+    return msgspec.json.encode({**event, "payload": msgspec.Raw(content)})
 
 
 def _post(client: "httpx2.Client", target: str, body: bytes) -> str:
     import httpx2
 
-    from ackbox.cli.client import explain, problem_of
+    from ackbox.cli.client import describe_problem, explain
 
     headers = {"content-type": "application/json"}
     try:
@@ -110,18 +110,18 @@ def _post(client: "httpx2.Client", target: str, body: bytes) -> str:
     except (httpx2.RequestError, httpx2.InvalidURL) as error:
         raise explain(error, target) from None
     if not response.is_success:
-        raise CommandFailed(problem_of(response))
+        raise CommandFailed(describe_problem(response))
     return _describe(response)
 
 
 def _describe(response: "httpx2.Response") -> str:
-    from ackbox.cli.client import problem_of
+    from ackbox.cli.client import describe_problem
 
     try:
         receipt = response.json()
         parts = [receipt[name] for name in ("id", "status", "idempotency_key")]
     except (ValueError, TypeError, KeyError):
-        raise CommandFailed(problem_of(response)) from None
+        raise CommandFailed(describe_problem(response)) from None
     return printable(f"{_kind(response):<9}  id {parts[0]}  {parts[1]}  key {parts[2]}")
 
 

@@ -13,30 +13,30 @@ if TYPE_CHECKING:
 
 
 def stats(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Count the events in each status, and say how long the oldest pending one has waited."""
+    """Show the number of events per status, and the age of the oldest pending one."""
     from ackbox.app import utc_now
-    from ackbox.cli.event_lookup import reading
+    from ackbox.cli.event_lookup import read_ledger
     from ackbox.cli.moments import show_age
     from ackbox.model import Status
 
-    found, now = reading(lambda reader: reader.stats()), utc_now()
+    result, now = read_ledger(lambda reader: reader.stats()), utc_now()
     if as_json:
-        print_json(as_builtins(found, now))
+        print_json(as_builtins(result, now))
         return
-    print_table(("status", "events"), [(name, str(found.counts[name])) for name in Status])
-    if found.oldest_pending is not None:
-        typer.echo(f"the oldest pending event has waited for {show_age(found.lag(now))}")
+    print_table(("status", "events"), [(name, str(result.counts[name])) for name in Status])
+    if result.oldest_pending is not None:
+        typer.echo(f"the oldest pending event has waited for {show_age(result.lag(now))}")
 
 
-def as_builtins(found: "Stats", now: "datetime") -> dict[str, Any]:
-    """The same as `GET /api/stats` has."""
+def as_builtins(result: "Stats", now: "datetime") -> dict[str, Any]:
+    """Return the same fields as `GET /api/stats`."""
     from ackbox.model import to_text
 
-    oldest = found.oldest_pending
+    oldest = result.oldest_pending
     return {
-        "events": {str(status): count for status, count in found.counts.items()},
+        "events": {str(status): count for status, count in result.counts.items()},
         "oldest_pending_at": None if oldest is None else to_text(oldest),
-        "oldest_pending_seconds": found.lag(now).total_seconds(),
+        "oldest_pending_seconds": result.lag(now).total_seconds(),
     }

@@ -1,4 +1,4 @@
-"""Who could run an event that is due, as far as a command can see (N23)."""
+"""The workers that could run a due event, as far as a command can see (N23)."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -7,20 +7,22 @@ if TYPE_CHECKING:
 
 
 class Workers(NamedTuple):
-    """A sentence about who takes an event that is due, and whether anybody may."""
+    """A sentence about the workers that could run a due event, and whether there may be any."""
 
-    said: str
+    sentence: str
     may_run: bool
 
 
 _SHARED = Workers(
-    "a free worker of any running instance takes it next (a command cannot see which run)", True
+    "a free worker of any running instance claims it next (a command cannot see which run)",
+    True,
 )
-_NOBODY = Workers("no server runs on this ledger: `ackbox serve` takes it", False)
+_NOBODY = Workers("no server runs on this ledger: start `ackbox serve`", False)
 
 
 def find_workers(settings: "Settings") -> Workers:
-    """SQLite: the holder of the lock tells. PostgreSQL: nobody knows of all instances."""
+    """Describe the workers. On SQLite, the holder of the lock has recorded its workers; on
+    PostgreSQL, no process knows all instances."""
     from ackbox.app import is_shared, running_server
 
     if is_shared(settings):
@@ -30,7 +32,7 @@ def find_workers(settings: "Settings") -> Workers:
         return _NOBODY
     who = f"process {holder.pid}"
     if holder.workers == 0:
-        return Workers(f"{who} serves this ledger without workers: nothing takes it", False)
+        return Workers(f"{who} serves this ledger without workers: nothing claims it", False)
     if holder.workers is None:
-        return Workers(f"{who} holds this ledger: if it is a server, a worker takes it next", True)
-    return Workers(f"a worker of {who} takes it next", True)
+        return Workers(f"{who} holds this ledger: if it is a server, a worker claims it next", True)
+    return Workers(f"a worker of {who} claims it next", True)
