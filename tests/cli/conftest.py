@@ -18,7 +18,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    """Makes `ackbox.db` with these events in it; no server holds it."""
+    """Make `ackbox.db` with these events. No server holds it."""
 
     def make(envelopes: Sequence[Envelope]) -> Path:
         async def fill(path: Path) -> None:
@@ -36,7 +36,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """For all tests of a worker that leave it as it is."""
+    """A server for all tests of a pytest worker. They must not change its settings or stop it."""
     with running(tmp_path_factory.mktemp("server")) as started:
         yield started
 

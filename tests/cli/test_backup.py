@@ -23,7 +23,7 @@ from support.server import Server, read_ledger, running
 
 TOKEN = "a-token-of-twenty-characters"
 COMPLETE = "is complete in itself: it needs no -wal file\n"
-# A page a step, so that a copy of some hundred pages takes long enough to be met halfway.
+# One page per step, so that a copy of some hundred pages is slow enough to be interrupted.
 SLOW = {"set": {"ackbox.stores.sqlite.backup:_PAGES_PER_STEP": 1}}
 SLOW_COMMAND = (
     "import ackbox.stores.sqlite.backup as copying; copying._PAGES_PER_STEP = 1;"
@@ -47,7 +47,7 @@ def fill(path: Path, count: int) -> None:
 
 @contextmanager
 def halfway(folder: Path, **settings: str) -> Iterator["subprocess.Popen[str]"]:
-    """A slow `ackbox backup copy.db` that has copied a tenth, and said so."""
+    """A slow `ackbox backup copy.db` that has reported its first tenth."""
     process = subprocess.Popen(
         [sys.executable, "-c", SLOW_COMMAND, "backup", "copy.db"],
         cwd=folder,
@@ -150,7 +150,9 @@ def test_a_folder_that_is_not_there_is_one_line(
     assert "No such file" in cli("backup", "nowhere/copy.db", DB_PATH=str(path)).line
 
 
-def test_a_relative_file_is_meant_from_here(cli: Cli, server: Server, tmp_path: Path) -> None:
+def test_a_relative_file_is_relative_to_the_current_folder(
+    cli: Cli, server: Server, tmp_path: Path
+) -> None:
     cli("backup", "copy.db", DB_PATH=str(server.ledger))
     assert (tmp_path / "copy.db").exists()
     assert not (server.folder / "copy.db").exists()
@@ -256,7 +258,7 @@ def test_a_server_that_stops_meanwhile_leaves_no_half_copy(tmp_path: Path) -> No
 
 
 # W12
-def test_events_are_taken_while_the_server_copies(tmp_path: Path) -> None:
+def test_events_are_accepted_while_the_server_copies(tmp_path: Path) -> None:
     fill(tmp_path / "server" / "events.db", 2000)
     with running(tmp_path / "server", {"BACKUP_DIR": str(tmp_path)}, SLOW) as server:
         with halfway(tmp_path, DB_PATH=str(server.ledger), BACKUP_DIR=".") as process:
@@ -326,7 +328,7 @@ def test_no_command_reads_a_file_that_the_server_does_not_hold(
 
 
 # F54
-def test_a_ledger_that_was_put_back_is_copied_again(cli: Cli, tmp_path: Path) -> None:
+def test_a_ledger_that_was_moved_back_is_copied_again(cli: Cli, tmp_path: Path) -> None:
     with running(tmp_path / "server") as server:
         server.post(posted("held"))
         move_away(server.ledger)
@@ -337,7 +339,7 @@ def test_a_ledger_that_was_put_back_is_copied_again(cli: Cli, tmp_path: Path) ->
 
 # F54
 def test_a_deleted_ledger_is_copied_from_the_paused_process(tmp_path: Path) -> None:
-    """As docs/how-to/recover.md has it, for a server without BACKUP_DIR."""
+    """Follow docs/how-to/recover.md for a server without BACKUP_DIR."""
     with running(tmp_path / "server") as server:
         server.post(posted("held"))
         for suffix in ("", "-wal"):

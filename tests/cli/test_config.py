@@ -13,11 +13,11 @@ SECRET = "hunter2-hunter2-hunter2"
 def test_every_setting_is_shown_with_where_it_came_from(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "ackbox.toml").write_text("worker_count = 3\n")
     rows = json.loads(cli("config", "--json", PORT="9000").out)
-    found = {row["name"]: (row["value"], row["origin"]) for row in rows}
-    assert set(found) == {*(name.upper() for name in Settings.model_fields), "ACKBOX_CONFIG"}
-    assert found["PORT"] == ("9000", "environment")
-    assert found["WORKER_COUNT"] == ("3", "ackbox.toml")
-    assert found["DURABILITY"] == ("full", "default")
+    shown = {row["name"]: (row["value"], row["origin"]) for row in rows}
+    assert set(shown) == {*(name.upper() for name in Settings.model_fields), "ACKBOX_CONFIG"}
+    assert shown["PORT"] == ("9000", "environment")
+    assert shown["WORKER_COUNT"] == ("3", "ackbox.toml")
+    assert shown["DURABILITY"] == ("full", "default")
 
 
 def test_people_get_a_line_for_each_setting(cli: Cli) -> None:

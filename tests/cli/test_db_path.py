@@ -1,4 +1,4 @@
-"""A `DB_PATH` that no ledger can be opened at is refused with one line, and without waiting."""
+"""A `DB_PATH` at which no ledger can be opened is refused at once, with one line."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""`ackbox doctor`: each thing it looks at can be found wrong, and then it says what to do."""
+"""`ackbox doctor`: each of its checks can fail, and then it says what to do."""
 
 import json
 import os
@@ -32,21 +32,22 @@ MOUNTS = (
 
 
 def findings(done: Done) -> dict[str, dict[str, Any]]:
-    """By what they are about; the worst of each."""
+    """Return the worst finding of each topic."""
     order = ["ok", "warn", "fail"]
     rows = json.loads(done.out)["findings"]
     return {row["about"]: row for row in sorted(rows, key=lambda row: order.index(row["verdict"]))}
 
 
 def examine(cli: Cli, about: str, *options: str, **settings: str) -> tuple[str, str]:
-    """Verdict and words; whatever is not well says what to do, and a failure is exit code 1."""
+    """Return the verdict and the text about a topic. A problem has a remedy, and a failure
+    exits with 1."""
     done = cli("doctor", "--json", *options, **settings)
-    found = findings(done)
-    assert done.code == any(row["verdict"] == "fail" for row in found.values())
+    results = findings(done)
+    assert done.code == any(row["verdict"] == "fail" for row in results.values())
     assert json.loads(done.out)["ok"] == (done.code == 0)
-    for row in found.values():
+    for row in results.values():
         assert (row["verdict"] == "ok") == (row["remedy"] is None), row
-    row = found[about]
+    row = results[about]
     return row["verdict"], f"{row['detail']} {row['remedy']}"
 
 
@@ -59,11 +60,11 @@ def change(path: Path, sql: str, *values: str) -> None:
 def test_a_sound_ledger_is_found_sound(cli: Cli, ledger: Ledger) -> None:
     ledger(envelopes(3))
     done = cli("doctor", "--deep", "--json")
-    found = findings(done)
-    found.pop("filesystem")  # tests may well run in memory
-    assert "the oldest since" in found.pop("queue")["detail"]  # these events are months old
+    results = findings(done)
+    results.pop("filesystem")  # tests may run on a file system in memory
+    assert "the oldest since" in results.pop("queue")["detail"]  # these events are months old
     assert done.code == 0
-    assert {row["verdict"] for row in found.values()} == {"ok"}
+    assert {row["verdict"] for row in results.values()} == {"ok"}
     assert {
         "python",
         "sqlite",
@@ -74,20 +75,20 @@ def test_a_sound_ledger_is_found_sound(cli: Cli, ledger: Ledger) -> None:
         "ledger",
         "order",
         "log",
-    } <= set(found)
-    assert {"open files", "server", "pages", "status_counts"} <= set(found)
-    assert found["status_counts"]["detail"].startswith("3 events")
+    } <= set(results)
+    assert {"open files", "server", "pages", "status_counts"} <= set(results)
+    assert results["status_counts"]["detail"].startswith("3 events")
 
 
 def test_people_get_a_line_for_each_finding_and_its_remedy(cli: Cli, ledger: Ledger) -> None:
     ledger([]).chmod(0o644)
     lines = cli("doctor").out.splitlines()
-    place = next(n for n, line in enumerate(lines) if line.startswith("warn  files"))
-    assert lines[place + 1].strip().startswith("-> chmod o-rwx")
+    index = next(n for n, line in enumerate(lines) if line.startswith("warn  files"))
+    assert lines[index + 1].strip().startswith("-> chmod o-rwx")
     assert any(line.startswith("ok    ledger") for line in lines)
 
 
-def test_looking_leaves_no_trace(cli: Cli, ledger: Ledger, tmp_path: Path) -> None:
+def test_doctor_leaves_no_trace(cli: Cli, ledger: Ledger, tmp_path: Path) -> None:
     ledger(envelopes(3))
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     assert cli("doctor").code == 0
@@ -95,7 +96,7 @@ def test_looking_leaves_no_trace(cli: Cli, ledger: Ledger, tmp_path: Path) -> No
 
 
 # W16
-def test_a_bad_setting_is_a_failure_and_the_rest_is_told(cli: Cli) -> None:
+def test_a_bad_setting_is_a_failure_and_the_rest_is_reported(cli: Cli) -> None:
     verdict, words = examine(cli, "settings", LOG_LEVEL="LOUD")
     assert verdict == "fail"
     assert "LOG_LEVEL=LOUD" in words
@@ -167,7 +168,7 @@ def test_a_public_bind_without_an_ingest_token_is_a_warning(cli: Cli, host: str)
     assert "INGEST_TOKEN" in words
 
 
-def test_a_ledger_that_is_not_there_yet_is_well(cli: Cli, tmp_path: Path) -> None:
+def test_a_ledger_that_does_not_exist_yet_is_ok(cli: Cli, tmp_path: Path) -> None:
     verdict, words = examine(cli, "ledger")
     assert verdict == "ok"
     assert "the first start creates it" in words
@@ -215,14 +216,14 @@ def test_behind_a_link_the_files_beside_the_ledger_are_seen(cli: Cli, ledger: Le
 def test_files_of_different_owners_are_a_warning(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only root can give files away, so the owner is what `stat` is made to say."""
+    """Only root can change the owner of a file, so `stat` is patched to report another owner."""
     path = ledger([])
     really = Path.stat
 
     def stat(file: Path, *, follow_symlinks: bool = True) -> os.stat_result:
-        found = list(really(file, follow_symlinks=follow_symlinks))
-        found[4] = 1 if file == path else 2
-        return os.stat_result(found)
+        fields = list(really(file, follow_symlinks=follow_symlinks))
+        fields[4] = 1 if file == path else 2
+        return os.stat_result(fields)
 
     monkeypatch.setattr(Path, "stat", stat)
     findings = list(doctor_checks.check_files(path))
@@ -238,7 +239,7 @@ def test_files_of_different_owners_are_a_warning(
         ("CREATE TABLE t (a)", "not a ledger of ackbox"),
     ],
 )
-def test_what_is_no_ledger_is_a_failure(
+def test_a_file_that_is_not_a_ledger_is_a_failure(
     cli: Cli, tmp_path: Path, content: bytes | str, reason: str
 ) -> None:
     path = tmp_path / "ackbox.db"
@@ -277,11 +278,11 @@ def test_damage_is_a_failure_that_names_the_way_out(cli: Cli, ledger: Ledger) ->
 
 
 # F16
-def test_deep_finds_what_a_quick_look_does_not(cli: Cli, ledger: Ledger) -> None:
+def test_deep_finds_damage_that_a_quick_check_does_not(cli: Cli, ledger: Ledger) -> None:
     path = ledger(envelopes(50))
     connection = apsw.Connection(str(path))
     connection.execute("PRAGMA writable_schema = on")
-    connection.execute(  # the entries of the index are then not what it says they are
+    connection.execute(  # the entries of the index no longer match its definition
         "UPDATE sqlite_schema SET sql = replace(sql, '(id)', '(source)') WHERE name = 'events_id'"
     )
     connection.close()
@@ -313,18 +314,18 @@ def test_deep_stops_before_the_log_of_a_server_grows_large(
     assert "ackbox backup" in finding.remedy
 
 
-def test_deep_tells_how_long_it_has_been_reading(
+def test_deep_reports_how_long_it_has_been_reading(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checks, "_PROGRESS_STEPS", 100)
-    told: list[float] = []
-    assert len(list(checks.examine_deep(ledger(envelopes(2000)), told.append))) == 2
-    assert told == sorted(told)
-    assert told
+    reported: list[float] = []
+    assert len(list(checks.examine_deep(ledger(envelopes(2000)), reported.append))) == 2
+    assert reported == sorted(reported)
+    assert reported
 
 
 # W12
-def test_the_log_is_said_to_belong_to_a_backup(cli: Cli, server: Server) -> None:
+def test_doctor_names_the_backup_command_beside_the_log(cli: Cli, server: Server) -> None:
     verdict, words = examine(cli, "log", DB_PATH=str(server.ledger))
     assert verdict == "ok"
     assert "-wal" in words
@@ -333,7 +334,7 @@ def test_the_log_is_said_to_belong_to_a_backup(cli: Cli, server: Server) -> None
 
 # C8
 def test_a_ledger_restored_from_sql_text_is_a_warning(cli: Cli, ledger: Ledger) -> None:
-    change(ledger([]), "PRAGMA application_id = 0")  # a dump does not have it
+    change(ledger([]), "PRAGMA application_id = 0")  # a dump does not contain it
     verdict, words = examine(cli, "ledger")
     assert verdict == "warn"
     assert "was restored from SQL text" in words
@@ -349,14 +350,14 @@ def test_a_large_log_is_a_warning(cli: Cli, ledger: Ledger) -> None:
     assert "65 MiB" in words
 
 
-def test_a_running_server_is_named_and_asked(cli: Cli, server: Server) -> None:
+def test_a_running_server_is_named_and_checked(cli: Cli, server: Server) -> None:
     verdict, words = examine(cli, "server", DB_PATH=str(server.ledger))
     assert verdict == "ok"
     assert f"process {server.pid}" in words
     assert f"http://127.0.0.1:{server.port}" in words
 
 
-def test_a_server_that_does_not_answer_is_a_failure(
+def test_a_server_that_does_not_respond_is_a_failure(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "_HEALTH_SECONDS", 0.3)
@@ -369,13 +370,17 @@ def test_a_server_that_does_not_answer_is_a_failure(
 
 
 # N10
-def test_a_server_that_takes_no_events_is_a_failure_that_says_why(cli: Cli, tmp_path: Path) -> None:
+def test_a_server_that_accepts_no_events_is_a_failure_that_says_why(
+    cli: Cli, tmp_path: Path
+) -> None:
     with on_a_faulty_disk(tmp_path) as (server, disk):
         disk.break_("full")
         assert server.post(posted()).status == 503
         verdict, words = examine(cli, "server", DB_PATH=str(server.ledger))
     assert verdict == "fail"
-    assert re.search("accepts no events: .*disk.* full", words)  # as ingest or the monitor says it
+    assert re.search(
+        "accepts no events: .*disk.* full", words
+    )  # in the words of ingest or of the monitor
 
 
 # N1, F54
@@ -389,13 +394,13 @@ def test_a_ledger_that_lost_its_name_under_its_server_is_a_failure(
             away.unlink()
         elif how == "replaced":
             server.ledger.write_bytes(away.read_bytes())
-        found = findings(cli("doctor", "--json", DB_PATH=str(server.ledger)))
-    row = found["files"]
+        results = findings(cli("doctor", "--json", DB_PATH=str(server.ledger)))
+    row = results["files"]
     assert row["verdict"] == "fail"
     no_longer = f"Process {server.pid} serves a ledger that {server.ledger} no longer names"
     assert no_longer in row["detail"]
     assert "with FILE in the BACKUP_DIR of the server" in row["remedy"]
-    assert "ledger" not in found  # whatever has its name now is not the ledger
+    assert "ledger" not in results  # the file that has its name now is not the ledger
 
 
 def test_a_killed_server_does_not_run(cli: Cli, tmp_path: Path) -> None:
@@ -438,7 +443,7 @@ def test_a_sqlite_that_can_corrupt_the_file_is_a_failure(version: str, verdict: 
 @pytest.mark.parametrize(
     ("mebibytes", "verdict"), [(15, "fail"), (16, "warn"), (1023, "warn"), (1024, "ok")]
 )
-def test_a_disk_without_room_is_told(mebibytes: int, verdict: str) -> None:
+def test_a_full_disk_is_reported(mebibytes: int, verdict: str) -> None:
     assert doctor_checks.check_free_space(mebibytes * 1024 * 1024).verdict == verdict
 
 
@@ -459,7 +464,7 @@ def test_a_filesystem_that_is_not_a_disk_of_this_machine_is_a_warning(
     assert doctor_checks.check_filesystem(kind).verdict == verdict
 
 
-def test_where_no_mounts_are_told_the_filesystem_is_unknown() -> None:
+def test_without_mounts_the_filesystem_is_unknown() -> None:
     assert doctor_checks.filesystem_of(Path("/x"), "") is None
     assert doctor_checks.check_filesystem(None).verdict is Verdict.OK
 
@@ -472,7 +477,7 @@ def test_few_open_files_are_a_warning(cli: Cli, monkeypatch: pytest.MonkeyPatch)
 
 
 # F49
-def test_what_a_file_is_called_cannot_steer_the_terminal(cli: Cli, tmp_path: Path) -> None:
+def test_the_name_of_a_file_cannot_control_the_terminal(cli: Cli, tmp_path: Path) -> None:
     folder = tmp_path / "\x1b[2J"
     folder.mkdir()
     cli.folder = folder

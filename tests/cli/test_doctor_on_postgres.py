@@ -1,4 +1,4 @@
-"""`ackbox doctor` on PostgreSQL: what can be wrong with a server, and what to do then."""
+"""`ackbox doctor` on PostgreSQL: each problem of a server has a finding that says what to do."""
 
 import inspect
 import json
@@ -58,17 +58,17 @@ def findings(done: Done) -> dict[str, dict[str, Any]]:
 
 def examine(cli: Cli, about: str, url: str, *options: str, **settings: str) -> tuple[str, str]:
     done = cli("doctor", "--json", *options, DATABASE_URL=url, **settings)
-    found = findings(done)
-    assert done.code == any(row["verdict"] == "fail" for row in found.values())
-    return found[about]["verdict"], f"{found[about]['detail']} {found[about]['remedy']}"
+    results = findings(done)
+    assert done.code == any(row["verdict"] == "fail" for row in results.values())
+    return results[about]["verdict"], f"{results[about]['detail']} {results[about]['remedy']}"
 
 
 def major_of(server: PostgresServer) -> int:
     return int(server.execute("SHOW server_version_num")) // 10_000
 
 
-def verdicts(found: Iterator[Finding]) -> list[Verdict]:
-    return [finding.verdict for finding in found]
+def verdicts(results: Iterator[Finding]) -> list[Verdict]:
+    return [finding.verdict for finding in results]
 
 
 def test_a_sound_ledger_is_found_sound(cli: Cli, ledger: PostgresLedger) -> None:
@@ -77,10 +77,10 @@ def test_a_sound_ledger_is_found_sound(cli: Cli, ledger: PostgresLedger) -> None
 
     ledger.fill(fill)
     done = cli("doctor", "--deep", "--json", DATABASE_URL=ledger.url)
-    found = findings(done)
+    results = findings(done)
     assert done.code == 0, done.out
-    assert {row["verdict"] for row in found.values()} == {"ok"}
-    assert set(found) == {
+    assert {row["verdict"] for row in results.values()} == {"ok"}
+    assert set(results) == {
         *("python", "open files", "postgresql", "encoding", "durability", "clock", "connections"),
         *(
             "transactions",
@@ -94,12 +94,12 @@ def test_a_sound_ledger_is_found_sound(cli: Cli, ledger: PostgresLedger) -> None
         ),
         *("parked", "dead letters"),
     }
-    assert found["postgresql"]["detail"].startswith(f"PostgreSQL {major_of(ledger.server)}.")
-    assert found["queue"]["detail"] == "3 pending"
-    assert found["status_counts"]["detail"].startswith("3 events")
+    assert results["postgresql"]["detail"].startswith(f"PostgreSQL {major_of(ledger.server)}.")
+    assert results["queue"]["detail"] == "3 pending"
+    assert results["status_counts"]["detail"].startswith("3 events")
 
 
-def test_looking_makes_no_ledger(cli: Cli, ledger: PostgresLedger) -> None:
+def test_doctor_makes_no_ledger(cli: Cli, ledger: PostgresLedger) -> None:
     verdict, words = examine(cli, "ledger", ledger.url, "--deep")
     assert verdict == "ok"
     assert "the first start creates it" in words
@@ -173,7 +173,7 @@ def test_a_table_without_autovacuum_is_a_failure(cli: Cli, ledger: PostgresLedge
     assert examine(cli, "vacuum", ledger.url)[0] == "fail"
 
 
-def test_a_user_who_may_not_make_a_ledger_is_told_so(cli: Cli, ledger: PostgresLedger) -> None:
+def test_a_user_who_may_not_create_a_ledger_is_reported(cli: Cli, ledger: PostgresLedger) -> None:
     ledger.execute("CREATE ROLE guest LOGIN")
     try:
         url = ledger.url.replace("postgres@", "guest@")
@@ -184,7 +184,7 @@ def test_a_user_who_may_not_make_a_ledger_is_told_so(cli: Cli, ledger: PostgresL
     assert "CREATE SCHEMA ackbox AUTHORIZATION guest" in words
 
 
-def test_a_table_of_others_under_our_name_is_told_of(cli: Cli, ledger: PostgresLedger) -> None:
+def test_a_table_of_others_with_our_name_is_reported(cli: Cli, ledger: PostgresLedger) -> None:
     ledger.execute("CREATE SCHEMA ackbox; CREATE TABLE ackbox.events (a integer)")
     verdict, words = examine(cli, "ledger", ledger.url)
     assert verdict == "fail"
@@ -228,18 +228,18 @@ def test_deep_compares_the_live_rows_with_the_events(cli: Cli, ledger: PostgresL
     assert "live_events 5, counted 4" in words
 
 
-def test_deep_tells_how_long_it_has_been_counting(ledger: PostgresLedger) -> None:
+def test_deep_reports_how_long_it_has_been_counting(ledger: PostgresLedger) -> None:
     async def fill(store: Any) -> None:
         await store.record(envelopes(5))
 
     ledger.fill(fill)
-    told: list[float] = []
-    assert verdicts(doctor.examine_deep(Address(ledger.url), told.append)) == ["ok"]
-    assert told
+    reported: list[float] = []
+    assert verdicts(doctor.examine_deep(Address(ledger.url), reported.append)) == ["ok"]
+    assert reported
 
 
 # F37
-def test_deep_stops_before_it_keeps_vacuum_away(
+def test_deep_stops_before_it_holds_back_vacuum(
     ledger: PostgresLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fill(store: Any) -> None:
@@ -276,7 +276,7 @@ def test_a_notify_that_is_not_received_is_a_warning(
 
 
 # F51
-def test_a_server_that_is_away_is_a_failure_that_tells_no_password(cli: Cli) -> None:
+def test_an_unreachable_server_is_a_failure_that_shows_no_password(cli: Cli) -> None:
     url = f"postgresql://user:{PASSWORD}@127.0.0.1:1/events"
     verdict, words = examine(cli, "postgresql", url, "--deep")
     assert verdict == "fail"
@@ -294,7 +294,7 @@ def test_an_address_that_is_refused_is_a_bad_setting(cli: Cli, ledger: PostgresL
 @pytest.mark.parametrize(
     ("version", "verdict"), [(130_020, "fail"), (140_000, "ok"), (180_001, "ok"), (190_000, "warn")]
 )
-def test_a_server_of_another_age_is_told(version: int, verdict: str) -> None:
+def test_an_unsupported_version_is_reported(version: int, verdict: str) -> None:
     assert doctor_checks.check_version(version).verdict == verdict
 
 
@@ -315,17 +315,17 @@ def test_another_encoding_is_a_failure() -> None:
         ({"replicas": 1, "synchronous_standbys": "b"}, "full", ["ok"]),
     ],
 )
-def test_what_breaks_the_promise_of_full_is_told(
+def test_settings_that_break_full_durability_are_reported(
     changes: dict[str, Any], durability: str, verdicts_: list[str]
 ) -> None:
-    found = replace(SOUND, **changes)
-    assert verdicts(doctor_checks.check_durability(found, durability)) == verdicts_
+    condition = replace(SOUND, **changes)
+    assert verdicts(doctor_checks.check_durability(condition, durability)) == verdicts_
 
 
 def test_a_proxy_that_pools_is_found_with_the_setting_that_it_needs(
     cli: Cli, ledger: PostgresLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What one process prepared is there when another comes, under the same name."""
+    """A statement that one process prepared is still there, by name, for another process."""
     with pooled(ledger.server.port, ledger.database) as proxy:
         url = f"postgresql://postgres@127.0.0.1:{proxy.port}/any"
 
@@ -340,7 +340,7 @@ def test_a_proxy_that_pools_is_found_with_the_setting_that_it_needs(
 
 
 # F38
-def test_a_standby_is_told_apart_from_a_database_that_is_read_only() -> None:
+def test_a_standby_is_distinguished_from_a_read_only_database() -> None:
     standby = doctor_checks.check_writing(replace(SOUND, standby=True, read_only=True))
     assert standby.verdict is Verdict.FAIL
     assert "standby" in standby.detail
@@ -361,10 +361,10 @@ def test_too_few_connections_for_another_instance_are_a_warning(used: int, verdi
 
 
 def test_the_connections_of_an_instance_are_counted_right() -> None:
-    """Of the store, of the reader, one that listens, one that renews leases."""
+    """They belong to the store and the reader; one listens, and one renews leases."""
     of_store = inspect.signature(Database).parameters["size"].default
-    most = of_store + reader._CONNECTIONS + 2
-    assert most == doctor_checks._CONNECTIONS_OF_AN_INSTANCE
+    connections = of_store + reader._CONNECTIONS + 2
+    assert connections == doctor_checks._CONNECTIONS_OF_AN_INSTANCE
 
 
 def test_dead_rows_that_nobody_vacuums_are_a_warning() -> None:
@@ -374,5 +374,8 @@ def test_dead_rows_that_nobody_vacuums_are_a_warning() -> None:
 
 
 def test_each_open_transaction_is_a_finding() -> None:
-    found = [LongTransaction(1, "active", 90.0), LongTransaction(2, "idle in transaction", 80.0)]
-    assert len(list(doctor_checks.check_transactions(found))) == 2
+    transactions = [
+        LongTransaction(1, "active", 90.0),
+        LongTransaction(2, "idle in transaction", 80.0),
+    ]
+    assert len(list(doctor_checks.check_transactions(transactions))) == 2

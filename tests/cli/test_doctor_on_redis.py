@@ -31,11 +31,11 @@ def redis(valkey: ValkeyServer) -> Iterator[Redis]:
 
 def examine(cli: Cli, database: str, queue_url: str, about: str = "redis") -> tuple[str, str]:
     done = cli("doctor", "--json", DATABASE_URL=database, QUEUE_URL=queue_url)
-    (found,) = [row for row in json.loads(done.out)["findings"] if row["about"] == about]
-    assert done.code == (found["verdict"] == "fail")
-    assert (found["verdict"] == "ok") == (found["remedy"] is None)
+    (finding,) = [row for row in json.loads(done.out)["findings"] if row["about"] == about]
+    assert done.code == (finding["verdict"] == "fail")
+    assert (finding["verdict"] == "ok") == (finding["remedy"] is None)
     assert PASSWORD not in done.out
-    return found["verdict"], f"{found['detail']} {found['remedy']}"
+    return finding["verdict"], f"{finding['detail']} {finding['remedy']}"
 
 
 def test_a_redis_without_a_stream_is_sound(
@@ -66,7 +66,7 @@ def test_a_key_that_is_no_stream_is_a_warning(
 
 
 @pytest.mark.parametrize("entries", [0, 3])
-def test_a_redis_that_takes_no_entries_is_a_warning(
+def test_a_redis_that_accepts_no_entries_is_a_warning(
     cli: Cli, database: str, valkey: ValkeyServer, redis: Redis, entries: int
 ) -> None:
     for _ in range(entries):
@@ -98,7 +98,7 @@ def test_a_user_who_may_not_write_is_a_warning(
 def test_the_rights_that_the_queue_needs_are_enough(
     cli: Cli, database: str, valkey: ValkeyServer, redis: Redis
 ) -> None:
-    """Those that the how-to names."""
+    """The how-to page names these rights."""
     rights = ["+xadd", "+xreadgroup", "+xgroup", "+eval", "+ping", "+type", "+xlen", "+select"]
     redis.acl_setuser("plain", enabled=True, nopass=True, keys=["ackbox"], commands=rights)
     verdict, words = examine(cli, database, valkey.url(7).replace("redis://", "redis://plain:any@"))
@@ -106,7 +106,7 @@ def test_the_rights_that_the_queue_needs_are_enough(
 
 
 # F51
-def test_a_redis_that_is_away_is_a_warning_that_tells_no_password(cli: Cli, database: str) -> None:
+def test_an_unreachable_redis_is_a_warning_that_shows_no_password(cli: Cli, database: str) -> None:
     verdict, words = examine(cli, database, f"redis://:{PASSWORD}@127.0.0.1:1/0")
     assert verdict == "warn"
     assert "Redis cannot be used" in words
@@ -114,7 +114,7 @@ def test_a_redis_that_is_away_is_a_warning_that_tells_no_password(cli: Cli, data
 
 
 # F51
-def test_a_refused_login_is_a_warning_that_tells_no_password(
+def test_a_refused_login_is_a_warning_that_shows_no_password(
     cli: Cli, database: str, valkey: ValkeyServer
 ) -> None:
     url = valkey.url().replace("redis://", f"redis://somebody:{PASSWORD}@")

@@ -1,4 +1,4 @@
-"""The command itself: help, version, how it ends."""
+"""The command itself: help, completion, version and exit codes."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ from support.events import envelopes
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """Every command there is, groups among them."""
+    """Yield every command and group with its name."""
     waiting = [("ackbox", typer.main.get_command(app))]
     while waiting:
         name, command = waiting.pop()
@@ -103,7 +103,7 @@ def bash(script: str, home: Path) -> str:
     return done.stdout.decode()
 
 
-def test_the_version_is_told(tmp_path: Path) -> None:
+def test_the_version_is_shown(tmp_path: Path) -> None:
     assert run("--version", folder=tmp_path).out == f"ackbox {ackbox.__version__}\n"
 
 
@@ -129,7 +129,7 @@ def test_ctrl_c_ends_a_command_quietly_with_130(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    with (tmp_path / "payload").open("wb"):  # opens when the command waits for it
+    with (tmp_path / "payload").open("wb"):  # returns when the command has opened it
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=20)
     assert (process.returncode, out, err) == (130, b"", b"")

@@ -30,7 +30,7 @@ TEN = [
 
 
 def keys(done: Done) -> list[str]:
-    """Of a list as JSON."""
+    """Return the keys of a list in JSON."""
     return [item["idempotency_key"] for item in json.loads(done.out)["items"]]
 
 
@@ -41,7 +41,7 @@ def change(path: Path, sql: str, *values: str) -> None:
 
 
 def run_on_a_terminal(*arguments: str, folder: Path) -> str:
-    """What a person sees, 80 columns wide."""
+    """Return the output on a terminal of 80 columns."""
     person, terminal = pty.openpty()
     process = subprocess.Popen(
         [*COMMAND, *arguments],
@@ -63,12 +63,12 @@ def run_on_a_terminal(*arguments: str, folder: Path) -> str:
 def _read(fd: int) -> bytes:
     try:
         return os.read(fd, 65536)
-    except OSError:  # Linux says so when the last process on the terminal is gone
+    except OSError:  # Linux raises it when the last process on the terminal has ended
         return b""
 
 
 @pytest.mark.parametrize(
-    ("options", "found"),
+    ("options", "expected"),
     [
         ([], range(9, -1, -1)),
         (["--order", "oldest"], range(10)),
@@ -81,13 +81,15 @@ def _read(fd: int) -> bytes:
         (["--status", "completed"], []),
     ],
 )
-def test_filters_and_order(cli: Cli, ledger: Ledger, options: list[str], found: list[int]) -> None:
+def test_filters_and_order(
+    cli: Cli, ledger: Ledger, options: list[str], expected: list[int]
+) -> None:
     ledger(TEN)
-    assert keys(cli("events", "list", "--json", *options)) == [f"key-{n}" for n in found]
+    assert keys(cli("events", "list", "--json", *options)) == [f"key-{n}" for n in expected]
 
 
 @pytest.mark.parametrize(
-    ("status", "found"),
+    ("status", "expected"),
     [
         ("pending", {"key-0", "key-4"}),
         ("processing", {"key-1"}),
@@ -100,14 +102,14 @@ def test_filters_and_order(cli: Cli, ledger: Ledger, options: list[str], found: 
     ],
 )
 def test_a_status_has_its_name_and_its_name_in_messaging(
-    cli: Cli, ledger: Ledger, status: str, found: set[str]
+    cli: Cli, ledger: Ledger, status: str, expected: set[str]
 ) -> None:
     path = ledger(TEN[:5])
     states = [("processing", "1"), ("completed", "2"), ("failed", "3"), ("pending", "4")]
     for state, n in states:
         sql = "UPDATE events SET status = ?, attempts = 1 WHERE idempotency_key = ?"
         change(path, sql, state, f"key-{n}")
-    assert set(keys(cli("events", "list", "--json", "--status", status))) == found
+    assert set(keys(cli("events", "list", "--json", "--status", status))) == expected
 
 
 def test_cursors_lead_through_all_events_once(cli: Cli, ledger: Ledger) -> None:
@@ -161,7 +163,7 @@ def test_a_terminal_gets_ids_that_show_takes(tmp_path: Path, ledger: Ledger, cli
 
 
 # F49
-def test_text_from_senders_steers_neither_terminal_nor_rich(cli: Cli, ledger: Ledger) -> None:
+def test_text_from_senders_controls_neither_terminal_nor_rich(cli: Cli, ledger: Ledger) -> None:
     path = ledger([envelope("[link=x]k\u202e", event_type="[red]t[/red] :bomb:")])
     change(path, "UPDATE events SET last_error = ?", "\x1b[2J\x9b31m\nline two[/]")
     for arguments in (["list"], ["show", "[link=x]k\u202e"]):
@@ -181,7 +183,7 @@ def test_json_is_ascii_whatever_senders_wrote(cli: Cli, ledger: Ledger) -> None:
         assert cli("events", *arguments).out.isascii()
 
 
-def test_nothing_found_is_said_and_no_error(cli: Cli, ledger: Ledger) -> None:
+def test_no_match_is_a_message_and_no_error(cli: Cli, ledger: Ledger) -> None:
     ledger([])
     done = cli("events", "list")
     assert (done.code, done.out, done.err) == (0, "", "no events\n")
@@ -223,19 +225,19 @@ def test_an_age_has_one_unit(seconds: float, shown: str) -> None:
 
 def test_show_finds_by_id_by_key_and_by_the_beginning_of_an_id(cli: Cli, ledger: Ledger) -> None:
     ledger(TEN)
-    one = TEN[1]
+    event = TEN[1]
     for arguments in (
-        [one.id],
-        [one.id.upper()],
-        [one.id.replace("-", "")],
-        [one.id[:18]],
+        [event.id],
+        [event.id.upper()],
+        [event.id.replace("-", "")],
+        [event.id[:18]],
         ["key-1", "--source", "shop"],
     ):
         done = cli("events", "show", *arguments, "--json")
-        assert json.loads(done.out)["id"] == one.id, arguments
+        assert json.loads(done.out)["id"] == event.id, arguments
 
 
-def test_show_tells_every_field(cli: Cli, ledger: Ledger) -> None:
+def test_show_prints_every_field(cli: Cli, ledger: Ledger) -> None:
     ledger([envelope("k", lane="lane-1", source_sequence=7)])
     fields = json.loads(cli("events", "show", "k", "--json").out)
     assert fields.pop("errors") == []
@@ -254,10 +256,10 @@ def test_a_beginning_that_several_ids_share_names_them(cli: Cli, ledger: Ledger)
     assert all(each.id in line for each in pair)
 
 
-@pytest.mark.parametrize("wanted", ["nothing", "01890000-0000-7000-8000-000000000000", "key-1"])
-def test_an_event_that_is_not_there_is_one_line(cli: Cli, ledger: Ledger, wanted: str) -> None:
+@pytest.mark.parametrize("id_or_key", ["nothing", "01890000-0000-7000-8000-000000000000", "key-1"])
+def test_an_event_that_is_not_there_is_one_line(cli: Cli, ledger: Ledger, id_or_key: str) -> None:
     ledger(TEN)  # key-1 is in another source
-    assert f"No event has the id {wanted}" in cli("events", "show", wanted).line
+    assert f"No event has the id {id_or_key}" in cli("events", "show", id_or_key).line
 
 
 @pytest.mark.parametrize("payload", [b"\x00\x1b[2J\xff\xfe\r\n", b"", b'{"a": 1}'])
@@ -276,7 +278,7 @@ def test_payload_prints_the_exact_bytes_and_nothing_else(
 
 
 # F49
-def test_a_payload_cannot_steer_the_terminal(tmp_path: Path, ledger: Ledger) -> None:
+def test_a_payload_cannot_control_the_terminal(tmp_path: Path, ledger: Ledger) -> None:
     ledger([envelope("k", '{"a":\n\t"\x1b[2J\x9b é"}'.encode() + b"\xff")])
     seen = run_on_a_terminal("events", "show", "k", "--payload", folder=tmp_path)
     assert seen == '{"a":\r\n\t"\\x1b[2J\\x9b é"}\\xff\r\n'
@@ -355,7 +357,7 @@ def test_an_argument_that_is_no_text_is_one_line(tmp_path: Path, ledger: Ledger)
 
 # L11, L7
 @pytest.mark.parametrize(
-    ("options", "found"),
+    ("options", "expected"),
     [
         (["--outcome", "parked"], ["parked"]),
         (["--error", "boom", "--status", "failed"], ["failed"]),
@@ -365,10 +367,10 @@ def test_an_argument_that_is_no_text_is_one_line(tmp_path: Path, ledger: Ledger)
     ],
 )
 def test_an_operators_filters_and_the_order_of_a_source(
-    cli: Cli, tmp_path: Path, options: list[str], found: list[str]
+    cli: Cli, tmp_path: Path, options: list[str], expected: list[str]
 ) -> None:
     seed(tmp_path / "ackbox.db", States().seed)
-    assert keys(cli("events", "list", "--json", *options)) == found
+    assert keys(cli("events", "list", "--json", *options)) == expected
 
 
 # L7

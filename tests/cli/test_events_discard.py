@@ -14,7 +14,7 @@ Where = tuple[States, Path]
 
 @pytest.fixture(params=["alone", "served"])
 def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Where]:
-    """A ledger with an event in each state, that a server holds or nobody."""
+    """A ledger with an event in each state, held by a server or by no process."""
     states = States()
     path = seed(tmp_path / "there" / "events.db", states.seed)
     if request.param == "alone":
@@ -54,15 +54,15 @@ def test_named_events_are_discarded(cli: Cli, where: Where) -> None:
 
 
 # N14
-def test_an_event_that_runs_is_refused_and_a_completed_one_is_left_alone(
+def test_a_running_event_is_refused_and_a_completed_one_is_not_changed(
     cli: Cli, where: Where
 ) -> None:
     states, path = where
     done = cli("events", "discard", "running", states.completed.id, "failed", DB_PATH=str(path))
     assert done.code == 1
     assert "Not all events could be discarded" in done.err
-    said = [line.split("  ")[2] for line in done.out.splitlines()]
-    assert said == [
+    results = [line.split("  ")[2] for line in done.out.splitlines()]
+    assert results == [
         "refused: it is being processed",
         "not changed: it is completed already",
         "discarded: it never runs",
@@ -93,7 +93,7 @@ def test_a_dry_run_counts_and_changes_nothing(cli: Cli, alone: Where) -> None:
 
 
 # N14
-def test_nothing_changes_where_nobody_can_be_asked(cli: Cli, alone: Where) -> None:
+def test_nothing_changes_without_a_terminal_to_confirm(cli: Cli, alone: Where) -> None:
     _, path = alone
     assert (
         "confirm with --yes"

@@ -1,4 +1,4 @@
-"""`ackbox events explain`: one screen that says why an event is where it is (L11)."""
+"""`ackbox events explain`: the state of an event, explained on one screen (L11)."""
 
 import asyncio
 import json
@@ -26,18 +26,18 @@ def states() -> States:
 
 @pytest.fixture(scope="module")
 def path(states: States, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return seed(tmp_path_factory.mktemp("told") / "events.db", states.seed)
+    return seed(tmp_path_factory.mktemp("explained") / "events.db", states.seed)
 
 
-def told(cli: Cli, path: Path, wanted: str, *more: str) -> str:
-    done = cli("events", "explain", wanted, *more, DB_PATH=str(path))
+def explain(cli: Cli, path: Path, id_or_key: str, *more: str) -> str:
+    done = cli("events", "explain", id_or_key, *more, DB_PATH=str(path))
     assert done.code == 0, done
     return done.out
 
 
 # L11
 @pytest.mark.parametrize(
-    ("wanted", "said"),
+    ("id_or_key", "expected"),
     [
         ("pending", ["pending: due; no server runs on this ledger", "none until then"]),
         ("retrying", ["it waits for a retry", "after 1 failed", "boom: it broke", "(in "]),
@@ -48,60 +48,60 @@ def told(cli: Cli, path: Path, wanted: str, *more: str) -> str:
         ("head", ["customer-1: no event is before it"]),
     ],
 )
-def test_it_says_why_an_event_is_where_it_is(
-    cli: Cli, path: Path, wanted: str, said: list[str]
+def test_it_explains_the_state_of_an_event(
+    cli: Cli, path: Path, id_or_key: str, expected: list[str]
 ) -> None:
-    text = told(cli, path, wanted)
-    assert [part for part in said if part not in text] == [], text
+    text = explain(cli, path, id_or_key)
+    assert [part for part in expected if part not in text] == [], text
 
 
 # N23
 @pytest.mark.parametrize(
-    ("workers", "said", "next_run"),
+    ("workers", "expected", "next_run"),
     [
         ("0", "serves this ledger without workers: nothing claims it", "none until then"),
         ("2", "a worker of process", "when a worker is free"),
     ],
 )
 def test_it_knows_whether_a_worker_runs(
-    cli: Cli, tmp_path: Path, workers: str, said: str, next_run: str
+    cli: Cli, tmp_path: Path, workers: str, expected: str, next_run: str
 ) -> None:
     path = seed(tmp_path / "events.db", States().seed)
-    assert "due; no server runs on this ledger" in told(cli, path, "pending")
+    assert "due; no server runs on this ledger" in explain(cli, path, "pending")
     with running(tmp_path, {"WORKER_COUNT": workers, "UNHANDLED": "park"}):
-        found = find_workers(Settings(db_path=path))
-        assert said in found.sentence
-        assert found.may_run == (workers != "0")
-        if not found.may_run:
-            text = told(cli, path, "pending")
-            assert said in text
+        described = find_workers(Settings(db_path=path))
+        assert expected in described.sentence
+        assert described.may_run == (workers != "0")
+        if not described.may_run:
+            text = explain(cli, path, "pending")
+            assert expected in text
             assert next_run in text
 
 
 # N14
 @pytest.mark.parametrize(
-    ("days", "said"),
+    ("days", "expected"),
     [
         ("90", "kept until"),
         ("1", "kept until"),  # 24 hours after it failed, whatever its age
     ],
 )
 def test_it_says_until_when_a_dead_letter_is_kept(
-    cli: Cli, path: Path, days: str, said: str
+    cli: Cli, path: Path, days: str, expected: str
 ) -> None:
     done = cli("events", "explain", "failed", DB_PATH=str(path), DEAD_LETTER_RETENTION_DAYS=days)
-    assert f"{said} " in done.out
+    assert f"{expected} " in done.out
     assert ("(in 89d)" in done.out) == (days == "90")
 
 
 # L11
 def test_it_names_the_event_that_a_lane_waits_for(cli: Cli, path: Path, states: States) -> None:
-    assert told(cli, path, "behind").count(states.head.id) == 2  # the next run, and the lane
+    assert explain(cli, path, "behind").count(states.head.id) == 2  # the next run, and the lane
 
 
 # S9
 @pytest.mark.parametrize(
-    ("crashes", "said"),
+    ("crashes", "expected"),
     [
         (1, "1 of its last runs in a row ended with the process\n"),
         (
@@ -110,8 +110,8 @@ def test_it_names_the_event_that_a_lane_waits_for(cli: Cli, path: Path, states: 
         ),
     ],
 )
-def test_it_tells_of_runs_that_ended_with_the_process(
-    cli: Cli, tmp_path: Path, crashes: int, said: str
+def test_it_reports_runs_that_ended_with_the_process(
+    cli: Cli, tmp_path: Path, crashes: int, expected: str
 ) -> None:
     path = tmp_path / "ackbox.db"
 
@@ -124,12 +124,12 @@ def test_it_tells_of_runs_that_ended_with_the_process(
         await store.close()
 
     asyncio.run(crash())
-    text = "\n".join(line.rstrip() for line in told(cli, path, "a").splitlines())
-    assert said in text + "\n"
+    text = "\n".join(line.rstrip() for line in explain(cli, path, "a").splitlines())
+    assert expected in text + "\n"
 
 
 # N17
-def test_it_tells_of_a_snooze(cli: Cli, tmp_path: Path) -> None:
+def test_it_reports_a_snooze(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "ackbox.db"
 
     async def snooze() -> None:
@@ -140,7 +140,7 @@ def test_it_tells_of_a_snooze(cli: Cli, tmp_path: Path) -> None:
         await store.close()
 
     asyncio.run(snooze())
-    text = told(cli, path, "a")
+    text = explain(cli, path, "a")
     assert "snoozed: its handler asked to run later, and no attempt was spent" in text
     assert "(in " in text
     assert "attempts spent since it arrived or was replayed: 0" in text
@@ -157,14 +157,14 @@ def test_it_says_how_it_was_verified_and_what_was_absorbed(cli: Cli, tmp_path: P
         await store.close()
 
     asyncio.run(fill())
-    text = told(cli, path, "k")
+    text = explain(cli, path, "k")
     assert "yes, by stripe" in text
     assert "sent 3 times; 2 duplicates absorbed, 1 of them with another payload" in text
 
 
 # L11
 @pytest.mark.parametrize(
-    ("failure", "said"),
+    ("failure", "expected"),
     [
         (Failure("KeyError: 'address'", "KeyError"), "KeyError: 'address'"),
         (Failure("KeyError", "KeyError"), "KeyError"),
@@ -172,7 +172,7 @@ def test_it_says_how_it_was_verified_and_what_was_absorbed(cli: Cli, tmp_path: P
         (Failure("KeyErrors are bad", "KeyError"), "KeyError: KeyErrors are bad"),
     ],
 )
-def test_it_says_an_error_once(cli: Cli, tmp_path: Path, failure: Failure, said: str) -> None:
+def test_it_says_an_error_once(cli: Cli, tmp_path: Path, failure: Failure, expected: str) -> None:
     path = tmp_path / "ackbox.db"
 
     async def fill() -> None:
@@ -183,8 +183,8 @@ def test_it_says_an_error_once(cli: Cli, tmp_path: Path, failure: Failure, said:
         await store.close()
 
     asyncio.run(fill())
-    (line,) = [line for line in told(cli, path, "k").splitlines() if line.startswith("error")]
-    assert line.split("), ")[1].strip() == said
+    (line,) = [line for line in explain(cli, path, "k").splitlines() if line.startswith("error")]
+    assert line.split("), ")[1].strip() == expected
 
 
 @pytest.mark.parametrize("command", ["explain", "show"])
@@ -228,18 +228,18 @@ async def fail(path: Path, *tracebacks: str | None) -> None:
 def test_it_says_what_operators_did(cli: Cli, tmp_path: Path) -> None:
     path = seed(tmp_path / "events.db", States().seed)
     assert cli("events", "replay", "failed", DB_PATH=str(path)).code == 0
-    text = told(cli, path, "failed")
+    text = explain(cli, path, "failed")
     assert "an operator replayed it" in text
     assert "replay, did replayed, was failed" in text
 
 
 def test_it_fits_on_a_screen(cli: Cli, path: Path, states: States) -> None:
-    for one in states.all:
-        assert len(told(cli, path, one.id).splitlines()) <= 24
+    for event in states.all:
+        assert len(explain(cli, path, event.id).splitlines()) <= 24
 
 
 # F49
-def test_text_from_senders_does_not_steer_the_terminal(cli: Cli, tmp_path: Path) -> None:
+def test_text_from_senders_does_not_control_the_terminal(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "ackbox.db"
     strange = "[red]\u202e"
 
@@ -249,7 +249,7 @@ def test_text_from_senders_does_not_steer_the_terminal(cli: Cli, tmp_path: Path)
         await store.close()
 
     asyncio.run(fill())
-    out = told(cli, path, strange)
+    out = explain(cli, path, strange)
     assert all(line.isprintable() for line in out.splitlines())
 
 
@@ -271,4 +271,4 @@ def test_the_lease_of_a_living_worker_has_an_end(cli: Cli, tmp_path: Path) -> No
         await store.close()
 
     asyncio.run(fill())
-    assert f"worker {WORKER} holds it until" in told(cli, path, "k")
+    assert f"worker {WORKER} holds it until" in explain(cli, path, "k")

@@ -22,8 +22,8 @@ def test_every_event_is_a_line_oldest_first(cli: Cli, ledger: Ledger) -> None:
     ledger(sent)
     done = cli("events", "export")
     lines = exported(done.out)
-    assert [line["id"] for line in lines] == [one.id for one in sent]
-    assert [line["payload"] for line in lines] == [one.payload.decode() for one in sent]
+    assert [line["id"] for line in lines] == [event.id for event in sent]
+    assert [line["payload"] for line in lines] == [event.payload.decode() for event in sent]
     assert done.err == "1200 events exported\n"
 
 
@@ -34,11 +34,11 @@ def test_a_payload_that_is_no_text_is_exact_too(cli: Cli, ledger: Ledger) -> Non
     assert "payload" not in line
 
 
-def test_filters_choose(cli: Cli, tmp_path: Path) -> None:
+def test_filters_select_events(cli: Cli, tmp_path: Path) -> None:
     path = seed(tmp_path / "s.db", States().seed)
-    found = exported(cli("events", "export", "--status", "failed", DB_PATH=str(path)).out)
-    assert [line["idempotency_key"] for line in found] == ["failed"]
-    assert found[0]["error_code"] == "boom"
+    rows = exported(cli("events", "export", "--status", "failed", DB_PATH=str(path)).out)
+    assert [line["idempotency_key"] for line in rows] == ["failed"]
+    assert rows[0]["error_code"] == "boom"
 
 
 def test_a_file_appears_whole_and_for_its_owner_alone(

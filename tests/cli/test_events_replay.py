@@ -14,7 +14,7 @@ Where = tuple[States, Path]
 
 @pytest.fixture(params=["alone", "served"])
 def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Where]:
-    """A ledger with an event in each state, that a server holds or nobody."""
+    """A ledger with an event in each state, held by a server or by no process."""
     states = States()
     path = seed(tmp_path / "there" / "events.db", states.seed)
     if request.param == "alone":
@@ -66,7 +66,7 @@ def test_it_prints_what_each_event_was(cli: Cli, where: Where) -> None:
 
 
 # N5
-def test_a_completed_event_is_refused_unless_asked_for(cli: Cli, where: Where) -> None:
+def test_a_completed_event_is_refused_unless_requested(cli: Cli, where: Where) -> None:
     _, path = where
     named = ("events", "replay", "completed", "--source", "shop")
     done = cli(*named, DB_PATH=str(path))
@@ -90,7 +90,7 @@ def test_a_completed_event_is_refused_unless_asked_for(cli: Cli, where: Where) -
         (["--status", "completed", "--outcome", "handled"], 1),
     ],
 )
-def test_a_filter_finds_completed_events_only_if_they_are_asked_for(
+def test_a_filter_finds_completed_events_only_if_requested(
     cli: Cli, alone: Where, options: list[str], moved: int
 ) -> None:
     _, path = alone
@@ -152,14 +152,14 @@ def test_a_dry_run_counts_and_moves_nothing(cli: Cli, alone: Where) -> None:
 
 
 # L11
-def test_nothing_moves_where_nobody_can_be_asked(cli: Cli, alone: Where) -> None:
+def test_nothing_is_replayed_without_a_terminal_to_confirm(cli: Cli, alone: Where) -> None:
     _, path = alone
     done = cli("events", "replay", "--status", "failed", DB_PATH=str(path))
     assert "confirm with --yes" in done.line
     assert status(path, "failed") == "failed"
 
 
-def test_nothing_found_is_said_and_no_error(cli: Cli, alone: Where) -> None:
+def test_no_match_is_a_message_and_no_error(cli: Cli, alone: Where) -> None:
     _, path = alone
     done = cli("events", "replay", "--type", "nobody", "--yes", DB_PATH=str(path))
     assert (done.code, done.err) == (0, "no events\n")

@@ -61,7 +61,7 @@ def rows(settings: dict[str, str], columns: str) -> list[tuple[Any, ...]]:
 
 @pytest.fixture
 def take(cli: Cli, tmp_path: Path) -> Callable[..., Done]:
-    """Writes these lines into a file, and imports it."""
+    """Write these lines into a file, and import it."""
 
     def take(settings: dict[str, str], text: str, *options: str) -> Done:
         (tmp_path / "in.jsonl").write_text(text)
@@ -154,7 +154,7 @@ def test_a_bad_line_is_named_and_the_rest_goes_on(
         (2, 1, "2 events would be recorded", "1 line was not recorded"),
     ],
 )
-def test_one_is_not_told_as_many(
+def test_a_count_of_one_is_singular(
     take: Take, tmp_path: Path, good: int, bad: int, out: str, end: str
 ) -> None:
     text = lines(*[line(f"k{n}") for n in range(good)], *["no JSON"] * bad)
@@ -169,7 +169,7 @@ def test_a_line_that_is_not_utf_8_is_bad(cli: Cli, ledger: Ledger, tmp_path: Pat
     assert "not valid UTF-8" in cli("events", "import", "in.jsonl").err
 
 
-def test_one_that_the_ledger_refuses_does_not_take_the_others_with_it(
+def test_an_event_that_the_ledger_refuses_does_not_stop_the_others(
     take: Take, empty: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ackbox.cli.event_lines.check_sequence", lambda value: value)
@@ -178,7 +178,9 @@ def test_one_that_the_ledger_refuses_does_not_take_the_others_with_it(
     assert done.err.startswith("line 2: The event cannot be stored")
 
 
-def test_a_state_chooses(cli: Cli, take: Take, empty: dict[str, str], tmp_path: Path) -> None:
+def test_a_status_selects_lines(
+    cli: Cli, take: Take, empty: dict[str, str], tmp_path: Path
+) -> None:
     path = seed(tmp_path / "s.db", States().seed)
     text = cli("events", "export", DB_PATH=str(path)).out
     assert take(empty, text, "--status", "failed").out == "1 new, 0 duplicate, 0 conflict\n"
@@ -187,11 +189,11 @@ def test_a_state_chooses(cli: Cli, take: Take, empty: dict[str, str], tmp_path: 
     assert take(empty, text).out == f"{len(States().all) - 2} new, 2 duplicate, 0 conflict\n"
 
 
-def test_a_state_that_is_none_is_a_wrong_command_line(take: Take, empty: dict[str, str]) -> None:
+def test_an_unknown_status_is_a_usage_error(take: Take, empty: dict[str, str]) -> None:
     assert take(empty, "", "--status", "lost").code == 2
 
 
-def test_a_dry_run_looks_at_every_line_and_records_none(take: Take, empty: dict[str, str]) -> None:
+def test_a_dry_run_checks_every_line_and_records_none(take: Take, empty: dict[str, str]) -> None:
     done = take(empty, lines(line("a"), "{", line("b")), "--dry-run")
     assert done.out == "2 events would be recorded, known keys as duplicates\n"
     assert (done.code, done.err.splitlines()[0][:7]) == (1, "line 2:")
@@ -250,7 +252,7 @@ def test_a_killed_import_is_started_again(cli: Cli, ledger: Ledger, tmp_path: Pa
     assert cli("events", "import", "in.jsonl").out == "200 new, 1000 duplicate, 0 conflict\n"
 
 
-def test_an_unfinished_promotion_takes_no_events(cli: Cli, take: Take, target: str) -> None:
+def test_an_unfinished_promotion_accepts_no_events(cli: Cli, take: Take, target: str) -> None:
     cli("migrate", DATABASE_URL=target)
     sql = "INSERT INTO promotion VALUES (1, 'a.db', 'x', 'events', '[0]', 0, now(), NULL)"
     postgres_rows(target, sql)

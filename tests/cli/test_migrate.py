@@ -17,21 +17,21 @@ EXTRA = Migration(2, "extra", "CREATE TABLE extra (id INTEGER PRIMARY KEY) STRIC
 
 def alter(path: Path, sql: str) -> None:
     connection = apsw.Connection(str(path))
-    connection.execute(sql).fetchall()  # a statement that answers would end the script
+    connection.execute(sql).fetchall()  # an unread result would end the script
     connection.close()
 
 
 def schema(path: Path) -> list[object]:
-    """All that makes a ledger, but when it was made."""
+    """Return all properties of a ledger except the time of its creation."""
     connection = apsw.Connection(str(path))
     tables = connection.execute(
         "SELECT type, name, sql FROM sqlite_schema ORDER BY name"
     ).fetchall()
-    books = connection.execute("SELECT version, name, checksum FROM schema_migrations").fetchall()
+    applied = connection.execute("SELECT version, name, checksum FROM schema_migrations").fetchall()
     status_counts = connection.execute("SELECT * FROM status_counts").fetchall()
     pragmas = [connection.pragma(p) for p in ("application_id", "auto_vacuum", "journal_mode")]
     connection.close()
-    return [tables, books, status_counts, pragmas]
+    return [tables, applied, status_counts, pragmas]
 
 
 def traces(folder: Path) -> dict[str, bytes]:

@@ -1,4 +1,4 @@
-"""Every command on a PostgreSQL ledger, where it differs from a file or might."""
+"""Commands on a PostgreSQL ledger, where they differ from a SQLite ledger or might differ."""
 
 import json
 import subprocess
@@ -95,7 +95,7 @@ def test_the_name_of_a_ledger_has_no_password(cli: Cli, ledger: PostgresLedger) 
 
 # F51
 @pytest.mark.parametrize("command", [*READING, *WRITING])
-def test_a_database_that_is_away_is_one_line(cli: Cli, command: str) -> None:
+def test_an_unreachable_database_is_one_line(cli: Cli, command: str) -> None:
     line = cli(*command.split(), DATABASE_URL=AWAY).line
     assert "cannot be reached" in line
     assert PASSWORD not in line
@@ -107,7 +107,7 @@ def test_several_hosts_are_one_ledger(cli: Cli, ledger: PostgresLedger) -> None:
 
 
 @pytest.mark.parametrize("command", ["events list", "events export", "events replay k"])
-def test_an_empty_database_is_not_made_a_ledger_by_looking(
+def test_reading_an_empty_database_creates_no_ledger(
     cli: Cli, ledger: PostgresLedger, command: str
 ) -> None:
     assert "`ackbox migrate`" in cli(*command.split(), DATABASE_URL=ledger.url).line
@@ -127,7 +127,7 @@ def test_events_are_listed_by_filter_and_page(
     cli: Cli, ledger: PostgresLedger, states: States
 ) -> None:
     listed = json.loads(cli("events", "list", "--json", DATABASE_URL=ledger.url).out)
-    assert [row["id"] for row in listed["items"]] == [one.id for one in reversed(states.all)]
+    assert [row["id"] for row in listed["items"]] == [event.id for event in reversed(states.all)]
     failed = cli("events", "list", "--status", "failed", DATABASE_URL=ledger.url)
     assert states.failed.id in failed.out
     page = json.loads(cli("events", "list", "--json", "--limit", "3", DATABASE_URL=ledger.url).out)
@@ -146,15 +146,15 @@ def test_events_are_listed_by_filter_and_page(
 def test_an_event_is_shown_by_id_key_or_beginning(
     cli: Cli, ledger: PostgresLedger, states: States, by: str
 ) -> None:
-    # Ids made in one moment begin alike.
-    wanted = {"id": states.failed.id, "key": "failed", "beginning": states.failed.id[:-1]}[by]
-    done = cli("events", "show", wanted, "--json", DATABASE_URL=ledger.url)
+    # Ids of the same millisecond begin with the same characters.
+    id_or_key = {"id": states.failed.id, "key": "failed", "beginning": states.failed.id[:-1]}[by]
+    done = cli("events", "show", id_or_key, "--json", DATABASE_URL=ledger.url)
     assert json.loads(done.out)["id"] == states.failed.id
 
 
 # L11
 @pytest.mark.parametrize(
-    ("wanted", "said"),
+    ("id_or_key", "expected"),
     [
         ("pending", "due; a free worker of any running instance claims it next"),
         ("retrying", "waits for a retry"),
@@ -164,10 +164,10 @@ def test_an_event_is_shown_by_id_key_or_beginning(
         ("behind", "behind another event of its lane"),
     ],
 )
-def test_it_is_explained_why_an_event_is_where_it_is(
-    cli: Cli, ledger: PostgresLedger, states: States, wanted: str, said: str
+def test_the_state_of_an_event_is_explained(
+    cli: Cli, ledger: PostgresLedger, states: States, id_or_key: str, expected: str
 ) -> None:
-    assert said in cli("events", "explain", wanted, DATABASE_URL=ledger.url).out
+    assert expected in cli("events", "explain", id_or_key, DATABASE_URL=ledger.url).out
 
 
 # L11, F31
@@ -179,8 +179,10 @@ def test_events_are_replayed_whether_or_not_a_server_runs(
         done = cli("events", "replay", "failed", "retrying", "parked", DATABASE_URL=ledger.url)
         assert done.code == 0, done
         assert "refused" in cli("events", "replay", "running", DATABASE_URL=ledger.url).out
-        found = cli("events", "replay", "--status", "completed", "--yes", DATABASE_URL=ledger.url)
-        assert found.out.splitlines()[-1] == "1 of 1 events replayed"
+        replayed = cli(
+            "events", "replay", "--status", "completed", "--yes", DATABASE_URL=ledger.url
+        )
+        assert replayed.out.splitlines()[-1] == "1 of 1 events replayed"
 
     if served:
         with running(tmp_path / "server", {"DATABASE_URL": ledger.url}):
@@ -203,7 +205,7 @@ def test_every_event_is_exported_with_its_exact_payload(cli: Cli, ledger: Postgr
     ledger.fill(fill)
     done = cli("events", "export", DATABASE_URL=ledger.url)
     lines = [json.loads(line) for line in done.out.splitlines()]
-    assert {line["id"] for line in lines} == {one.id for one in sent}
+    assert {line["id"] for line in lines} == {event.id for event in sent}
     (text,) = [line for line in lines if line["idempotency_key"] == "text"]
     assert text["payload"] == '{"a": 1.00}'
 
@@ -213,12 +215,12 @@ def test_an_event_is_sent_to_the_server_of_the_settings(
 ) -> None:
     with running(tmp_path / "server", {"DATABASE_URL": ledger.url}) as server:
         settings = {"DATABASE_URL": ledger.url, "PORT": str(server.port)}
-        said = [cli("send", "order.paid", "--key", "k", **settings).out for _ in range(2)]
-        assert [line.split()[0] for line in said] == ["new", "duplicate"]
+        printed = [cli("send", "order.paid", "--key", "k", **settings).out for _ in range(2)]
+        assert [line.split()[0] for line in printed] == ["new", "duplicate"]
     assert ledger.execute("SELECT event_type, ingest_count FROM events") == "order.paid|2"
 
 
-def test_without_its_driver_the_way_to_get_it_is_told(tmp_path: Path) -> None:
+def test_without_its_driver_a_command_says_how_to_install_it(tmp_path: Path) -> None:
     script = "import sys; sys.modules['asyncpg'] = None; from ackbox.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", script, "events", "list"],
@@ -260,7 +262,7 @@ def test_doctor_reports_what_waits_as_it_does_on_sqlite(
 
 # N19
 def test_stats_counts_by_status(cli: Cli, ledger: PostgresLedger, states: States) -> None:
-    found = json.loads(cli("stats", "--json", DATABASE_URL=ledger.url).out)
+    printed = json.loads(cli("stats", "--json", DATABASE_URL=ledger.url).out)
     counts = {"pending": 5, "processing": 1, "completed": 1, "failed": 1}
-    assert found["events"] == counts
-    assert found["oldest_pending_seconds"] < 3600
+    assert printed["events"] == counts
+    assert printed["oldest_pending_seconds"] < 3600

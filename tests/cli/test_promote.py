@@ -1,4 +1,4 @@
-"""`ackbox promote`: all of a ledger arrives, and goes on as if nothing had happened."""
+"""`ackbox promote`: the whole ledger is transferred, and processing continues."""
 
 import asyncio
 import os
@@ -81,16 +81,16 @@ def test_tombstones_cursors_and_audit_arrive(
     assert len(sqlite_rows(tmp_path / "ackbox.db", "tombstones")) == 2
 
 
-def test_payloads_that_are_json_can_be_asked(cli: Cli, full: Everything, target: str) -> None:
+def test_payloads_that_are_json_can_be_queried(cli: Cli, full: Everything, target: str) -> None:
     promote(cli, target)
-    found = postgres_rows(target, "SELECT payload_json::text FROM events WHERE payload = '[1, 2]'")
-    assert found == [("[1, 2]",)]
+    rows = postgres_rows(target, "SELECT payload_json::text FROM events WHERE payload = '[1, 2]'")
+    assert rows == [("[1, 2]",)]
     assert postgres_rows(
         target, "SELECT payload_json FROM events WHERE idempotency_key = 'pending'"
     ) == [(None,)]
 
 
-def test_it_says_what_it_transferred_and_that_the_file_is_as_it_was(
+def test_it_says_what_it_transferred_and_that_the_file_was_not_changed(
     cli: Cli, full: Everything, target: str, tmp_path: Path
 ) -> None:
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
@@ -120,7 +120,7 @@ def test_the_url_may_come_from_the_settings(cli: Cli, ledger: Ledger, target: st
 
 
 def test_what_only_the_log_holds_is_transferred(cli: Cli, tmp_path: Path, target: str) -> None:
-    """As a killed server leaves it."""
+    """The ledger is in the state that a killed server leaves."""
     path = tmp_path / "ackbox.db"
     script = (
         "import asyncio, os, sys; from pathlib import Path;"
@@ -146,7 +146,7 @@ def test_a_run_that_a_crash_left_is_claimable_at_once_and_its_result_is_fenced(
     async def run() -> None:
         store = await opened(target)
         try:
-            claims = {one.id: one for one in await claim(store)}
+            claims = {each.id: each for each in await claim(store)}
             again = claims[full.states.running.id]
             assert (again.run, again.attempts, again.unsettled) == (2, 1, 1)
         finally:
@@ -164,8 +164,8 @@ def test_only_the_head_of_a_lane_is_claimable_and_then_the_next(
         store = await opened(target)
         try:
             for expected in (full.states.head, full.states.behind, full.later):
-                claims = [one for one in await claim(store) if one.lane]
-                assert [one.id for one in claims] == [expected.id]
+                claims = [each for each in await claim(store) if each.lane]
+                assert [each.id for each in claims] == [expected.id]
                 await settle(store, claims, DONE)
         finally:
             await store.close()
@@ -213,7 +213,7 @@ def test_old_keys_are_known_and_new_events_get_new_numbers(
         store = await opened(target)
         reader = PostgresReader(Address(target))
         try:
-            again = ["old", "buried", "completed-again", "pending", "new"]
+            again = ["old", "tombstoned", "completed-again", "pending", "new"]
             receipts = await store.record([envelope(key, b"x") for key in again])
             kinds = [receipt.kind for receipt in receipts]
             known, new = ReceiptKind.CONFLICT, ReceiptKind.NEW
@@ -226,7 +226,7 @@ def test_old_keys_are_known_and_new_events_get_new_numbers(
             done = await store.replay([full.states.completed.id], actor="bob", completed=True)
             assert done == {full.states.completed.id: ReplayKind.REPLAYED}
             audit = await reader.audit(limit=10)
-            assert [(one.audit_id, one.actor) for one in audit.items] == [(2, "bob"), (1, "ann")]
+            assert [(each.audit_id, each.actor) for each in audit.items] == [(2, "bob"), (1, "ann")]
             stats = await reader.stats()
             assert stats.counts[Status.COMPLETED] == 2 - 1
         finally:

@@ -1,4 +1,4 @@
-"""`ackbox promote`: what is refused, and what becomes of a promotion that was broken off."""
+"""`ackbox promote`: refusals, and promotions that were interrupted."""
 
 import asyncio
 import os
@@ -97,7 +97,7 @@ def test_no_address_is_one_line(cli: Cli, ledger: Ledger) -> None:
     assert "not nothing" in cli("promote", "ackbox.db").line
 
 
-def test_a_server_that_is_away_is_one_line(cli: Cli, ledger: Ledger) -> None:
+def test_an_unreachable_server_is_one_line(cli: Cli, ledger: Ledger) -> None:
     ledger([])
     refusal = cli("promote", "ackbox.db", "postgresql://u:secret@127.0.0.1:1/x").line
     assert "cannot be reached" in refusal
@@ -112,12 +112,12 @@ def test_a_text_that_postgresql_cannot_hold_is_named(cli: Cli, ledger: Ledger, t
     assert "sender of events 2 holds a NUL" in refusal
 
 
-@pytest.mark.parametrize("told", ["(10 %)", "(60 %)", "verified "])
-def test_a_killed_promotion_goes_on_where_it_was(
-    cli: Cli, ledger: Ledger, target: str, tmp_path: Path, told: str
+@pytest.mark.parametrize("progress", ["(10 %)", "(60 %)", "verified "])
+def test_a_killed_promotion_continues_where_it_stopped(
+    cli: Cli, ledger: Ledger, target: str, tmp_path: Path, progress: str
 ) -> None:
     path = ledger([envelope(f"{n}", lane=f"lane-{n % 7}") for n in range(600)])
-    halfway(tmp_path, target, told)
+    halfway(tmp_path, target, progress)
     transferred = postgres_rows(target, "SELECT count(*) FROM events")[0][0]
     promote(cli, target)
     columns = "ledger_id, id, idempotency_key, status, claimable_at, payload"
@@ -146,7 +146,7 @@ async def _many(store: SqliteStore) -> None:
     sent = envelopes(600)
     await store.record(sent, cursor=Cursor("feed", "1"))
     await work(store, sent)
-    await store.replay([one.id for one in sent], actor="ann")
+    await store.replay([event.id for event in sent], actor="ann")
 
 
 def test_an_unfinished_promotion_is_not_served(
@@ -156,10 +156,10 @@ def test_an_unfinished_promotion_is_not_served(
     halfway(tmp_path, target, "(30 %)")
     refusal = run("serve", folder=tmp_path, DATABASE_URL=target, PORT="0").err
     assert "unfinished promotion of ackbox.db" in refusal
-    for question in ("list", "export"):
-        told = cli("events", question, DATABASE_URL=target)
-        assert told.out == ""
-        assert "unfinished promotion of ackbox.db" in told.line
+    for command in ("list", "export"):
+        done = cli("events", command, DATABASE_URL=target)
+        assert done.out == ""
+        assert "unfinished promotion of ackbox.db" in done.line
     promote(cli, target)
 
     async def serve() -> None:
@@ -168,7 +168,7 @@ def test_an_unfinished_promotion_is_not_served(
     asyncio.run(serve())
 
 
-def test_another_file_cannot_go_on_with_it(
+def test_another_file_cannot_continue_it(
     cli: Cli, ledger: Ledger, target: str, tmp_path: Path
 ) -> None:
     ledger(envelopes(600))
@@ -177,7 +177,7 @@ def test_another_file_cannot_go_on_with_it(
     assert "another file" in cli("promote", "other.db", target).line
 
 
-def test_a_file_that_was_written_to_meanwhile_cannot_go_on(
+def test_a_file_that_was_written_to_meanwhile_cannot_continue(
     cli: Cli, ledger: Ledger, target: str, tmp_path: Path
 ) -> None:
     path = ledger(envelopes(600))
@@ -217,7 +217,8 @@ def test_an_event_too_many_is_found(cli: Cli, ledger: Ledger, target: str, tmp_p
 def test_a_server_that_looks_at_the_same_moment_is_waited_for(
     cli: Cli, ledger: Ledger, target: str
 ) -> None:
-    """It is seen by its connection, or it sees that a promotion has begun: nothing in between."""
+    """Either the promotion sees the connection of the server, or the server sees that a promotion
+    has begun."""
     ledger(envelopes(3))
     cli("migrate", DATABASE_URL=target)
     waits = "SELECT 1 FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'"

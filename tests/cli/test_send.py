@@ -18,20 +18,20 @@ TOKEN = "a-token-of-twenty-characters"
 
 
 @contextmanager
-def answering(answer: bytes | None, heard: list[bytes] | None = None) -> Iterator[str]:
-    """A server that says this to whoever connects first, or never anything."""
+def responding(response: bytes | None, received: list[bytes] | None = None) -> Iterator[str]:
+    """A server that sends `response` to its first client, or nothing if that is None."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
             connection, _ = listener.accept()
             with connection:
                 request = connection.recv(65536)
-                if heard is not None:
-                    heard.append(request)
-                if answer is not None:
-                    connection.sendall(answer)
+                if received is not None:
+                    received.append(request)
+                if response is not None:
+                    connection.sendall(response)
                     connection.shutdown(socket.SHUT_WR)
-                while connection.recv(65536):  # until the client has had enough
+                while connection.recv(65536):  # until the client closes the connection
                     pass
 
         thread = threading.Thread(target=serve)
@@ -46,11 +46,11 @@ def free_port() -> str:
 
 
 def test_the_receipt_says_new_then_duplicate_then_conflict(cli: Cli, server: Server) -> None:
-    said = [
+    receipts = [
         cli("send", "order.paid", "--key", "k-1", "--payload", payload, DB_PATH=str(server.ledger))
         for payload in ('{"n": 1}', '{"n": 1}', '{"n": 2}')
     ]
-    words = [done.out.split() for done in said]
+    words = [done.out.split() for done in receipts]
     assert [word[0] for word in words] == ["new", "duplicate", "conflict"]
     assert len({word[2] for word in words}) == 1
     assert server.row(words[0][2], "event_type", "idempotency_key") == ("order.paid", "k-1")
@@ -79,7 +79,7 @@ def test_a_server_elsewhere_is_named_by_url(cli: Cli, server: Server) -> None:
         assert cli("send", "--url", url).out.startswith("new")
 
 
-def test_no_proxy_of_the_environment_stands_between(cli: Cli, server: Server) -> None:
+def test_proxies_of_the_environment_are_ignored(cli: Cli, server: Server) -> None:
     proxy = f"http://127.0.0.1:{free_port()}"
     done = cli("send", DB_PATH=str(server.ledger), HTTP_PROXY=proxy, ALL_PROXY=proxy)
     assert done.out.startswith("new")
@@ -98,15 +98,15 @@ def test_no_operator_token_is_sent_to_a_url_that_was_named(
     cli: Cli, tmp_path: Path, given: dict[str, str]
 ) -> None:
     with running(tmp_path / "server") as server:
-        heard: list[bytes] = []
-        with answering(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", heard) as url:
+        received: list[bytes] = []
+        with responding(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", received) as url:
             cli("send", "--url", url, DB_PATH=str(server.ledger), **given)
-        assert heard[0].startswith(b"POST /webhooks ")
-        assert b"authorization" not in heard[0].lower()
-        assert server.token.encode() not in heard[0]
+        assert received[0].startswith(b"POST /webhooks ")
+        assert b"authorization" not in received[0].lower()
+        assert server.token.encode() not in received[0]
 
 
-def test_a_refusal_tells_the_detail_of_the_problem(cli: Cli, server: Server) -> None:
+def test_a_refusal_shows_the_detail_of_the_problem(cli: Cli, server: Server) -> None:
     deep = "[" * 600 + "]" * 600
     done = cli("send", "--payload", deep, DB_PATH=str(server.ledger))
     assert "400 Bad Request: the payload must not be nested deeper" in done.line
@@ -119,7 +119,7 @@ def test_a_server_that_is_not_there_is_one_line_that_says_how_to_start_it(cli: C
     assert "`ackbox serve`" in line
 
 
-def test_the_note_of_a_killed_server_is_not_believed(cli: Cli, tmp_path: Path) -> None:
+def test_the_lock_file_of_a_killed_server_is_ignored(cli: Cli, tmp_path: Path) -> None:
     with running(tmp_path / "server") as server:
         server.kill()
         port = free_port()
@@ -127,26 +127,26 @@ def test_the_note_of_a_killed_server_is_not_believed(cli: Cli, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("listening", "asked"),
+    ("listening", "reached"),
     [
         ("http://0.0.0.0:8000", "http://127.0.0.1:8000"),
         ("http://[::]:8000", "http://[::1]:8000"),
         ("http://192.168.1.5:80", "http://192.168.1.5:80"),
     ],
 )
-def test_a_server_on_every_address_is_asked_by_the_loopback_one(listening: str, asked: str) -> None:
-    assert client.reachable(listening) == asked
+def test_a_server_on_every_address_is_reached_at_loopback(listening: str, reached: str) -> None:
+    assert client.reachable(listening) == reached
 
 
-def test_a_server_that_never_answers_is_given_up(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_never_responds_times_out(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     impatient = partial(client.open_client, timeout=0.1)
     monkeypatch.setattr(client, "open_client", impatient)
-    with answering(None) as url:
+    with responding(None) as url:
         assert "did not respond in time" in cli("send", "--url", url).line
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("response", "expected"),
     [
         (
             b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno",
@@ -157,16 +157,18 @@ def test_a_server_that_never_answers_is_given_up(cli: Cli, monkeypatch: pytest.M
         (b"", "The connection to"),
     ],
 )
-def test_what_is_no_ackbox_is_told_apart(cli: Cli, answer: bytes, said: str) -> None:
-    with answering(answer) as url:
-        assert said in cli("send", "--url", url).line
+def test_a_server_that_is_not_ackbox_is_recognized(
+    cli: Cli, response: bytes, expected: str
+) -> None:
+    with responding(response) as url:
+        assert expected in cli("send", "--url", url).line
 
 
 # F49
-def test_an_answer_cannot_steer_the_terminal(cli: Cli) -> None:
+def test_a_response_cannot_control_the_terminal(cli: Cli) -> None:
     body = b'{"detail": "\\u001b[2J\\u009b31m\\r\\n[red]x"}'
     head = b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n" % len(body)
-    with answering(head + body) as url:
+    with responding(head + body) as url:
         assert r"\x1b[2J\x9b31m\r\n[red]x" in cli("send", "--url", url).line
 
 

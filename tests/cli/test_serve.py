@@ -1,4 +1,4 @@
-"""`ackbox serve`: what it says, what it refuses, how it ends."""
+"""`ackbox serve`: its log lines, refusals and exit codes."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def test_a_signal_ends_the_server_with_0(tmp_path: Path, stop: signal.Signals) -
 
 
 # W14
-def test_the_log_tells_the_url_and_what_is_unwise(tmp_path: Path) -> None:
+def test_the_log_shows_the_url_and_cautions(tmp_path: Path) -> None:
     with running(tmp_path, {"API_TOKEN": "short"}) as server:
         lines = eventually(lambda: [r for r in server.records() if r["event"] == "listening"])
         (caution,) = [r for r in server.records() if r["event"] == "caution"]
@@ -124,15 +124,15 @@ BROKEN = {
 def test_an_error_inside_the_users_module_shows_the_users_frames(
     tmp_path: Path, kind: str
 ) -> None:  # N23
-    source, line, said = BROKEN[kind]
+    source, line, expected = BROKEN[kind]
     (tmp_path / "broken.py").write_text(source)
     (tmp_path / "other.py").write_text("raise ValueError('other \\x1b')\n")
     done = run("serve", "broken:inbox", folder=tmp_path)
     first, *rest = done.err.splitlines()
     assert done.code == 1
     assert first.startswith("ackbox: The module broken could not be imported")
-    assert any(f'broken.py", line {line}' in one for one in rest)
-    assert said in rest[-1]
+    assert any(f'broken.py", line {line}' in text for text in rest)
+    assert expected in rest[-1]
     assert "importlib" not in done.err
     assert "ackbox/cli" not in done.err
 

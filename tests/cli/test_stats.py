@@ -31,16 +31,16 @@ def test_it_counts_by_status_and_says_how_long_the_oldest_waits(cli: Cli, path: 
 
 
 # N19
-def test_as_json_it_is_what_the_server_says(cli: Cli, path: Path) -> None:
+def test_as_json_it_equals_the_response_of_the_server(cli: Cli, path: Path) -> None:
     with running(path.parent) as server:
-        told = server.get("/api/stats").json()
+        served = server.get("/api/stats").json()
         printed = json.loads(cli("stats", "--json", DB_PATH=str(path)).out)
-    assert printed["events"] == told["events"] == COUNTS
-    assert printed["oldest_pending_at"] == told["oldest_pending_at"] > str(NOON.year)
+    assert printed["events"] == served["events"] == COUNTS
+    assert printed["oldest_pending_at"] == served["oldest_pending_at"] > str(NOON.year)
     assert printed["oldest_pending_seconds"] == pytest.approx(
-        told["oldest_pending_seconds"], abs=60
+        served["oldest_pending_seconds"], abs=60
     )
-    assert printed.keys() == told.keys()
+    assert printed.keys() == served.keys()
 
 
 # N19

@@ -1,4 +1,4 @@
-"""`ackbox work`: what it refuses before it starts anything."""
+"""`ackbox work`: refusals before the start, and its address."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ NOWHERE = "postgresql://127.0.0.1:1/events"
 
 @pytest.fixture
 def target(tmp_path: Path) -> str:
-    """A module of its own: one that was imported before has the settings of then."""
+    """A module of its own: an earlier import would keep its earlier settings."""
     (tmp_path / f"{tmp_path.name}.py").write_text(APP)
     return f"{tmp_path.name}:inbox"
 

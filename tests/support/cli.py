@@ -1,4 +1,4 @@
-"""The command line: in this process, which is fast, or in one of its own, as people run it."""
+"""Run commands in this process, which is fast, or in a process of their own, as people do."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ from ackbox.config import Settings
 from ackbox.model import Envelope
 
 Ledger = Callable[[Sequence[Envelope]], Path]
-"""Makes `ackbox.db` in the folder of the test, with these events in it."""
+"""A function that makes `ackbox.db` with these events in the folder of the test."""
 
 COMMAND = (sys.executable, "-m", "ackbox")
 VARIABLES = (*(name.upper() for name in Settings.model_fields), "ACKBOX_CONFIG")
@@ -36,7 +36,7 @@ class Done:
 
 
 class Cli:
-    """Calls commands in `folder`, with no settings but those given."""
+    """Calls commands in `folder`, with only the settings that are given."""
 
     def __init__(
         self, folder: Path, patch: pytest.MonkeyPatch, capture: pytest.CaptureFixture[str]
@@ -61,13 +61,13 @@ class Cli:
 
 
 def environment(settings: Mapping[str, str]) -> dict[str, str]:
-    """Of a process of its own, whose output is buffered, as it is by default."""
+    """Return the environment of a command. Its output is buffered, as it is by default."""
     unwanted = {*VARIABLES, "PYTHONUNBUFFERED"}
     return {**{n: v for n, v in os.environ.items() if n not in unwanted}, **settings}
 
 
 def run(*arguments: str, folder: Path, stdin: bytes = b"", **settings: str) -> Done:
-    """In a process of its own."""
+    """Run a command in a process of its own."""
     done = subprocess.run(
         [*COMMAND, *arguments],
         cwd=folder,

@@ -1,4 +1,4 @@
-"""What tests of commands need of a real PostgreSQL database."""
+"""A real PostgreSQL database for tests of commands."""
 
 import asyncio
 import subprocess
@@ -14,7 +14,7 @@ from support.postgres import PostgresServer
 
 
 class PostgresLedger:
-    """An empty database of a test's own."""
+    """An empty database that belongs to one test."""
 
     def __init__(self, server: PostgresServer) -> None:
         self.server = server
@@ -41,7 +41,7 @@ class PostgresLedger:
 
     @contextmanager
     def open_transaction(self) -> Iterator[int]:
-        """The process of the server that holds it."""
+        """Keep a transaction open, and yield the process id of its session."""
         with subprocess.Popen(
             [self.server.bin / "psql", "-XAtq", self.url],
             env=clean_environment(),

@@ -30,7 +30,7 @@ AT_ONCE = RetentionPolicy(
     keep=timedelta(0), remember=timedelta(1), rest=timedelta(0), wait=timedelta(0)
 )
 SMALL = (
-    "import ackbox.stores.sqlite.transfer_out as leaving; leaving._ROWS = 20;"
+    "import ackbox.stores.sqlite.transfer_out as out; out._ROWS = 20;"
     "from ackbox.cli import main; main()"
 )
 """Batches of few rows, so that a promotion can be interrupted at any point."""
@@ -42,7 +42,7 @@ class Everything:
     def __init__(self) -> None:
         self.states = States()
         self.old = envelope("old", at=LONG_AGO)
-        self.tombstoned = envelope("buried", at=LONG_AGO)
+        self.tombstoned = envelope("tombstoned", at=LONG_AGO)
         self.later = envelope("later", lane="customer-1", at=LONG_AGO)
         self.twice = envelope("twice", b"[1, 2]", at=LONG_AGO, headers='{"x-a":"1"}')
 
@@ -76,7 +76,7 @@ def promote(cli: Cli, url: str) -> str:
     return done.out
 
 
-def halfway(folder: Path, url: str, told: str) -> None:
+def halfway(folder: Path, url: str, progress: str) -> None:
     """Kill a promotion as soon as it prints this text."""
     process = subprocess.Popen(
         [sys.executable, "-c", SMALL, "promote", "ackbox.db", url],
@@ -87,10 +87,10 @@ def halfway(folder: Path, url: str, told: str) -> None:
     )
     assert process.stderr
     for line in process.stderr:
-        if told in line:
+        if progress in line:
             break
     else:
-        raise AssertionError(f"{told} was never said")
+        raise AssertionError(f"{progress} was never printed")
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=20)
 
