@@ -114,7 +114,10 @@ class EventQueue(Protocol):
         ...
 
     async def suspect(self) -> Suspect | None:
-        """Return the suspect that has been due longest, without claiming it."""
+        """Return the due suspect with the fewest unsettled runs, without claiming it.
+
+        Among equals, the suspect that has been due longest comes first.
+        """
         ...
 
     async def claim_suspect(

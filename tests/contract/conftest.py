@@ -8,13 +8,13 @@ from ackbox.ports import Reader, Store
 from support.backends import BACKENDS, Backend, Fresh, Server
 from support.redis_backend import RedisBackend
 
-QUEUE = {"test_discard", "test_queue", "test_replay", "test_unhandled", "test_worker"}
+QUEUE = {"test_discard", "test_parked", "test_queue", "test_replay", "test_worker"}
 Make = Callable[[str, Path], Backend]
 
 
 @pytest.fixture(scope="session")
 def make_backend(request: pytest.FixtureRequest, postgres_of: Server) -> Make:
-    """A server is started when the first backend needs it."""
+    """Return a factory of backends; a server is started when the first backend needs it."""
 
     def make(name: str, folder: Path) -> Backend:
         if name == "redis":
@@ -25,7 +25,8 @@ def make_backend(request: pytest.FixtureRequest, postgres_of: Server) -> Make:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """The Redis queue has no ledger of its own: it runs what speaks of claims."""
+    """Run every test on every backend. The Redis queue has no ledger of its own, so it runs only
+    the modules about claims."""
     if "backend" in metafunc.fixturenames:
         with_queue = metafunc.module.__name__.rpartition(".")[2] in QUEUE
         names = [*BACKENDS, "redis"] if with_queue else list(BACKENDS)
@@ -65,7 +66,7 @@ def fresh(
     tmp_path_factory: pytest.TempPathFactory,
     make_backend: Make,
 ) -> Fresh:
-    """For Hypothesis: an empty ledger for each example."""
+    """Open an empty ledger for each example of Hypothesis."""
 
     @asynccontextmanager
     async def open_fresh() -> AsyncIterator[Backend]:

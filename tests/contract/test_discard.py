@@ -29,8 +29,8 @@ SNOOZED = Snoozed(timedelta(hours=1))
 
 
 async def discard(backend: Backend, *sent: Envelope) -> list[DiscardKind | None]:
-    done = await backend.store.discard([one.id for one in sent], actor="tester")
-    return [done.get(one.id) for one in sent]
+    done = await backend.store.discard([item.id for item in sent], actor="tester")
+    return [done.get(item.id) for item in sent]
 
 
 async def row(backend: Backend, sent: Envelope) -> dict[str, object]:
@@ -38,7 +38,7 @@ async def row(backend: Backend, sent: Envelope) -> dict[str, object]:
 
 
 async def due(backend: Backend) -> list[EventId]:
-    """What a worker would get now; the worker gets these events."""
+    """Claim the due events and return their ids."""
     return [claim.id for claim in await claim(backend.store)]
 
 
@@ -84,7 +84,7 @@ async def test_the_counts_by_status_stay_exact(backend: Backend) -> None:
 
 
 # N14
-async def test_a_running_event_is_left_alone(backend: Backend) -> None:
+async def test_a_running_event_is_not_discarded(backend: Backend) -> None:
     (sent,) = envelopes(1)
     await backend.store.record([sent])
     claims = await claim(backend.store)
@@ -132,21 +132,21 @@ async def test_a_stale_run_cannot_settle_a_discarded_event(backend: Backend) -> 
 
 # N14
 @pytest.mark.parametrize("before", [None, LATER, SNOOZED, PARKED])
-async def test_a_lane_goes_on_behind_a_discarded_head(
+async def test_a_lane_continues_after_a_discarded_head(
     backend: Backend, before: Outcome | None
 ) -> None:
     first, second, third = await in_a_lane(backend, 3)
     if before is not None:
         await work(backend.store, [first], before)
     assert await discard(backend, first) == [DiscardKind.DISCARDED]
-    for one in (second, third):
+    for item in (second, third):
         (claimed,) = await claim(backend.store)
-        assert claimed.id == one.id
+        assert claimed.id == item.id
         await settle(backend.store, [claimed])
 
 
 # N14
-async def test_an_event_in_the_middle_of_a_lane_is_passed_over(backend: Backend) -> None:
+async def test_a_discarded_event_in_the_middle_of_a_lane_is_skipped(backend: Backend) -> None:
     first, second, third = await in_a_lane(backend, 3)
     running = await claim(backend.store)
     assert [claim.id for claim in running] == [first.id]
@@ -167,7 +167,7 @@ async def test_a_discarded_event_sent_again_is_a_duplicate(backend: Backend) -> 
 
 
 # N14, N5
-async def test_a_discarded_event_is_replayed_only_if_asked_for(backend: Backend) -> None:
+async def test_a_discarded_event_is_replayed_only_on_request(backend: Backend) -> None:
     (sent,) = envelopes(1)
     await backend.store.record([sent])
     await discard(backend, sent)
@@ -214,12 +214,12 @@ async def test_every_discard_is_in_the_audit(backend: Backend) -> None:
 
 
 # N14
-async def test_an_event_that_is_not_there_is_not_in_the_result(backend: Backend) -> None:
+async def test_an_unknown_event_is_not_in_the_result(backend: Backend) -> None:
     assert await discard(backend, envelope("nobody")) == [None]
 
 
 # N14
-async def test_an_id_twice_in_one_order_counts_once(backend: Backend) -> None:
+async def test_an_id_twice_in_one_call_counts_once(backend: Backend) -> None:
     (sent,) = envelopes(1)
     await backend.store.record([sent])
     assert await discard(backend, sent, sent) == [DiscardKind.DISCARDED] * 2

@@ -1,4 +1,4 @@
-"""`EventQueue.settle` with effects: what a handler writes through `tx` commits with its event."""
+"""`EventQueue.settle` with effects: the writes of a handler through `tx` commit with its event."""
 
 import asyncio
 from typing import Any
@@ -25,7 +25,7 @@ async def mine(backend: Backend) -> list[Any]:
 
 
 async def settle(backend: Backend, *outcomes: Outcome, **more: Any) -> list[Outcome | None]:
-    """One event for each outcome, settled together; returns what was written for each."""
+    """Settle one event for each outcome in one call; return the outcome written for each."""
     sent = [envelope(f"e{n}", **more) for n in range(len(outcomes))]
     await backend.store.record(sent)
     claims = await Hands(backend.store.queue).claim(len(outcomes))
@@ -146,7 +146,7 @@ async def test_a_value_that_sql_cannot_hold_fails_its_event_alone(
         "INSERT INTO mine (id, n) VALUES ('c', CAST('1' AS INTEGER));",
     ],
 )
-async def test_what_may_run_runs(backend: Backend, sql: str) -> None:
+async def test_allowed_statements_run(backend: Backend, sql: str) -> None:
     written = await settle(backend, done(), done(sql))
     assert [type(outcome) for outcome in written] == [Done, Done]
 
@@ -164,7 +164,7 @@ async def test_nothing_is_applied_when_the_claim_was_lost(backend: Backend) -> N
 
 
 async def test_effects_settled_again_are_applied_once(backend: Backend) -> None:
-    """As when the answer to the first call was lost."""
+    """The caller settles again when the response to its first call was lost."""
     me = Hands(backend.store.queue)
     await backend.store.record([envelope()])
     claim = await me.claim_one()
@@ -204,17 +204,17 @@ async def test_effects_of_concurrent_settlements_are_all_applied(backend: Backen
 
 
 @pytest.mark.parametrize("sql", ["DROP TABLE events", "nonsense", "DELETE FROM tombstones"])
-async def test_a_schema_leaves_ackbox_alone(backend: Backend, sql: str) -> None:
+async def test_a_user_schema_cannot_touch_the_tables_of_ackbox(backend: Backend, sql: str) -> None:
     with pytest.raises(SettingError, match="refused"):
         await backend.store.apply_schema(["CREATE TABLE good (id TEXT)", sql])
     with pytest.raises(InvalidStatement):
         await backend.reader.query("SELECT * FROM good", {})
 
 
-async def test_a_question_gives_rows_by_name(backend: Backend) -> None:
+async def test_a_user_query_returns_rows_by_column_name(backend: Backend) -> None:
     await settle(backend, done(ADD, id="a", n=1), done(ADD, id="b", n=2), boom())
-    found = await backend.reader.query("SELECT id, n FROM mine WHERE n > :least", {"least": 1})
-    assert found == [{"id": "b", "n": 2}]
+    rows = await backend.reader.query("SELECT id, n FROM mine WHERE n > :least", {"least": 1})
+    assert rows == [{"id": "b", "n": 2}]
 
 
 @pytest.mark.parametrize(
@@ -228,14 +228,14 @@ async def test_a_question_gives_rows_by_name(backend: Backend) -> None:
         "",
     ],
 )
-async def test_a_question_changes_nothing(backend: Backend, sql: str) -> None:
+async def test_a_user_query_changes_nothing(backend: Backend, sql: str) -> None:
     await settle(backend, done(ADD, id="a", n=1))
     with pytest.raises(InvalidStatement):
         await backend.reader.query(sql, {})
     assert await mine(backend) == ["a"]
 
 
-async def test_what_only_the_commit_finds_fails_its_event_alone(backend: Backend) -> None:
+async def test_an_error_found_only_at_commit_fails_its_event_alone(backend: Backend) -> None:
     await backend.store.apply_schema(
         [
             "CREATE TABLE parent (id TEXT PRIMARY KEY)",

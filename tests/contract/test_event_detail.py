@@ -1,4 +1,4 @@
-"""`Reader`: the operator's filters, the order of a source, and the story of one event (L7, L11)."""
+"""`Reader`: the operator's filters, the order of a source, and the detail of an event (L7, L11)."""
 
 from datetime import datetime, timedelta
 
@@ -31,33 +31,35 @@ async def listed(backend: Backend, where: EventFilter) -> list[EventId]:
 async def in_order(
     backend: Backend, where: EventFilter = WEBHOOKS, limit: int = 2
 ) -> list[EventId]:
-    """All pages, put together."""
-    found: list[EventId] = []
-    place: SourceCursor | None = None
+    """Return the ids of all pages."""
+    ids: list[EventId] = []
+    cursor: SourceCursor | None = None
     while True:
-        page = await backend.reader.events_of_source(where, limit=limit, cursor=place)
+        page = await backend.reader.events_of_source(where, limit=limit, cursor=cursor)
         assert len(page.items) <= limit
-        found += [event.id for event in page.items]
-        if (place := page.next) is None:
-            return found
+        ids += [event.id for event in page.items]
+        if (cursor := page.next) is None:
+            return ids
 
 
 async def detail(backend: Backend, sent: Envelope) -> EventDetail:
-    found = await backend.reader.detail(sent.id)
-    assert found is not None
-    return found
+    shown = await backend.reader.detail(sent.id)
+    assert shown is not None
+    return shown
 
 
 # L11
 async def test_filters_by_outcome_error_and_lane(backend: Backend) -> None:
-    ignored, dead, held, laned = sent = [*envelopes(3), envelope("laned", lane="l")]
+    ignored, dead, parked, laned = sent = [*envelopes(3), envelope("laned", lane="l")]
     await backend.store.record(sent)
     await work(backend.store, [ignored], Done("ignored"))
     await work(backend.store, [dead], DEAD)
-    await work(backend.store, [held], Release(parked=True))
+    await work(backend.store, [parked], Release(parked=True))
     assert await listed(backend, EventFilter(outcome="ignored")) == [ignored.id]
     assert await listed(backend, EventFilter(error_code="boom")) == [dead.id]
-    assert await listed(backend, EventFilter(outcome="parked", status=Status.PENDING)) == [held.id]
+    assert await listed(backend, EventFilter(outcome="parked", status=Status.PENDING)) == [
+        parked.id
+    ]
     assert await listed(backend, EventFilter(lane="l")) == [laned.id]
     assert await listed(backend, EventFilter(lane="l", error_code="boom")) == []
 
@@ -86,15 +88,15 @@ async def test_a_source_is_read_by_sequence_then_its_time_then_arrival(
     last = numbered(None)
     strangers = [envelope(f"s-{n}", source="shop", source_sequence=n) for n in range(3)]
     await backend.store.record([*strangers, *shuffled, last])
-    found = await in_order(backend, limit=limit)
-    assert found == [one.id for one in [*wanted, last]]
+    ids = await in_order(backend, limit=limit)
+    assert ids == [item.id for item in [*wanted, last]]
 
 
 # L7
 async def test_equal_numbers_and_times_are_read_by_arrival(backend: Backend) -> None:
     sent = [envelope(f"{n}", source_sequence=1, source_emitted_at=NOON) for n in range(7)]
     await backend.store.record(sent)
-    assert await in_order(backend) == [one.id for one in sent]
+    assert await in_order(backend) == [item.id for item in sent]
 
 
 # L7, L13
@@ -108,14 +110,14 @@ async def test_the_order_of_a_source_takes_filters_in_short_pages(
         for n, s in enumerate([*range(20, 0, -1), *[None] * 20])
     ]
     await backend.store.record(sent)
-    rare = [one for one in sent if one.event_type == "rare"]
+    rare = [item for item in sent if item.event_type == "rare"]
     with_number = sorted(
-        (one for one in rare if one.source_sequence is not None),
-        key=lambda one: one.source_sequence or 0,
+        (item for item in rare if item.source_sequence is not None),
+        key=lambda item: item.source_sequence or 0,
     )
-    without = [one for one in rare if one.source_sequence is None]
+    without = [item for item in rare if item.source_sequence is None]
     where = EventFilter(source="webhooks", event_type="rare")
-    assert await in_order(backend, where) == [one.id for one in [*with_number, *without]]
+    assert await in_order(backend, where) == [item.id for item in [*with_number, *without]]
 
 
 async def test_an_unknown_event_has_no_detail(backend: Backend) -> None:
@@ -129,14 +131,14 @@ async def test_the_detail_has_every_failed_run(backend: Backend) -> None:
     for _ in range(2):
         await work(backend.store, [sent], again(timedelta(0)))
     await work(backend.store, [sent], DEAD)
-    told = await detail(backend, sent)
-    assert [(run.attempt, run.run, run.code, run.error) for run in told.errors] == [
+    shown = await detail(backend, sent)
+    assert [(run.attempt, run.run, run.code, run.error) for run in shown.errors] == [
         (n, n, "boom", "it broke") for n in (1, 2, 3)
     ]
-    assert told.errors[0].at == backend.clock.now
-    assert [run.traceback for run in told.errors] == [None, None, "where it broke"]  # N2
-    assert told.event.status is Status.FAILED
-    assert told.claimable_at is None
+    assert shown.errors[0].at == backend.clock.now
+    assert [run.traceback for run in shown.errors] == [None, None, "where it broke"]  # N2
+    assert shown.event.status is Status.FAILED
+    assert shown.claimable_at is None
 
 
 # L11
@@ -144,9 +146,9 @@ async def test_the_detail_says_who_holds_the_event_and_until_when(backend: Backe
     (sent,) = envelopes(1)
     await backend.store.record([sent])
     await claim(backend.store)
-    told = await detail(backend, sent)
-    assert told.event.processor_id == WORKER
-    assert told.claimable_at == told.event.lease_until == NOON + timedelta(seconds=30)
+    shown = await detail(backend, sent)
+    assert shown.event.processor_id == WORKER
+    assert shown.claimable_at == shown.event.lease_until == NOON + timedelta(seconds=30)
 
 
 # L11
@@ -162,7 +164,7 @@ async def test_the_detail_says_what_an_event_of_a_lane_waits_for(backend: Backen
     await backend.store.replay([first.id], actor="tester")
     behind = (await detail(backend, first)).behind
     assert behind is not None
-    assert behind.id == second.id  # the one that runs, though it came later
+    assert behind.id == second.id  # the running event, although it arrived later
     await settle(backend.store, running)
     assert (await detail(backend, first)).behind is None
 

@@ -61,7 +61,7 @@ POLICY = RetentionPolicy(
 
 
 class Model:
-    """What the ledger must say of one event."""
+    """The expected state of one event."""
 
     def __init__(self, event_id: EventId, lane: str | None, created: datetime) -> None:
         self.id = event_id
@@ -78,7 +78,7 @@ class Model:
         return self.status in ("pending", "processing")
 
     @property
-    def is_held(self) -> bool:
+    def is_parked(self) -> bool:
         return self.status == "pending" and self.outcome == "parked"
 
     @property
@@ -86,7 +86,7 @@ class Model:
         return self.unsettled + (self.status == "processing") >= 2
 
     def claim(self, now: datetime) -> None:
-        """A crash gave the attempt back, unless it was a suspect's (S9)."""
+        """Refund the attempt of a lost run, unless that run was a suspect's (S9)."""
         taken_over = self.status == "processing"
         self.attempts += not taken_over or self.unsettled >= 2
         self.unsettled += taken_over
@@ -120,7 +120,7 @@ class Model:
             return ReplayKind.RUNNING
         if self.status == "completed" and not completed:
             return ReplayKind.COMPLETED
-        if self.is_held:
+        if self.is_parked:
             kind, self.outcome = ReplayKind.UNPARKED, None
             self.due = self.retry_after or self.created
         elif self.status == "pending" and self.due > now:
@@ -144,7 +144,7 @@ class Model:
         return DiscardKind.DISCARDED
 
     def recover(self, now: datetime) -> None:
-        """A lease is over; what was written in the future waits no longer than it was to."""
+        """End a lease. An event written in the future waits for no longer than its delay."""
         if self.is_open and self.updated > now:
             delay = max((self.retry_after or self.created) - self.updated, timedelta(0))
             self.due = self.retry_after = now + delay
@@ -153,7 +153,7 @@ class Model:
             self.due = now
 
     def is_old(self, now: datetime) -> bool:
-        """Finished events were last touched when they were finished."""
+        """Return whether retention may delete the event; it was last updated when it finished."""
         rested = self.updated < now - POLICY.rest
         keep = POLICY.keep_of(Status(self.status))
         return not self.is_open and self.created < now - keep and rested
@@ -163,7 +163,7 @@ class Model:
 
 
 class Tombstone:
-    """Of an event whose row is still there, or no longer."""
+    """A tombstone of an event whose row may still exist."""
 
     def __init__(self, event_id: EventId, at: datetime) -> None:
         self.id = event_id
@@ -209,8 +209,8 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(step=st.sampled_from(STEPS), data=st.data())
     def step(self, step: str, data: st.DataObject) -> None:
-        """One rule, not one for each step: of several, Hypothesis leaves some out of each example,
-        and nine in ten had no claim in them."""
+        """Take one step. With a rule for each step, Hypothesis leaves some rules out of each
+        example, and nine in ten examples had no claim."""
         getattr(self, step)(data)
 
     def record(self, data: st.DataObject) -> None:
@@ -218,10 +218,10 @@ class LedgerMachine(RuleBasedStateMachine):
         in_lane = data.draw(st.sampled_from(["a", "b", None]))
         sent = [envelope(str(key), at=self.clock(), lane=in_lane) for key in keys]
         receipts = self.do(self.store.record(sent))
-        for one, receipt in zip(sent, receipts, strict=True):
-            key = one.idempotency_key
+        for item, receipt in zip(sent, receipts, strict=True):
+            key = item.idempotency_key
             if key not in self.model and key not in self.tombstones:
-                self.model[key] = Model(one.id, in_lane, self.clock())
+                self.model[key] = Model(item.id, in_lane, self.clock())
             known = self.model.get(key) or self.tombstones[key]
             assert receipt.id == known.id
 
@@ -237,9 +237,9 @@ class LedgerMachine(RuleBasedStateMachine):
         for claim in claims:
             self._note_claim(claim)
 
-    def check_number(self, claimed: int, most: int) -> None:
-        """As many as there are."""
-        assert claimed == most
+    def check_number(self, claimed: int, due: int) -> None:
+        """Check that every due event was claimed, up to the limit."""
+        assert claimed == due
 
     def claim_suspect(self, data: st.DataObject) -> None:  # S9
         due = [key for key in self._claimable() if self.model[key].is_suspect]
@@ -269,24 +269,25 @@ class LedgerMachine(RuleBasedStateMachine):
         return due and (event.lane is None or self._head(event.lane) == key)
 
     def _head(self, lane: str) -> str | None:
-        """The event that runs, else the oldest unsettled one, parked or not."""  # S10
+        """Return the running event, else the oldest unsettled event, parked or not."""  # S10
         mine = [key for key, event in self.model.items() if event.lane == lane and event.is_open]
         running = [key for key in mine if self.model[key].status == "processing"]
         assert len(running) <= 1
         return next(iter(running + mine), None)
 
-    def _holder(self, claim: Claim) -> Model | None:
-        """What the claim is on, if that is still there: a key that was forgotten may be back."""
+    def _event_of(self, claim: Claim) -> Model | None:
+        """Return the event of the claim if its row still exists: a purged key may have been
+        recorded again."""
         event = self.model.get(claim.idempotency_key)
         return event if event is not None and event.id == claim.id else None
 
     def settle(self, data: st.DataObject) -> None:
-        """Any claim ever given, be it lost or settled long ago."""
+        """Settle any earlier claim, even one that was lost or settled long ago."""
         if not self.claims:
             return
         claim, end = data.draw(st.sampled_from(self.claims)), data.draw(st.sampled_from(ENDS))
         written = self.do(self.me.queue.settle([Settlement(claim, self._outcome(end, claim))]))
-        event = self._holder(claim)
+        event = self._event_of(claim)
         if event is None or event.run != claim.run:
             assert not written
         elif event.status == "processing":
@@ -317,7 +318,7 @@ class LedgerMachine(RuleBasedStateMachine):
         kept = self.do(self.me.queue.renew(claims, lease=LEASE))
         held: set[EventId] = set()
         for claim in claims:
-            event = self._holder(claim)
+            event = self._event_of(claim)
             if event is not None and event.status == "processing" and event.run == claim.run:
                 event.due = self.clock() + LEASE
                 held.add(claim.id)
@@ -349,13 +350,13 @@ class LedgerMachine(RuleBasedStateMachine):
                 self.tombstones.pop(key, None)
 
     def retention_passes(self, data: st.DataObject) -> None:
-        self._fail_waiting()
+        self._add_tombstones()
         if data.draw(st.booleans()):
             self.clock.advance(seconds=POLICY.wait.total_seconds())
         self._prune()
-        self._forget()
+        self._purge_tombstones()
 
-    def _fail_waiting(self) -> None:
+    def _add_tombstones(self) -> None:
         now = self.clock()
         old = [key for key, event in self.model.items() if event.is_old(now)]
         fresh = [key for key in old if key not in self.tombstones]
@@ -365,17 +366,18 @@ class LedgerMachine(RuleBasedStateMachine):
         self.tombstones.update({key: Tombstone(self.model[key].id, now) for key in fresh})
 
     def _prune(self) -> None:
-        """A tombstone that is open has an event that nobody touched: replay takes it away."""
+        """Delete rows with old tombstones. Such an event has not changed: a replay removes its
+        tombstone."""
         now = self.clock()
         waiting = {key: stone for key, stone in self.tombstones.items() if stone.has_row}
         prunable = {key: stone for key, stone in waiting.items() if stone.at <= now - POLICY.wait}
-        removed = self.do(self.store.prune(POLICY))
-        assert (removed.rows, removed.waiting) == (len(prunable), len(prunable) < len(waiting))
+        pruned = self.do(self.store.prune(POLICY))
+        assert (pruned.rows, pruned.waiting) == (len(prunable), len(prunable) < len(waiting))
         for key, stone in prunable.items():
             assert not self.model.pop(key).is_open
             stone.has_row, stone.at = False, now
 
-    def _forget(self) -> None:
+    def _purge_tombstones(self) -> None:
         before = self.clock() - POLICY.remember
         closed = {key: stone for key, stone in self.tombstones.items() if not stone.has_row}
         gone = [key for key, stone in closed.items() if stone.at < before]
@@ -384,7 +386,7 @@ class LedgerMachine(RuleBasedStateMachine):
             del self.tombstones[key]
 
     def crash_and_restart(self, data: st.DataObject) -> None:
-        """A lease goes on: others may be alive."""
+        """Restart; leases stay valid, because other instances may be alive."""
         self.do(self.backend.close())
         self.do(self._open())
 
@@ -392,7 +394,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.clock.advance(seconds=data.draw(st.sampled_from([1, 6, 31, 3700])))
 
     @invariant()
-    def the_ledger_says_what_the_model_says(self) -> None:
+    def the_ledger_equals_the_model(self) -> None:
         if not hasattr(self, "store"):
             return
         rows = self.do(self.backend.rows())
@@ -439,8 +441,8 @@ class SqliteMachine(LedgerMachine):
     name = "sqlite"
 
     def crash_and_restart(self, data: st.DataObject) -> None:
-        """Perhaps with a clock that was set back meanwhile. Whoever opens the file holds it alone,
-        so all leases end."""
+        """Restart, perhaps with a clock that was set back. Only one process can open the file, so
+        all leases end."""
         self.do(self.backend.close())
         self.clock.advance(seconds=-data.draw(st.sampled_from([0, 0, 3600])))
         self.do(self._open())
@@ -449,13 +451,13 @@ class SqliteMachine(LedgerMachine):
 
 
 class PostgresMachine(LedgerMachine):
-    def check_number(self, claimed: int, most: int) -> None:
-        """A claim after one that took all it might goes on from there: what is due again before
-        that place is found within a second, but nothing is not what it finds."""
+    def check_number(self, claimed: int, due: int) -> None:
+        """Allow a claim after a full claim to continue after its cursor: it may miss events before
+        the cursor for a second, but it never claims nothing."""
         if self.was_full and claimed:
-            assert claimed <= most
+            assert claimed <= due
         else:
-            super().check_number(claimed, most)
+            super().check_number(claimed, due)
 
 
 class Postgres16Machine(PostgresMachine):
@@ -467,17 +469,17 @@ class Postgres18Machine(PostgresMachine):
 
 
 class RedisMachine(LedgerMachine):
-    """Each restart finds an empty stream, as after a loss (F11)."""
+    """Each restart finds an empty stream, as if the stream had been lost (F11)."""
 
     valkeys: ClassVar[list[ValkeyServer]] = []
 
     def make_backend(self) -> Backend:
         return RedisBackend(self.servers["real"], self.valkeys[0])
 
-    def check_number(self, claimed: int, most: int) -> None:
-        """The stream may tell of a few, and the database of the others a second later; but what it
-        does not tell of is not left."""
-        assert bool(claimed) or not most
+    def check_number(self, claimed: int, due: int) -> None:
+        """Allow fewer claims than due events: the stream may carry a few of them, and the database
+        queue finds the others a second later."""
+        assert bool(claimed) or not due
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -486,7 +488,7 @@ def _servers(postgres_of: Server, valkey: ValkeyServer) -> None:
     RedisMachine.valkeys[:] = [valkey]
 
 
-def tried(machine: type[LedgerMachine], examples: int) -> type[TestCase]:
+def make_case(machine: type[LedgerMachine], examples: int) -> type[TestCase]:
     case: type[TestCase] = machine.TestCase
     case.settings = settings(  # type: ignore[attr-defined]
         max_examples=examples,
@@ -497,7 +499,7 @@ def tried(machine: type[LedgerMachine], examples: int) -> type[TestCase]:
     return case
 
 
-TestSqliteMachine = tried(SqliteMachine, 40)
-TestPostgres16Machine = tried(Postgres16Machine, 8)
-TestPostgres18Machine = tried(Postgres18Machine, 8)
-TestRedisMachine = tried(RedisMachine, 6)
+TestSqliteMachine = make_case(SqliteMachine, 40)
+TestPostgres16Machine = make_case(Postgres16Machine, 8)
+TestPostgres18Machine = make_case(Postgres18Machine, 8)
+TestRedisMachine = make_case(RedisMachine, 6)

@@ -1,4 +1,4 @@
-"""Events that nobody can handle are held aside: they neither starve the others nor get lost."""
+"""Events without a handler are parked: they neither starve other events nor get lost."""
 
 from msgspec.structs import replace
 
@@ -13,14 +13,14 @@ CAPS = replace(NOTHING_HELD, share=ROWS)
 
 
 # F22
-async def test_ten_thousand_ended_leases_that_nobody_handles_do_not_starve_the_one_behind(
+async def test_ten_thousand_expired_leases_without_a_handler_do_not_starve_a_new_event(
     backend: Backend,
 ) -> None:
     me = Hands(backend.store.queue)
     await lose_claims(backend)
     await backend.store.record([envelope("good", at=backend.clock())])
-    seen = [key for _ in range(ROWS // PAGE + 1) for key in await hold_a_page(me)]
-    assert len(seen) == ROWS + 1  # each of them once: what is held is out of the way
+    seen = [key for _ in range(ROWS // PAGE + 1) for key in await park_a_page(me)]
+    assert len(seen) == ROWS + 1  # each once: parked events are not claimed again
     assert "good" in seen
     backend.clock.advance(days=1)
     await backend.store.record([envelope("better", at=backend.clock())])
@@ -30,7 +30,7 @@ async def test_ten_thousand_ended_leases_that_nobody_handles_do_not_starve_the_o
 
 
 async def lose_claims(backend: Backend) -> None:
-    """Somebody claimed them, and is gone."""
+    """Claim events with a worker that then disappears."""
     sent = [envelope(f"key-{n}", event_type="unknown") for n in range(ROWS)]
     for at in range(0, ROWS, PAGE):
         await backend.store.record(sent[at : at + PAGE])
@@ -38,7 +38,7 @@ async def lose_claims(backend: Backend) -> None:
     backend.clock.advance(seconds=LEASE.total_seconds() + 1)
 
 
-async def hold_a_page(me: Hands) -> list[str]:
+async def park_a_page(me: Hands) -> list[str]:
     claims = await me.claim(PAGE, caps=CAPS)
     written = await me.queue.settle([Settlement(claim, outcome_of(claim)) for claim in claims])
     assert len(written) == len(claims)

@@ -1,4 +1,4 @@
-"""`EventQueue`: claims, leases, the fence, and what each outcome writes."""
+"""`EventQueue`: claims, leases, fencing, and the columns that each outcome writes."""
 
 import asyncio
 import json
@@ -48,15 +48,15 @@ def clock(backend: Backend) -> HandMoved:
 
 
 async def record(backend: Backend, *keys: str, **more: Any) -> list[Envelope]:
-    """One event for each key, in this order."""
+    """Record one event for each key, in this order."""
     made = [envelope(key, at=backend.clock(), **more) for key in keys]
     await backend.store.record(made)
     return made
 
 
 async def row(backend: Backend, key: str) -> Row:
-    (found,) = [row for row in await backend.rows() if row["idempotency_key"] == key]
-    return found
+    (matching,) = [row for row in await backend.rows() if row["idempotency_key"] == key]
+    return matching
 
 
 def errors(row: Row) -> list[dict[str, Any]]:
@@ -71,7 +71,7 @@ def without(row: Row, *columns: str) -> Row:
 # --- claims
 
 
-async def test_the_longest_due_is_claimed_first(
+async def test_the_event_that_is_due_longest_is_claimed_first(
     backend: Backend, me: Hands, clock: HandMoved
 ) -> None:
     await record(backend, "a", "b")
@@ -82,7 +82,7 @@ async def test_the_longest_due_is_claimed_first(
     assert await me.keys() == ["b", "c", "a"]
 
 
-async def test_no_more_than_the_limit_is_claimed(backend: Backend, me: Hands) -> None:
+async def test_a_claim_never_exceeds_its_limit(backend: Backend, me: Hands) -> None:
     await record(backend, *"abcde")
     assert await me.keys(2) == ["a", "b"]
     assert await me.keys(2) == ["c", "d"]
@@ -90,7 +90,7 @@ async def test_no_more_than_the_limit_is_claimed(backend: Backend, me: Hands) ->
     assert await me.keys(2) == []
 
 
-async def test_a_claim_carries_all_a_handler_is_given(backend: Backend, me: Hands) -> None:
+async def test_a_claim_has_every_field_of_the_envelope(backend: Backend, me: Hands) -> None:
     sent = envelope(
         "k",
         b"\x00not json\xff",
@@ -111,13 +111,15 @@ async def test_a_claim_carries_all_a_handler_is_given(backend: Backend, me: Hand
 
 
 @pytest.mark.parametrize("size", [0, 65_535, 65_536, 65_537, 900_000])
-async def test_a_payload_of_any_size_comes_whole(backend: Backend, me: Hands, size: int) -> None:
+async def test_a_payload_of_any_size_is_claimed_whole(
+    backend: Backend, me: Hands, size: int
+) -> None:
     payload = bytes(n % 251 for n in range(size))
     await backend.store.record([envelope("k", payload), envelope("small", b"s")])
     assert [claim.payload for claim in await me.claim()] == [payload, b"s"]
 
 
-async def test_a_claim_marks_the_row_as_ours_for_the_lease(
+async def test_a_claim_marks_the_row_for_the_duration_of_the_lease(
     backend: Backend, me: Hands, clock: HandMoved
 ) -> None:
     await record(backend, "a")
@@ -135,7 +137,7 @@ async def test_a_claim_marks_the_row_as_ours_for_the_lease(
     }
 
 
-async def test_what_is_claimed_is_not_claimed_again_while_its_lease_lasts(
+async def test_a_claimed_event_is_not_claimed_again_during_its_lease(
     backend: Backend, me: Hands, other: Hands, clock: HandMoved
 ) -> None:  # P3
     await record(backend, "a")
@@ -151,14 +153,18 @@ async def test_concurrent_claims_share_the_events(backend: Backend, me: Hands) -
     assert sorted(keys) == sorted(f"k{n}" for n in range(60))
 
 
-async def test_an_ended_lease_is_taken_over(
+async def test_an_expired_lease_is_taken_over(
     backend: Backend, me: Hands, other: Hands, clock: HandMoved
 ) -> None:  # W3, F5
     await record(backend, "a")
     first = await me.claim_one()
     clock.advance(seconds=30)
     second = await other.claim_one()
-    assert (second.run, second.attempts, second.unsettled) == (2, 1, 1)  # S9: given back
+    assert (second.run, second.attempts, second.unsettled) == (
+        2,
+        1,
+        1,
+    )  # S9: the attempt was refunded
     assert (await row(backend, "a"))["processor_id"] == OTHER
     assert first.id == second.id
 
@@ -175,10 +181,10 @@ async def test_a_restart_does_not_bring_a_retry_forward(
     assert await me.keys() == ["a"]
 
 
-async def test_a_crash_gives_the_attempt_back_unless_a_suspect_had_it(
+async def test_a_crash_refunds_the_attempt_unless_the_run_was_a_suspects(
     backend: Backend, me: Hands, clock: HandMoved
 ) -> None:  # S9, F23
-    """So the killer of a process has `MAX_ATTEMPTS` + 2 runs, and with one attempt four."""
+    """An event that kills its process has `MAX_ATTEMPTS` + 2 runs, and four with one attempt."""
     await record(backend, "a")
     counts = []
     for _ in range(6):
@@ -233,7 +239,7 @@ async def test_unsettled_counts_take_overs_in_a_row(
     assert [claim.unsettled for claim in claims] == [0, 1, 2, 3, 0]
 
 
-# --- leases and the fence
+# --- leases and fencing
 
 
 async def test_a_renewed_lease_lasts_from_now(
@@ -293,7 +299,7 @@ async def test_a_lost_lease_cannot_settle(
 
 @pytest.mark.parametrize("stale_outcome", OUTCOMES, ids=repr)
 @pytest.mark.parametrize("outcome", [done(), boom(), dead()], ids=repr)
-async def test_what_another_run_settled_stays(
+async def test_a_stale_run_cannot_change_what_another_run_settled(
     backend: Backend,
     me: Hands,
     other: Hands,
@@ -314,7 +320,7 @@ async def test_what_another_run_settled_stays(
     assert await backend.reader.query("SELECT * FROM mine", {}) == []
 
 
-async def test_settling_again_what_is_settled_changes_nothing_and_says_so(
+async def test_settling_again_changes_nothing_and_returns_the_same_outcomes(
     backend: Backend, me: Hands, clock: HandMoved
 ) -> None:
     await backend.store.apply_schema(["CREATE TABLE mine (id TEXT)"])
@@ -330,7 +336,7 @@ async def test_settling_again_what_is_settled_changes_nothing_and_says_so(
     assert await backend.reader.query("SELECT * FROM mine", {}) == [{"id": "x"}]
 
 
-async def test_a_late_settle_holds_while_nobody_took_over(
+async def test_a_late_settle_is_valid_unless_the_event_was_taken_over(
     backend: Backend, me: Hands, clock: HandMoved
 ) -> None:
     await record(backend, "a")
@@ -339,7 +345,7 @@ async def test_a_late_settle_holds_while_nobody_took_over(
     assert dict(await me.settle(claim, done())) == {claim.id: done()}
 
 
-async def test_in_a_batch_each_is_judged_alone(
+async def test_each_settlement_of_a_batch_is_checked_alone(
     backend: Backend, me: Hands, other: Hands, clock: HandMoved
 ) -> None:  # F18
     await record(backend, *"abcd")
@@ -355,7 +361,7 @@ async def test_in_a_batch_each_is_judged_alone(
     ]
 
 
-# --- what each outcome writes
+# --- the columns that each outcome writes
 
 
 SETTLED = ("processor_id", "lease_until", "updated_at", "claimable_at", "status", "outcome")
@@ -364,7 +370,7 @@ SETTLED = ("processor_id", "lease_until", "updated_at", "claimable_at", "status"
 async def settle_one(
     backend: Backend, me: Hands, clock: HandMoved, outcome: Outcome
 ) -> tuple[Claim, Row, Row]:
-    """The claim, the row while it ran, and after."""
+    """Settle one event; return its claim, its row during the run, and its row after."""
     await record(backend, "a")
     claim = await me.claim_one()
     running = await row(backend, "a")
@@ -384,7 +390,7 @@ async def test_done_completes(backend: Backend, me: Hands, clock: HandMoved, nam
     assert without(after, *SETTLED, "processed_at") == without(running, *SETTLED, "processed_at")
 
 
-async def test_a_retry_waits_and_remembers_why(
+async def test_a_retry_waits_and_keeps_its_error(
     backend: Backend, me: Hands, clock: HandMoved
 ) -> None:  # W10, L10
     _, running, after = await settle_one(backend, me, clock, boom(after=10 * SECOND))
@@ -404,7 +410,7 @@ async def test_a_retry_waits_and_remembers_why(
     assert without(after, *written) == without(running, *written)
 
 
-async def test_dead_is_kept_and_never_claimed_again(
+async def test_a_dead_letter_is_kept_and_never_claimed_again(
     backend: Backend, me: Hands, clock: HandMoved
 ) -> None:  # W10, L8
     _, running, after = await settle_one(backend, me, clock, dead())
@@ -420,7 +426,7 @@ async def test_dead_is_kept_and_never_claimed_again(
     assert (await row(backend, "a"))["status"] == "failed"
 
 
-async def test_a_release_puts_everything_back_but_the_run(
+async def test_a_release_restores_every_column_but_the_run(
     backend: Backend, me: Hands, clock: HandMoved
 ) -> None:
     await record(backend, "a")
@@ -445,7 +451,7 @@ async def test_a_release_keeps_a_retry_due(backend: Backend, me: Hands, clock: H
     assert (after["attempts"], after["last_error"]) == (1, "ValueError: boom")
 
 
-async def test_a_release_may_ask_for_a_while(backend: Backend, me: Hands, clock: HandMoved) -> None:
+async def test_a_release_may_have_a_delay(backend: Backend, me: Hands, clock: HandMoved) -> None:
     await record(backend, "a")
     await me.settle(await me.claim_one(), Release(delay=SECOND))
     assert await me.claim() == []
@@ -454,7 +460,7 @@ async def test_a_release_may_ask_for_a_while(backend: Backend, me: Hands, clock:
     assert (await me.claim_one()).attempts == 1
 
 
-async def test_a_held_one_waits_for_a_handler(
+async def test_a_parked_event_waits_for_a_handler(
     backend: Backend, me: Hands, clock: HandMoved
 ) -> None:  # F22
     _, _, after = await settle_one(backend, me, clock, Release(parked=True))
@@ -480,7 +486,7 @@ async def test_a_snooze_waits_and_refunds_its_attempt(
     assert (again.attempts, again.run, again.replayed_at) == (1, 2, None)
 
 
-async def test_a_snoozed_head_holds_its_lane(
+async def test_a_snoozed_head_blocks_its_lane(
     backend: Backend, me: Hands, clock: HandMoved
 ) -> None:  # N17
     await record(backend, "a1", "a2", lane="a")
@@ -491,7 +497,7 @@ async def test_a_snoozed_head_holds_its_lane(
     assert await me.keys() == ["a1"]
 
 
-async def test_a_replay_makes_a_snoozed_event_due_and_is_remembered(
+async def test_a_replay_makes_a_snoozed_event_due_and_is_recorded(
     backend: Backend, me: Hands, clock: HandMoved
 ) -> None:  # N17, F31
     (sent,) = await record(backend, "a")
@@ -587,7 +593,9 @@ async def test_failures_settled_together_keep_their_own_tracebacks(
     await record(backend, "a", "b", "c")
     claims = await me.claim()
     failures = {"a": traced("of a"), "b": make_failure("boom", "E"), "c": traced("of c")}
-    ended = [Settlement(one, RetryLater(failures[one.idempotency_key], SECOND)) for one in claims]
+    ended = [
+        Settlement(item, RetryLater(failures[item.idempotency_key], SECOND)) for item in claims
+    ]
     await me.queue.settle(ended)
     kept = {key: errors(await row(backend, key))[0].get("traceback") for key in "abc"}
     assert kept == {"a": "of a", "b": None, "c": "of c"}
@@ -597,14 +605,14 @@ def traced(text: str) -> Failure:
     return make_failure("boom", "E", "ship (shop.py:12)", text)
 
 
-async def test_the_place_of_a_failure_is_for_the_log_alone(backend: Backend, me: Hands) -> None:
+async def test_the_location_of_a_failure_is_only_logged(backend: Backend, me: Hands) -> None:
     await record(backend, "a")
     await me.settle(await me.claim_one(), DeadLetter(Failure("boom", "E", "ship (shop.py:12)")))
     assert "shop.py" not in str(await row(backend, "a"))
 
 
 @pytest.mark.parametrize("delay", [timedelta.max, timedelta(days=-5)])
-async def test_a_delay_past_all_time_is_cut(
+async def test_a_delay_past_the_last_date_is_cut(
     backend: Backend, me: Hands, clock: HandMoved, delay: timedelta
 ) -> None:
     await record(backend, "a")
@@ -624,7 +632,7 @@ async def test_in_a_lane_only_the_oldest_can_be_claimed(backend: Backend, me: Ha
     assert await me.keys() == []
 
 
-async def test_a_lane_goes_on_when_its_head_is_done(
+async def test_a_lane_continues_when_its_head_is_done(
     backend: Backend, me: Hands, clock: HandMoved
 ) -> None:
     await record(backend, "a1", "a2", "a3", lane="a")
@@ -636,7 +644,7 @@ async def test_a_lane_goes_on_when_its_head_is_done(
     assert await me.keys() == ["a4"]
 
 
-async def test_a_retrying_head_holds_back_only_its_lane(
+async def test_a_retrying_head_blocks_only_its_lane(
     backend: Backend, me: Hands, clock: HandMoved
 ) -> None:
     await record(backend, "a1", "a2", lane="a")
@@ -648,13 +656,13 @@ async def test_a_retrying_head_holds_back_only_its_lane(
     assert await me.keys() == ["a1"]
 
 
-async def test_a_dead_head_lets_the_lane_go_on(backend: Backend, me: Hands) -> None:
+async def test_a_lane_continues_after_a_dead_head(backend: Backend, me: Hands) -> None:
     await record(backend, "a1", "a2", lane="a")
     await me.settle(await me.claim_one(), dead())
     assert await me.keys() == ["a2"]
 
 
-async def test_a_parked_head_holds_its_lane_until_it_is_unparked(
+async def test_a_parked_head_blocks_its_lane_until_it_is_unparked(
     backend: Backend, me: Hands, clock: HandMoved
 ) -> None:  # S10
     await record(backend, "a1", lane="a", event_type="unknown")
@@ -693,7 +701,7 @@ async def test_a_released_head_comes_first_again(backend: Backend, me: Hands) ->
     assert await me.keys() == ["a1"]
 
 
-async def test_a_taken_over_head_still_holds_its_lane(
+async def test_a_taken_over_head_still_blocks_its_lane(
     backend: Backend, me: Hands, clock: HandMoved
 ) -> None:
     await record(backend, "a1", "a2", lane="a")
@@ -714,14 +722,14 @@ async def test_a_stale_settle_frees_no_lane(
     assert await me.claim() == []
 
 
-async def test_lanes_of_two_sources_are_two_lanes(backend: Backend, me: Hands) -> None:
+async def test_equal_lane_names_of_two_sources_are_two_lanes(backend: Backend, me: Hands) -> None:
     await record(backend, "1", lane="a", source="x")
     await record(backend, "1", lane="a", source="y")
     assert len(await me.claim()) == 2
 
 
 class LaneWorker:
-    """Notes in which order events of a lane were done, and that no two ran at once."""
+    """Notes the order in which the events of a lane were done; no two may run at once."""
 
     def __init__(self, backend: Backend, me: Hands) -> None:
         self.order: dict[str, list[str]] = {"a": [], "b": []}
@@ -730,11 +738,11 @@ class LaneWorker:
         self._running: set[str] = set()
 
     async def work(self) -> None:
-        while claims := await self._me.claim(2) or await self._is_more_to_come():
+        while claims := await self._me.claim(2) or await self._claim_until_all_settled():
             for claim in claims:
                 await self._run(claim)
 
-    async def _is_more_to_come(self) -> list[Claim]:
+    async def _claim_until_all_settled(self) -> list[Claim]:
         while any(r["status"] in ("pending", "processing") for r in await self._backend.rows()):
             if claims := await self._me.claim(2):
                 return claims
@@ -753,7 +761,7 @@ class LaneWorker:
             await self._me.settle(claim, done())
 
 
-async def test_a_lane_keeps_its_order_whatever_is_concurrent(backend: Backend, me: Hands) -> None:
+async def test_a_lane_keeps_its_order_under_concurrency(backend: Backend, me: Hands) -> None:
     async def feed(lane: str) -> None:
         for n in range(20):
             await record(backend, f"{lane}{n:02}", lane=lane)
@@ -767,7 +775,7 @@ async def test_a_lane_keeps_its_order_whatever_is_concurrent(backend: Backend, m
 # --- fairness between sources
 
 
-async def test_with_others_waiting_no_source_takes_more_than_its_share(
+async def test_while_others_wait_no_source_gets_more_than_its_share(
     backend: Backend, me: Hands
 ) -> None:  # F24
     await record(backend, *(f"x{n}" for n in range(50)), source="x")
@@ -776,7 +784,7 @@ async def test_with_others_waiting_no_source_takes_more_than_its_share(
     assert sorted(taken) == ["x0", "x1", "x2", "x3", "x4", "y0", "y1", "y2"]
 
 
-async def test_what_a_source_holds_counts_against_its_share(
+async def test_held_claims_count_against_the_share_of_their_source(
     backend: Backend, me: Hands
 ) -> None:  # F24
     await record(backend, *(f"x{n}" for n in range(50)), source="x")
@@ -785,7 +793,7 @@ async def test_what_a_source_holds_counts_against_its_share(
     assert await me.keys(20, caps=caps) == ["x0"]
 
 
-async def test_a_source_alone_takes_all_it_may(backend: Backend, me: Hands) -> None:
+async def test_a_source_alone_gets_all_up_to_its_cap(backend: Backend, me: Hands) -> None:
     await record(backend, *(f"x{n}" for n in range(50)), source="x")
     assert len(await me.claim(20, caps=Caps(share=5, held={}))) == 20
     held = {"x": 20}
@@ -830,9 +838,9 @@ async def test_events_whose_last_two_runs_crashed_are_claimed_one_by_one(
     assert order == ["a", "b", "c"]
 
 
-async def test_the_suspect_with_the_fewest_ended_runs_comes_first(
+async def test_the_suspect_with_the_fewest_unsettled_runs_comes_first(
     backend: Backend, me: Hands, clock: HandMoved
-) -> None:  # S9, F58: the one that must run alone makes others wait
+) -> None:  # S9, F58: a suspect that must run alone makes others wait
     await make_suspects(backend, me, clock, *"abc")
     assert (await me.claim_any()).idempotency_key == "a"
     await crash(clock)
@@ -845,7 +853,7 @@ async def test_the_suspect_with_the_fewest_ended_runs_comes_first(
     assert order == [("b", 2), ("c", 2), ("a", 3)]
 
 
-async def test_suspects_hold_up_no_ordinary_event(
+async def test_suspects_delay_no_ordinary_event(
     backend: Backend, me: Hands, clock: HandMoved
 ) -> None:  # S9
     await make_suspects(backend, me, clock, *"abc")
@@ -870,7 +878,7 @@ async def test_a_suspect_that_runs_or_waits_is_not_due(
     assert (await other.queue.suspect()) == suspect
 
 
-async def test_of_two_that_claim_one_suspect_one_gets_it(
+async def test_only_one_of_two_workers_claims_a_suspect(
     backend: Backend, me: Hands, other: Hands, clock: HandMoved
 ) -> None:  # S9
     await make_suspects(backend, me, clock, "a")
@@ -891,10 +899,11 @@ async def test_an_event_that_is_no_suspect_cannot_be_claimed_as_one(
 
 
 @pytest.mark.parametrize("crashes", [1, 2, 3, 5])
-async def test_what_is_handed_back_without_an_end_keeps_its_suspicion(
+async def test_a_released_suspect_stays_a_suspect(
     backend: Backend, me: Hands, clock: HandMoved, crashes: int
 ) -> None:  # S9
-    """Or a killer that is handed back now and then would never run out of attempts."""
+    """Otherwise an event that kills its process and is sometimes released would never run out of
+    attempts."""
     await record(backend, "a")
     for _ in range(crashes):
         await me.claim_any()
@@ -907,7 +916,7 @@ async def test_what_is_handed_back_without_an_end_keeps_its_suspicion(
     assert (again.attempts, again.unsettled) == (claim.attempts, kept)
 
 
-async def test_a_suspect_holds_its_lane(
+async def test_a_suspect_blocks_its_lane(
     backend: Backend, me: Hands, clock: HandMoved
 ) -> None:  # S9
     await record(backend, "a1", "a2", lane="a")
@@ -922,7 +931,7 @@ async def test_a_suspect_holds_its_lane(
 # --- by id
 
 
-async def test_a_claim_by_id_takes_these_alone(
+async def test_a_claim_by_id_claims_only_these_events(
     backend: Backend, me: Hands, clock: HandMoved
 ) -> None:
     a, b, c, later = await record(backend, "a", "b", "c", "later")
@@ -933,14 +942,14 @@ async def test_a_claim_by_id_takes_these_alone(
     assert await me.keys(1, ids=[b.id, later.id]) == ["b"]
 
 
-async def test_a_claim_by_id_keeps_to_its_limit_and_to_lanes(backend: Backend, me: Hands) -> None:
+async def test_a_claim_by_id_respects_its_limit_and_lanes(backend: Backend, me: Hands) -> None:
     made = await record(backend, "a1", "a2", lane="a") + await record(backend, "b", "c")
-    ids = [one.id for one in made]
+    ids = [item.id for item in made]
     assert await me.keys(2, ids=ids) == ["a1", "b"]
     assert await me.keys(2, ids=ids) == ["c"]
 
 
-async def test_a_claim_by_id_takes_no_suspect(
+async def test_a_claim_by_id_claims_no_suspect(
     backend: Backend, me: Hands, clock: HandMoved
 ) -> None:  # S9
     (suspect,) = await record(backend, "suspect")
@@ -956,7 +965,7 @@ async def test_a_claim_by_id_takes_no_suspect(
 
 
 async def wakes(me: Hands, *, within: float = 5.0) -> bool:
-    """Whether `wait` ends well before its time-out."""
+    """Return whether `wait` ends well before its time-out."""
     try:
         await asyncio.wait_for(me.queue.wait(timedelta(minutes=5)), within)
     except TimeoutError:
@@ -964,7 +973,7 @@ async def wakes(me: Hands, *, within: float = 5.0) -> bool:
     return True
 
 
-async def test_a_new_event_wakes_who_waits(backend: Backend, me: Hands) -> None:
+async def test_a_new_event_wakes_a_waiting_worker(backend: Backend, me: Hands) -> None:
     assert await me.claim() == []
     waiting = asyncio.ensure_future(wakes(me))
     await asyncio.sleep(0)
@@ -972,13 +981,17 @@ async def test_a_new_event_wakes_who_waits(backend: Backend, me: Hands) -> None:
     assert await waiting
 
 
-async def test_what_came_between_claim_and_wait_is_not_missed(backend: Backend, me: Hands) -> None:
+async def test_an_event_recorded_between_claim_and_wait_is_not_missed(
+    backend: Backend, me: Hands
+) -> None:
     assert await me.claim() == []
     await record(backend, "a")
     assert await wakes(me)
 
 
-async def test_a_settle_wakes_who_waits_for_its_lane(backend: Backend, me: Hands) -> None:
+async def test_a_settle_wakes_a_worker_for_the_next_event_of_its_lane(
+    backend: Backend, me: Hands
+) -> None:
     await record(backend, "a1", "a2", lane="a")
     claim = await me.claim_one()
     assert await me.claim() == []
@@ -988,7 +1001,7 @@ async def test_a_settle_wakes_who_waits_for_its_lane(backend: Backend, me: Hands
 
 
 @pytest.mark.parametrize("what", ["retry", "lease"])
-async def test_the_wait_ends_when_the_next_one_is_due(
+async def test_the_wait_ends_when_the_next_event_is_due(
     backend: Backend, me: Hands, clock: HandMoved, what: str
 ) -> None:
     await record(backend, "a")
@@ -1001,7 +1014,7 @@ async def test_the_wait_ends_when_the_next_one_is_due(
     assert await me.keys() == ["a"]
 
 
-async def test_with_nothing_due_the_wait_lasts_its_time(backend: Backend, me: Hands) -> None:
+async def test_without_a_due_event_the_wait_lasts_its_timeout(backend: Backend, me: Hands) -> None:
     await record(backend, "a")
     await me.settle(await me.claim_one(), boom(after=timedelta(hours=1)))
     assert await me.claim() == []
@@ -1009,10 +1022,10 @@ async def test_with_nothing_due_the_wait_lasts_its_time(backend: Backend, me: Ha
     await me.queue.wait(timedelta(milliseconds=1))  # returns, and raises nothing
 
 
-# --- what waits (W7)
+# --- the count of waiting events (W7)
 
 
-async def test_what_waits_is_pending_and_due(
+async def test_pending_and_due_events_are_counted_as_waiting(
     backend: Backend, me: Hands, clock: HandMoved
 ) -> None:  # W7
     async def waiting() -> int:
@@ -1031,7 +1044,9 @@ async def test_what_waits_is_pending_and_due(
     assert await waiting() == 5
 
 
-async def test_parked_events_do_not_wait(backend: Backend, me: Hands, clock: HandMoved) -> None:
+async def test_parked_events_are_not_counted_as_waiting(
+    backend: Backend, me: Hands, clock: HandMoved
+) -> None:
     await record(backend, *"abc")  # S6
     a, b, _ = await me.claim()
     await me.settle_all([a, b], Release(parked=True))

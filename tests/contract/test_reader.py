@@ -1,4 +1,4 @@
-"""`Reader`: looking up, paging and counting, while events keep coming."""
+"""`Reader`: look-ups, pages and counts while events keep arriving."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -47,7 +47,7 @@ async def listed(
 
 
 def in_order(sent: Sequence[Envelope], order: Order) -> list[EventId]:
-    ids = [one.id for one in sent]
+    ids = [item.id for item in sent]
     return ids if order is Order.OLDEST else ids[::-1]
 
 
@@ -67,18 +67,18 @@ async def test_the_content_of_an_event_is_what_was_sent(backend: Backend) -> Non
     assert await backend.reader.content(full.id) == Content(b'{"n":1}', '{"x-shop":"a"}')
 
 
-async def test_what_is_not_there_is_none(reader: Reader) -> None:
+async def test_an_unknown_event_is_none(reader: Reader) -> None:
     assert await reader.event(envelope().id) is None
     assert await reader.event_by_key("webhooks", "nothing") is None
     assert await reader.payload(envelope().id) is None
     assert await reader.content(envelope().id) is None
 
 
-async def test_ids_are_found_by_how_they_begin(backend: Backend) -> None:
+async def test_ids_are_found_by_their_prefix(backend: Backend) -> None:
     sent = [envelope(f"key-{n}", at=NOON + timedelta(milliseconds=n)) for n in range(5)]
     await backend.store.record(sent)
     reader = backend.reader
-    ids = [one.id for one in sent]
+    ids = [item.id for item in sent]
     assert await reader.ids_starting(ids[3], limit=9) == [ids[3]]
     assert await reader.ids_starting(ids[3][:14], limit=9) == [ids[3]]
     assert await reader.ids_starting(ids[0][:8], limit=9) == ids
@@ -87,7 +87,9 @@ async def test_ids_are_found_by_how_they_begin(backend: Backend) -> None:
         assert await reader.ids_starting(nothing, limit=9) == []
 
 
-async def test_what_no_database_can_hold_is_an_invalid_question(reader: Reader) -> None:  # F42
+async def test_a_value_that_no_database_can_hold_is_an_invalid_request(
+    reader: Reader,
+) -> None:  # F42
     assert await reader.event(EventId("no id at all")) is None
     with pytest.raises(InvalidEvent):
         await reader.event_by_key("webhooks", "\udfff")
@@ -105,7 +107,7 @@ async def test_pages_go_through_all_events_by_arrival(backend: Backend, order: O
 
 
 @BOTH
-async def test_a_page_never_holds_more_than_asked_for(backend: Backend, order: Order) -> None:
+async def test_a_page_never_exceeds_its_limit(backend: Backend, order: Order) -> None:
     await backend.store.record(envelopes(20))
     sizes = [len(page.items) async for page in pages(backend.reader, ANY, order, 7)]
     assert sizes == [7, 7, 6]
@@ -123,11 +125,11 @@ async def test_a_status_filter_lists_exactly_that_state(
 ) -> None:
     sent = envelopes(24)
     await backend.store.record(sent)
-    for n, one in enumerate(sent):
-        await backend.move(one.id, list(Status)[n % 4])
-    expected = [one for n, one in enumerate(sent) if list(Status)[n % 4] is status]
-    found = await listed(backend.reader, EventFilter(status=status), order, limit=4)
-    assert found == in_order(expected, order)
+    for n, item in enumerate(sent):
+        await backend.move(item.id, list(Status)[n % 4])
+    expected = [item for n, item in enumerate(sent) if list(Status)[n % 4] is status]
+    ids = await listed(backend.reader, EventFilter(status=status), order, limit=4)
+    assert ids == in_order(expected, order)
 
 
 FILTERS = {
@@ -151,7 +153,7 @@ FILTERS = {
 
 @BOTH
 @pytest.mark.parametrize(("where", "expected"), FILTERS.values(), ids=FILTERS.keys())
-async def test_a_filter_lists_exactly_what_matches(
+async def test_a_filter_lists_exactly_the_matching_events(
     backend: Backend, order: Order, where: EventFilter, expected: set[int]
 ) -> None:
     sent = [
@@ -160,10 +162,10 @@ async def test_a_filter_lists_exactly_what_matches(
         )
         for n in range(12)
     ]
-    for one in sent:
-        backend.clock.now = one.received_at
-        await backend.store.record([one])
-    matching = [one for n, one in enumerate(sent) if n in expected]
+    for item in sent:
+        backend.clock.now = item.received_at
+        await backend.store.record([item])
+    matching = [item for n, item in enumerate(sent) if n in expected]
     assert await listed(backend.reader, where, order, limit=2) == in_order(matching, order)
 
 
@@ -189,7 +191,7 @@ async def test_paging_neither_misses_nor_repeats_while_events_arrive(  # L13
 
 
 @BOTH
-async def test_paging_goes_on_after_the_event_at_the_cursor_was_pruned(
+async def test_paging_continues_after_the_event_at_the_cursor_was_pruned(
     backend: Backend, order: Order
 ) -> None:
     sent = envelopes(20)
@@ -249,11 +251,11 @@ async def test_kept_counts_equal_real_counts_after_any_mix(  # W9
 async def _take(
     backend: Backend, step: list[tuple[str, bytes]] | tuple[int, Status] | None
 ) -> None:
-    """A call of record; an event moved to another state; or a call that fails."""
+    """Take one step: record events, move an event to another state, or make a call that fails."""
     match step:
         case list():
             half = len(step) // 2
-            calls = [[envelope(*one) for one in part] for part in (step[:half], step[half:])]
+            calls = [[envelope(*item) for item in part] for part in (step[:half], step[half:])]
             await asyncio.gather(*[backend.store.record(call) for call in calls])
         case (index, status):
             if index < len(rows := await backend.rows()):
@@ -266,19 +268,19 @@ async def _take(
 
 
 async def test_a_reader_sees_an_event_as_soon_as_it_is_acknowledged(backend: Backend) -> None:
-    for one in envelopes(20):  # P12
-        await backend.store.record([one])
-        assert await backend.reader.event(one.id) is not None
+    for item in envelopes(20):  # P12
+        await backend.store.record([item])
+        assert await backend.reader.event(item.id) is not None
 
 
-async def test_many_reads_at_once_all_answer(backend: Backend) -> None:
+async def test_many_concurrent_reads_all_return(backend: Backend) -> None:
     sent = envelopes(30)
     await backend.store.record(sent)
-    found = await asyncio.gather(*[backend.reader.event(one.id) for one in sent * 5])
-    assert all(isinstance(event, EventRecord) for event in found)
+    events = await asyncio.gather(*[backend.reader.event(item.id) for item in sent * 5])
+    assert all(isinstance(event, EventRecord) for event in events)
 
 
-async def test_a_closed_reader_says_so_and_can_be_closed_again(backend: Backend) -> None:
+async def test_a_closed_reader_raises_and_can_be_closed_again(backend: Backend) -> None:
     await backend.store.record([envelope()])
     assert (await backend.reader.stats()).pending == 1
     await backend.reader.close()
@@ -287,17 +289,17 @@ async def test_a_closed_reader_says_so_and_can_be_closed_again(backend: Backend)
         await backend.reader.stats()
 
 
-async def test_reads_still_queued_when_the_reader_closes_are_told_so(backend: Backend) -> None:
+async def test_reads_still_queued_when_the_reader_closes_raise_stopped(backend: Backend) -> None:
     await backend.store.record(envelopes(200))
     reads = [asyncio.ensure_future(listed(backend.reader, limit=50)) for _ in range(50)]
     await asyncio.sleep(0)
     await backend.reader.close()
-    answers = await asyncio.gather(*reads, return_exceptions=True)
-    assert all(isinstance(answer, list | Stopped) for answer in answers), answers
-    assert any(isinstance(answer, Stopped) for answer in answers)
+    results = await asyncio.gather(*reads, return_exceptions=True)
+    assert all(isinstance(result, list | Stopped) for result in results), results
+    assert any(isinstance(result, Stopped) for result in results)
 
 
-async def test_a_closed_store_takes_nothing_and_can_be_closed_again(backend: Backend) -> None:
+async def test_a_closed_store_refuses_calls_and_can_be_closed_again(backend: Backend) -> None:
     await backend.store.record([envelope()])
     await backend.store.close()
     await backend.store.close()
@@ -305,16 +307,16 @@ async def test_a_closed_store_takes_nothing_and_can_be_closed_again(backend: Bac
         await backend.store.record([envelope("late")])
 
 
-async def test_closing_makes_durable_what_was_handed_over_before(backend: Backend) -> None:  # W5
-    calls = [asyncio.ensure_future(backend.store.record([one])) for one in envelopes(50)]
+async def test_closing_makes_earlier_calls_durable(backend: Backend) -> None:  # W5
+    calls = [asyncio.ensure_future(backend.store.record([item])) for item in envelopes(50)]
     await asyncio.sleep(0)
     await backend.store.close()
-    answers = await asyncio.gather(*calls)
-    assert all(receipt.kind == "new" for answer in answers for receipt in answer)
+    results = await asyncio.gather(*calls)
+    assert all(receipt.kind == "new" for result in results for receipt in result)
     assert len(await listed(backend.reader, limit=100)) == 50
 
 
-async def test_what_was_recorded_is_there_after_a_restart(backend: Backend) -> None:
+async def test_recorded_events_survive_a_restart(backend: Backend) -> None:
     sent = envelopes(10)
     await backend.store.record(sent)
     await backend.close()
@@ -327,7 +329,7 @@ async def test_what_was_recorded_is_there_after_a_restart(backend: Backend) -> N
 
 # N19
 @pytest.mark.parametrize(
-    ("pattern", "found"),
+    ("pattern", "matching"),
     [
         ("order.paid", ["order.paid"]),
         ("order.*", ["order.", "order.paid", "order.sent"]),
@@ -340,7 +342,7 @@ async def test_what_was_recorded_is_there_after_a_restart(backend: Backend) -> N
 )
 @pytest.mark.parametrize("source_order", [False, True])
 async def test_types_are_found_by_the_patterns_of_handlers(
-    backend: Backend, pattern: str, found: list[str], source_order: bool
+    backend: Backend, pattern: str, matching: list[str], source_order: bool
 ) -> None:
     types = ["order", "order.", "order.paid", "order.sent", "Order.paid", "o%_"]
     sent = [envelope(kind, event_type=kind, source_sequence=n) for n, kind in enumerate(types)]
@@ -350,7 +352,7 @@ async def test_types_are_found_by_the_patterns_of_handlers(
         items = (await backend.reader.events_of_source(where, limit=50)).items
     else:
         items = (await backend.reader.events(where, order=Order.NEWEST, limit=50)).items
-    assert sorted(event.event_type for event in items) == found
+    assert sorted(event.event_type for event in items) == matching
 
 
 # N5

@@ -1,4 +1,4 @@
-"""`Ledger.record`: what is new, what is known, and what stays as it was."""
+"""`Ledger.record`: new events, duplicates, conflicts, and the columns that never change."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -28,7 +28,7 @@ async def test_a_new_event_is_pending_under_its_own_id(store: Store) -> None:  #
     assert await store.record([sent]) == [Receipt(NEW, sent.id, Status.PENDING, NOON)]
 
 
-async def test_a_duplicate_is_answered_with_the_first_id_and_its_current_status(  # W8
+async def test_a_duplicate_gets_the_first_id_and_its_current_status(  # W8
     backend: Backend,
 ) -> None:
     first = envelope()
@@ -94,8 +94,8 @@ async def test_a_hundred_concurrent_records_of_one_key_are_one_row_and_one_id(  
     backend: Backend, bodies: list[bytes]
 ) -> None:
     sent = [envelope(payload=bodies[n % len(bodies)]) for n in range(100)]
-    answers = await asyncio.gather(*[backend.store.record([one]) for one in sent])
-    receipts = [receipt for answer in answers for receipt in answer]
+    results = await asyncio.gather(*[backend.store.record([item]) for item in sent])
+    receipts = [receipt for result in results for receipt in result]
     assert kinds(receipts).count(NEW) == 1
     assert len({receipt.id for receipt in receipts}) == 1
     (row,) = await backend.rows()
@@ -133,10 +133,10 @@ async def test_a_call_of_any_size_stores_every_event_in_its_order(  # L4
     sent = envelopes(count)
     receipts = await backend.store.record(sent)
     assert kinds(receipts) == [NEW] * count
-    assert [row["id"] for row in await backend.rows()] == [one.id for one in sent]
+    assert [row["id"] for row in await backend.rows()] == [item.id for item in sent]
 
 
-async def test_a_large_call_with_one_known_key_counts_only_that_one(backend: Backend) -> None:
+async def test_a_large_call_with_one_known_key_counts_one_duplicate(backend: Backend) -> None:
     await backend.store.record([envelope("key-200", b"other bytes")])
     receipts = await backend.store.record(envelopes(300))
     assert kinds(receipts).count(NEW) == 299
@@ -191,7 +191,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
-async def test_what_can_never_be_stored_is_invalid_and_leaves_nothing_of_its_call(  # F28
+async def test_an_event_that_can_never_be_stored_is_invalid_and_rolls_back_its_call(  # F28
     backend: Backend, bad: Envelope
 ) -> None:
     with pytest.raises(InvalidEvent):
@@ -200,16 +200,16 @@ async def test_what_can_never_be_stored_is_invalid_and_leaves_nothing_of_its_cal
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
-async def test_a_bad_call_leaves_its_63_concurrent_neighbours_alone(  # F28
+async def test_a_bad_call_does_not_affect_63_concurrent_calls(  # F28
     backend: Backend, bad: Envelope
 ) -> None:
-    calls = [[one] for one in envelopes(63)]
+    calls = [[item] for item in envelopes(63)]
     calls.insert(31, [bad])
-    answers = await asyncio.gather(
+    results = await asyncio.gather(
         *[backend.store.record(call) for call in calls], return_exceptions=True
     )
-    assert isinstance(answers.pop(31), InvalidEvent)
-    assert all(isinstance(answer, list) and answer[0].kind is NEW for answer in answers)
+    assert isinstance(results.pop(31), InvalidEvent)
+    assert all(isinstance(result, list) and result[0].kind is NEW for result in results)
     assert len(await backend.rows()) == 63
 
 
@@ -228,19 +228,19 @@ async def test_the_same_envelope_handed_over_again_is_still_the_new_one(  # F7
 async def test_a_cancelled_caller_changes_nothing_about_the_transaction(  # F27
     backend: Backend,
 ) -> None:
-    calls = [asyncio.ensure_future(backend.store.record([one])) for one in envelopes(20)]
-    await asyncio.sleep(0)  # all of them are with the store now
+    calls = [asyncio.ensure_future(backend.store.record([item])) for item in envelopes(20)]
+    await asyncio.sleep(0)  # all of them have been submitted
     for call in calls[::2]:
         call.cancel()
-    answers = await asyncio.gather(*calls, return_exceptions=True)
-    assert [isinstance(answer, asyncio.CancelledError) for answer in answers] == [True, False] * 10
-    await backend.close()  # waits for those that nobody waits for any more
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    assert [isinstance(result, asyncio.CancelledError) for result in results] == [True, False] * 10
+    await backend.close()  # waits for the cancelled calls too
     await backend.open()
     assert len(await backend.rows()) == 20
     assert kinds(await backend.store.record([envelope("after")])) == [NEW]
 
 
-async def test_everything_a_source_said_is_kept(store: Store, reader: Reader) -> None:  # L2, L7
+async def test_every_field_of_an_envelope_is_kept(store: Store, reader: Reader) -> None:  # L2, L7
     emitted = datetime(2026, 1, 31, 11, 59, 59, 999_999, tzinfo=UTC)
     sent = envelope(
         "k/1",
@@ -298,14 +298,14 @@ async def test_a_ledger_id_is_never_given_twice(backend: Backend) -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(keys=st.lists(NAMES, min_size=1, max_size=40, unique=True))
-async def test_any_text_is_a_key_and_is_known_again(fresh: Fresh, keys: list[str]) -> None:
+async def test_any_text_is_a_key_and_is_recognized(fresh: Fresh, keys: list[str]) -> None:
     async with fresh() as backend:
         first = [envelope(key, source=key[::-1]) for key in keys]
         assert kinds(await backend.store.record(first)) == [NEW] * len(keys)
         again = [envelope(key, source=key[::-1]) for key in keys]
         receipts = await backend.store.record([envelope(), *again])
         assert kinds(receipts) == [NEW, *[DUPLICATE] * len(keys)]
-        assert [receipt.id for receipt in receipts[1:]] == [one.id for one in first]
+        assert [receipt.id for receipt in receipts[1:]] == [item.id for item in first]
         found = await backend.reader.event_by_key(keys[0][::-1], keys[0])
         assert found is not None
         assert (found.id, found.ingest_count) == (first[0].id, 2)

@@ -1,4 +1,4 @@
-"""Replay: the only way back for a finished event (L8, L11, F31, F32)."""
+"""Replay: the only way to run a finished event again (L8, L11, F31, F32)."""
 
 import asyncio
 from collections.abc import Sequence
@@ -29,9 +29,9 @@ PARKED = Release(parked=True)
 async def replay(
     backend: Backend, *sent: Envelope, completed: bool = False
 ) -> list[ReplayKind | None]:
-    ids = [one.id for one in sent]
+    ids = [item.id for item in sent]
     done = await backend.store.replay(ids, actor="tester", completed=completed)
-    return [done.get(one.id) for one in sent]
+    return [done.get(item.id) for item in sent]
 
 
 async def row(backend: Backend, sent: Envelope) -> dict[str, object]:
@@ -39,13 +39,13 @@ async def row(backend: Backend, sent: Envelope) -> dict[str, object]:
 
 
 async def detail(backend: Backend, sent: Envelope) -> EventDetail:
-    found = await backend.reader.detail(sent.id)
-    assert found is not None
-    return found
+    shown = await backend.reader.detail(sent.id)
+    assert shown is not None
+    return shown
 
 
 async def due(backend: Backend) -> list[EventId]:
-    """What a worker would get now; it gets it."""
+    """Claim the due events and return their ids."""
     return [claim.id for claim in await claim(backend.store)]
 
 
@@ -72,7 +72,7 @@ async def test_a_finished_event_runs_again_with_all_its_attempts(
 
 
 # N5
-async def test_a_completed_event_is_replayed_only_if_asked_for(backend: Backend) -> None:
+async def test_a_completed_event_is_replayed_only_on_request(backend: Backend) -> None:
     dead, done = sent = envelopes(2)
     await backend.store.record(sent)
     await work(backend.store, [dead], DEAD)
@@ -86,7 +86,7 @@ async def test_a_completed_event_is_replayed_only_if_asked_for(backend: Backend)
 
 
 # L8
-async def test_a_dead_letter_sent_again_stays_one(backend: Backend) -> None:
+async def test_a_dead_letter_sent_again_stays_a_dead_letter(backend: Backend) -> None:
     (sent,) = envelopes(1)
     await backend.store.record([sent])
     await work(backend.store, [sent], DEAD)
@@ -103,11 +103,11 @@ async def test_an_event_that_waits_for_a_retry_is_due_now(backend: Backend) -> N
     assert await due(backend) == []
     assert await replay(backend, sent) == [ReplayKind.EXPEDITED]
     (claimed,) = await claim(backend.store)
-    assert claimed.attempts == 2  # F32: a expedited retry is not a fresh start
+    assert claimed.attempts == 2  # F32: an expedited retry keeps its spent attempts
 
 
 # F31
-async def test_a_running_event_is_left_alone(backend: Backend) -> None:
+async def test_a_running_event_is_not_replayed(backend: Backend) -> None:
     (sent,) = envelopes(1)
     await backend.store.record([sent])
     claims = await claim(backend.store)
@@ -119,7 +119,7 @@ async def test_a_running_event_is_left_alone(backend: Backend) -> None:
 
 
 # F31
-async def test_a_replay_pressed_twice_is_one_run(backend: Backend) -> None:
+async def test_a_replay_requested_twice_is_one_run(backend: Backend) -> None:
     (sent,) = envelopes(1)
     await backend.store.record([sent])
     await work(backend.store, [sent], DEAD)
@@ -130,7 +130,7 @@ async def test_a_replay_pressed_twice_is_one_run(backend: Backend) -> None:
 
 
 # F31, F17
-async def test_what_an_older_run_says_is_fenced_off(backend: Backend) -> None:
+async def test_the_outcome_of_an_older_run_is_fenced_off(backend: Backend) -> None:
     (sent,) = envelopes(1)
     await backend.store.record([sent])
     (stale,) = await claim(backend.store)
@@ -145,7 +145,7 @@ async def test_what_an_older_run_says_is_fenced_off(backend: Backend) -> None:
 
 
 # F31
-async def test_a_held_event_is_put_back(backend: Backend) -> None:
+async def test_a_parked_event_is_unparked(backend: Backend) -> None:
     (sent,) = envelopes(1)
     await backend.store.record([sent])
     await work(backend.store, [sent], PARKED)
@@ -154,11 +154,11 @@ async def test_a_held_event_is_put_back(backend: Backend) -> None:
     assert await due(backend) == [sent.id]
 
 
-async def test_what_is_not_there_is_not_in_the_answer(backend: Backend) -> None:
+async def test_an_unknown_event_is_not_in_the_result(backend: Backend) -> None:
     assert await replay(backend, envelope("nobody")) == [None]
 
 
-async def test_an_id_twice_in_one_order_counts_once(backend: Backend) -> None:
+async def test_an_id_twice_in_one_call_counts_once(backend: Backend) -> None:
     (sent,) = envelopes(1)
     await backend.store.record([sent])
     await work(backend.store, [sent], DEAD)
@@ -167,7 +167,7 @@ async def test_an_id_twice_in_one_order_counts_once(backend: Backend) -> None:
 
 
 # F31
-async def test_in_a_lane_a_replay_runs_before_what_came_later(backend: Backend) -> None:
+async def test_in_a_lane_a_replay_runs_before_later_events(backend: Backend) -> None:
     first, second, third = await in_a_lane(backend, 3)
     await work(backend.store, [first], DEAD)
     await replay(backend, first)
@@ -181,7 +181,7 @@ async def test_in_a_lane_a_replay_runs_before_what_came_later(backend: Backend) 
 
 # F31
 @pytest.mark.parametrize("end", [DONE, DEAD, again(timedelta(hours=1)), Release()])
-async def test_in_a_lane_a_replay_comes_behind_the_running_event(
+async def test_in_a_lane_a_replay_runs_after_the_running_event(
     backend: Backend, end: Outcome
 ) -> None:
     first, second, _ = await in_a_lane(backend, 3)
@@ -192,11 +192,11 @@ async def test_in_a_lane_a_replay_comes_behind_the_running_event(
     assert await due(backend) == []
     await settle(backend.store, running, end)
     backend.clock.advance(hours=2)
-    assert await due(backend) == [first.id]  # and only that one
+    assert await due(backend) == [first.id]  # and no other
 
 
 # F31
-async def test_in_a_lane_a_replay_steps_before_a_head_that_waits_for_a_retry(
+async def test_in_a_lane_a_replay_runs_before_a_head_that_waits_for_a_retry(
     backend: Backend,
 ) -> None:
     first, second = await in_a_lane(backend, 2)
@@ -212,7 +212,7 @@ async def test_in_a_lane_a_replay_steps_before_a_head_that_waits_for_a_retry(
 
 
 # F31
-async def test_hurrying_an_event_behind_in_its_lane_does_not_let_it_pass(
+async def test_an_expedited_event_does_not_overtake_the_head_of_its_lane(
     backend: Backend,
 ) -> None:
     first, second = await in_a_lane(backend, 2)
@@ -226,15 +226,15 @@ async def test_hurrying_an_event_behind_in_its_lane_does_not_let_it_pass(
 # F31
 async def test_a_whole_lane_replayed_runs_in_its_order(backend: Backend) -> None:
     sent = await in_a_lane(backend, 5)
-    for one in sent:
-        await work(backend.store, [one], DEAD)
+    for item in sent:
+        await work(backend.store, [item], DEAD)
     await replay(backend, *reversed(sent))
     order = []
     while claims := await claim(backend.store):
         assert len(claims) == 1
         order.append(claims[0].id)
         await settle(backend.store, claims)
-    assert order == [one.id for one in sent]
+    assert order == [item.id for item in sent]
 
 
 # F15
@@ -271,7 +271,7 @@ async def test_every_replay_is_in_the_audit(backend: Backend) -> None:
 
 
 # S18
-async def test_the_audit_keeps_who_the_caller_says_it_is_and_where_it_called_from(
+async def test_the_audit_keeps_the_actor_and_the_address_of_the_caller(
     backend: Backend,
 ) -> None:
     sent = envelope()
@@ -287,43 +287,43 @@ async def test_the_audit_keeps_who_the_caller_says_it_is_and_where_it_called_fro
 async def test_the_audit_is_read_in_pages_and_by_event(backend: Backend) -> None:
     sent = envelopes(5)
     await backend.store.record(sent)
-    for one in sent:
-        await replay(backend, one)
+    for item in sent:
+        await replay(backend, item)
     first = await backend.reader.audit(limit=3)
     rest = await backend.reader.audit(limit=3, cursor=first.next)
     seen = [entry.event_id for entry in [*first.items, *rest.items]]
-    assert seen == [one.id for one in reversed(sent)]
+    assert seen == [item.id for item in reversed(sent)]
     assert rest.next is None
     (entry,) = (await backend.reader.audit(event_id=sent[2].id, limit=9)).items
     assert entry.event_id == sent[2].id
 
 
-async def held(backend: Backend, sent: Sequence[Envelope]) -> None:
+async def park(backend: Backend, sent: Sequence[Envelope]) -> None:
     await backend.store.record(sent)
     await work(backend.store, sent, PARKED)
 
 
-async def test_held_types_are_listed_once_each(backend: Backend) -> None:
-    await held(backend, [envelope(f"a-{n}", event_type="a") for n in range(3)])
-    await held(backend, [envelope("b", event_type="b", source="shop")])
+async def test_parked_types_are_listed_once_each(backend: Backend) -> None:
+    await park(backend, [envelope(f"a-{n}", event_type="a") for n in range(3)])
+    await park(backend, [envelope("b", event_type="b", source="shop")])
     await backend.store.record(envelopes(3))
-    found: list[tuple[str, str]] = []
-    place: tuple[str, str] | None = ("", "")
-    while place is not None:
-        place = await backend.reader.parked_type(place)
-        found += [place] if place is not None else []
-    assert found == [("shop", "b"), ("webhooks", "a")]
+    types: list[tuple[str, str]] = []
+    parked_type: tuple[str, str] | None = ("", "")
+    while parked_type is not None:
+        parked_type = await backend.reader.parked_type(parked_type)
+        types += [parked_type] if parked_type is not None else []
+    assert types == [("shop", "b"), ("webhooks", "a")]
 
 
-async def test_held_events_of_a_type_are_put_back(backend: Backend) -> None:
+async def test_parked_events_of_a_type_are_unparked(backend: Backend) -> None:
     wanted, other = envelope("a", event_type="a"), envelope("b", event_type="b")
-    await held(backend, [wanted, other])
+    await park(backend, [wanted, other])
     assert await backend.store.unpark("webhooks", "a") == 1
     assert await backend.store.unpark("webhooks", "a") == 0
     assert await due(backend) == [wanted.id]
 
 
-async def test_held_events_go_back_into_their_place_in_the_lane(backend: Backend) -> None:
+async def test_unparked_events_keep_their_position_in_the_lane(backend: Backend) -> None:
     first, second = [envelope(f"{n}", lane="l", event_type=f"t.{n}") for n in range(2)]
     await backend.store.record([first, second])
     await work(backend.store, [first], PARKED)

@@ -1,4 +1,4 @@
-"""Retention: old finished events go in two steps, their keys stay known (W11, F15, F36)."""
+"""Retention deletes old finished events in two steps; keys stay known (W11, F15, F36)."""
 
 import asyncio
 from collections.abc import Sequence
@@ -27,16 +27,16 @@ POLICY = RetentionPolicy(keep=timedelta(days=30), remember=timedelta(days=7))
 async def add_tombstones(store: Store, policy: RetentionPolicy = POLICY) -> int:
     tombstoned = 0
     for step in (store.add_tombstones, store.add_dead_letter_tombstones):
-        place: int | None = 0
-        while place is not None:
-            walk = await step(policy, after=place)
-            tombstoned += walk.rows
-            place = walk.next
+        after: int | None = 0
+        while after is not None:
+            added = await step(policy, after=after)
+            tombstoned += added.rows
+            after = added.next
     return tombstoned
 
 
 async def prune(store: Store) -> int:
-    """What is ripe now."""
+    """Delete all events that are prunable now."""
     rows = 0
     while True:
         removed = await store.prune(POLICY)
@@ -56,7 +56,7 @@ async def finished(backend: Backend, sent: Sequence[Envelope], outcome: Outcome 
 
 # W11
 @pytest.mark.parametrize("outcome", [DONE, DEAD])
-async def test_what_is_finished_and_old_is_removed(backend: Backend, outcome: Outcome) -> None:
+async def test_old_finished_events_are_deleted(backend: Backend, outcome: Outcome) -> None:
     await finished(backend, envelopes(3), outcome)
     backend.clock.advance(days=31)
     assert await add_tombstones(backend.store) == 3
@@ -88,11 +88,11 @@ async def test_dead_letters_have_a_retention_of_their_own(
 async def test_a_pass_adds_a_thousand_tombstones_of_dead_letters_at_most(backend: Backend) -> None:
     await finished(backend, envelopes(1100), DEAD)
     backend.clock.advance(days=31)
-    walks = [await backend.store.add_dead_letter_tombstones(POLICY, after=0)]
-    while (place := walks[-1].next) is not None:
-        walks.append(await backend.store.add_dead_letter_tombstones(POLICY, after=place))
-    assert sum(walk.rows for walk in walks) == 1100
-    assert max(walk.rows for walk in walks) <= 1000
+    passes = [await backend.store.add_dead_letter_tombstones(POLICY, after=0)]
+    while (after := passes[-1].next) is not None:
+        passes.append(await backend.store.add_dead_letter_tombstones(POLICY, after=after))
+    assert sum(added.rows for added in passes) == 1100
+    assert max(added.rows for added in passes) <= 1000
 
 
 # N14
@@ -104,28 +104,28 @@ async def test_a_pass_over_completed_events_leaves_dead_letters(backend: Backend
 
 
 # W11
-async def test_what_is_young_stays(backend: Backend) -> None:
+async def test_young_events_stay(backend: Backend) -> None:
     await finished(backend, envelopes(3))
     backend.clock.advance(days=29)
     assert await add_tombstones(backend.store) == 0
 
 
 # W11, F15
-async def test_what_waits_or_runs_is_never_removed(backend: Backend) -> None:
-    _, retrying, running, held = sent = envelopes(4)
+async def test_pending_and_processing_events_are_never_deleted(backend: Backend) -> None:
+    _, retrying, running, parked = sent = envelopes(4)
     await backend.store.record(sent)
     await work(backend.store, [retrying], again(timedelta(days=90)))
-    await work(backend.store, [held], Release(parked=True))
+    await work(backend.store, [parked], Release(parked=True))
     assert len(await claim(backend.store, running.id)) == 1
     backend.clock.advance(days=400)
     assert await add_tombstones(backend.store) == 0
     backend.clock.advance(days=1)
     assert await prune(backend.store) == 0
-    assert await ids(backend) == {one.id for one in sent}
+    assert await ids(backend) == {item.id for item in sent}
 
 
 # W11
-async def test_an_old_event_rests_a_day_after_it_was_finished(backend: Backend) -> None:
+async def test_an_old_event_is_kept_for_a_day_after_its_end(backend: Backend) -> None:
     sent = envelopes(1)
     await backend.store.record(sent)
     backend.clock.advance(days=60)
@@ -137,7 +137,7 @@ async def test_an_old_event_rests_a_day_after_it_was_finished(backend: Backend) 
 
 
 # W11
-async def test_a_row_outlives_its_tombstone_by_a_minute(backend: Backend) -> None:
+async def test_a_row_is_deleted_a_minute_after_its_tombstone_was_added(backend: Backend) -> None:
     await finished(backend, envelopes(1))
     backend.clock.advance(days=31)
     await add_tombstones(backend.store)
@@ -169,7 +169,7 @@ async def test_a_key_is_known_by_its_tombstone(backend: Backend, removed: bool) 
 
 
 # F15
-async def test_a_key_is_the_key_of_one_source(backend: Backend) -> None:
+async def test_a_tombstone_belongs_to_one_source(backend: Backend) -> None:
     await finished(backend, [envelope("k")])
     backend.clock.advance(days=31)
     await add_tombstones(backend.store)
@@ -180,11 +180,11 @@ async def test_a_key_is_the_key_of_one_source(backend: Backend) -> None:
 
 
 # F15
-async def test_a_key_is_forgotten_after_its_days_and_not_before(backend: Backend) -> None:
+async def test_a_key_is_known_for_its_days_and_no_longer(backend: Backend) -> None:
     await finished(backend, [envelope("k")])
     backend.clock.advance(days=31)
     await add_tombstones(backend.store)
-    backend.clock.advance(hours=2)  # the days count from the removal of the row
+    backend.clock.advance(hours=2)  # the days count from the deletion of the row
     await prune(backend.store)
     backend.clock.advance(days=7)
     assert await backend.store.purge_tombstones(POLICY) == 0
@@ -205,14 +205,14 @@ async def test_a_tombstone_stays_while_its_row_is_there(backend: Backend) -> Non
 
 
 # F15
-async def test_no_purged_key_runs_again_whatever_waits(backend: Backend) -> None:
+async def test_no_key_is_lost_between_row_and_tombstone(backend: Backend) -> None:
     sent = envelopes(200)
     await finished(backend, sent)
     backend.clock.advance(days=31)
-    copies = [envelope(one.idempotency_key, one.payload) for one in sent]
+    copies = [envelope(item.idempotency_key, item.payload) for item in sent]
 
-    async def send(one: Envelope) -> ReceiptKind:
-        (receipt,) = await backend.store.record([one])
+    async def send(item: Envelope) -> ReceiptKind:
+        (receipt,) = await backend.store.record([item])
         return receipt.kind
 
     async def clean() -> None:
@@ -226,14 +226,14 @@ async def test_no_purged_key_runs_again_whatever_waits(backend: Backend) -> None
 
 
 # F36
-async def test_a_step_takes_a_thousand_rows_at_most(backend: Backend) -> None:
+async def test_a_step_covers_a_thousand_rows_at_most(backend: Backend) -> None:
     await finished(backend, envelopes(2100))
     backend.clock.advance(days=31)
-    walks = [await backend.store.add_tombstones(POLICY, after=0)]
-    while (place := walks[-1].next) is not None:
-        walks.append(await backend.store.add_tombstones(POLICY, after=place))
-    assert sum(walk.rows for walk in walks) == 2100
-    assert max(walk.rows for walk in walks) <= 1000
+    passes = [await backend.store.add_tombstones(POLICY, after=0)]
+    while (after := passes[-1].next) is not None:
+        passes.append(await backend.store.add_tombstones(POLICY, after=after))
+    assert sum(added.rows for added in passes) == 2100
+    assert max(added.rows for added in passes) <= 1000
     backend.clock.advance(minutes=1)
     steps = [(await backend.store.prune(POLICY)).rows]
     while steps[-1]:
@@ -243,8 +243,8 @@ async def test_a_step_takes_a_thousand_rows_at_most(backend: Backend) -> None:
 
 
 # W11
-async def test_an_event_from_the_future_does_not_end_the_walk(backend: Backend) -> None:
-    """A clock that was wrong for a day."""
+async def test_an_event_from_the_future_does_not_end_the_pass(backend: Backend) -> None:
+    """The clock was wrong for a day."""
     right = backend.clock.now
     backend.clock.advance(days=999)
     await backend.store.record([envelope(f"w-{n}", at=backend.clock.now) for n in range(1000)])
@@ -258,7 +258,7 @@ async def test_an_event_from_the_future_does_not_end_the_walk(backend: Backend) 
 async def test_old_rows_of_the_audit_are_deleted_a_batch_at_a_time(backend: Backend) -> None:
     sent = envelopes(1001)
     await backend.store.record(sent)
-    await backend.store.replay([one.id for one in sent], actor="ann")
+    await backend.store.replay([item.id for item in sent], actor="ann")
     backend.clock.advance(days=2)
     await backend.store.replay([sent[0].id], actor="bob")
     backend.clock.advance(days=29)
@@ -268,7 +268,7 @@ async def test_old_rows_of_the_audit_are_deleted_a_batch_at_a_time(backend: Back
 
 
 # S22
-async def test_the_newest_time_is_known_by_the_clock_that_retention_goes_by(
+async def test_the_newest_age_follows_the_clock_of_retention(
     backend: Backend,
 ) -> None:
     reader = backend.reader
@@ -281,6 +281,6 @@ async def test_the_newest_time_is_known_by_the_clock_that_retention_goes_by(
     assert await add_tombstones(backend.store) == 2
     backend.clock.advance(minutes=2)
     assert await prune(backend.store) == 2
-    age = await reader.newest_age(backend.clock())  # a tombstone is all that is left
+    age = await reader.newest_age(backend.clock())  # only a tombstone is left
     assert age is not None
     assert age < timedelta(minutes=3)

@@ -1,4 +1,4 @@
-"""A worker that lost a claim and took the event again may hand in both runs at once (F17)."""
+"""A worker that lost a claim and claimed the event again may settle both runs at once (F17)."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from support.work import LEASE, Hands, dead, done
 
 
 @pytest.mark.parametrize("stale_first", [True, False])
-async def test_of_two_runs_in_one_batch_only_the_valid_one_has_effects(
+async def test_of_two_runs_in_one_batch_only_the_valid_run_has_effects(
     backend: Backend, stale_first: bool
 ) -> None:
     me = Hands(backend.store.queue)
@@ -19,14 +19,14 @@ async def test_of_two_runs_in_one_batch_only_the_valid_one_has_effects(
     backend.clock.advance(seconds=LEASE.total_seconds())
     valid = await me.claim_one()
     insert = "INSERT INTO seen VALUES (:run)"
-    both = [Settlement(one, done(insert, run=one.run)) for one in (stale, valid)]
+    both = [Settlement(item, done(insert, run=item.run)) for item in (stale, valid)]
     written = await backend.store.queue.settle(both if stale_first else both[::-1])
     assert await backend.reader.query("SELECT run FROM seen", {}) == [{"run": valid.run}]
     assert written == {valid.id: both[1].outcome}
 
 
 @pytest.mark.parametrize("stale_first", [True, False])
-async def test_of_two_runs_in_one_batch_the_valid_ones_outcome_is_told(
+async def test_of_two_runs_in_one_batch_the_outcome_of_the_valid_run_is_returned(
     backend: Backend, stale_first: bool
 ) -> None:
     me = Hands(backend.store.queue)

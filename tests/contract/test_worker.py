@@ -1,4 +1,4 @@
-"""The real worker on every queue: the same code takes work from each of them (W2)."""
+"""The real worker on every queue: the same code works with each of them (W2)."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -58,7 +58,7 @@ async def working(backend: Backend, *handlers: Registration) -> AsyncIterator[Se
 
 
 # W1, W2
-async def test_what_is_durable_is_run_by_the_same_worker_whatever_the_queue(
+async def test_a_durable_event_is_run_by_the_same_worker_on_every_queue(
     backend: Backend,
 ) -> None:
     seen: list[bytes] = []
@@ -71,13 +71,13 @@ async def test_what_is_durable_is_run_by_the_same_worker_whatever_the_queue(
     async with working(backend, registration(handle)) as settlements:
         await backend.store.record([sent])
         await settlements.until_final(sent.id)
-    found = await backend.reader.event(sent.id)
-    assert found is not None
-    assert (found.status, found.attempts, seen) == (Status.COMPLETED, 1, [b'{"n":7}'])
+    event = await backend.reader.event(sent.id)
+    assert event is not None
+    assert (event.status, event.attempts, seen) == (Status.COMPLETED, 1, [b'{"n":7}'])
 
 
 # P5
-async def test_an_error_is_recorded_and_retried_until_a_dead_letter_and_the_worker_goes_on(
+async def test_a_failing_event_becomes_a_dead_letter_and_the_worker_continues(
     backend: Backend,
 ) -> None:
     async def handle(event: Event) -> None:
@@ -90,7 +90,7 @@ async def test_an_error_is_recorded_and_retried_until_a_dead_letter_and_the_work
         assert len(await settlements.until_final(bad.id)) == ATTEMPTS
         await backend.store.record([good])
         assert await settlements.until_final(good.id) == [Done()]
-    found = await backend.reader.event(bad.id)
-    assert found is not None
-    assert (found.status, found.error_code) == (Status.FAILED, "ValueError")
-    assert found.last_error == f"ValueError: attempt {ATTEMPTS}"
+    event = await backend.reader.event(bad.id)
+    assert event is not None
+    assert (event.status, event.error_code) == (Status.FAILED, "ValueError")
+    assert event.last_error == f"ValueError: attempt {ATTEMPTS}"
