@@ -1,8 +1,8 @@
 -- part: users_path
 coalesce((
-    SELECT string_agg(entry, ', ' ORDER BY number)
+    SELECT string_agg(name, ', ' ORDER BY number)
     FROM (
-        SELECT entry, number,
+        SELECT number,
                CASE WHEN entry LIKE '"%' THEN entry ELSE '"' || lower(entry) || '"' END AS name
         FROM regexp_matches(current_setting('search_path'), '"(?:[^"]|"")*"|[^",\s]+', 'g')
              WITH ORDINALITY AS found (entries, number), unnest(entries) AS entry
@@ -24,8 +24,9 @@ SELECT set_config('search_path',
 , true)
 
 -- name: users_path
--- Return the schemas in which users' SQL finds its tables, and whose search path it is.
-SELECT current_schemas(false)::text[] AS schemas, quote_ident(current_user) AS role
+-- Return the search path of users' SQL, the schemas on it that exist, and the role.
+SELECT current_setting('search_path') AS search_path, current_schemas(false)::text[] AS schemas,
+       quote_ident(current_user) AS role
 
 -- name: has_migrations_table
 -- Return whether the ledger has been created.
