@@ -59,7 +59,7 @@ def test_each_pair_begins_with_the_other_tree() -> None:
 
 
 def test_the_interval_is_that_of_student() -> None:
-    """By hand, from logs of 0.9 and 1.1, mean -0.0050, deviation 0.1419, t of one degree 12.706."""
+    """Compare with logs of 0.9 and 1.1: mean -0.0050, deviation 0.1419, t of one degree 12.706."""
     interval = paired_interval([0.9, 1.1])
     assert interval.ratio == pytest.approx(0.99499, abs=1e-5)
     assert (interval.low, interval.high) == pytest.approx((0.27807, 3.56030), abs=1e-4)

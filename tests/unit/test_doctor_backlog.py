@@ -1,4 +1,4 @@
-"""What doctor says of the events that wait (N20)."""
+"""The findings of doctor on events that wait (N20)."""
 
 from datetime import timedelta
 
@@ -12,13 +12,13 @@ from support.events import NOON
 WELL = Backlog(pending=1, dead_letters=0, parked=0, oldest_pending=NOON - timedelta(minutes=2))
 
 
-def test_nothing_is_wrong_with_events_that_wait_a_moment() -> None:
+def test_events_that_wait_a_moment_are_ok() -> None:
     assert {finding.verdict for finding in check_backlog(WELL, NOON)} == {Verdict.OK}
 
 
 # N20
 @pytest.mark.parametrize(
-    ("about", "found", "said"),
+    ("about", "backlog", "detail"),
     [
         ("queue", replace(WELL, oldest_pending=NOON - timedelta(hours=2)), "the oldest since 2 h"),
         ("parked", replace(WELL, parked=3), "3 events are parked"),
@@ -26,10 +26,10 @@ def test_nothing_is_wrong_with_events_that_wait_a_moment() -> None:
         ("dead letters", replace(WELL, dead_letters=4), "4 events failed for good"),
     ],
 )
-def test_each_is_a_warning_that_says_what_to_do(about: str, found: Backlog, said: str) -> None:
-    findings = {finding.about: finding for finding in check_backlog(found, NOON)}
+def test_each_is_a_warning_with_a_remedy(about: str, backlog: Backlog, detail: str) -> None:
+    findings = {finding.about: finding for finding in check_backlog(backlog, NOON)}
     assert findings[about].verdict is Verdict.WARN
-    assert said in findings[about].detail
+    assert detail in findings[about].detail
     assert findings[about].remedy is not None
     others = {finding.verdict for name, finding in findings.items() if name != about}
     assert others == {Verdict.OK}

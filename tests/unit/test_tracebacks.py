@@ -69,13 +69,13 @@ def test_code_without_a_file_is_not_preferred() -> None:
     assert where.startswith("call_library ")
 
 
-def test_where_all_is_of_libraries_the_innermost_is_named() -> None:
-    """As of a handler that was installed with pip."""
+def test_if_all_frames_are_of_libraries_the_innermost_is_named() -> None:
+    """A handler that was installed with pip has only such frames."""
     assert where_of(without_outer(raised_by(call_library), 2)) == "send (client.py:2)"
 
 
-def test_an_error_of_ackbox_itself_has_no_place() -> None:
-    """It is none of the user's, as when the handler ran out of time."""
+def test_an_error_of_ackbox_itself_has_no_location() -> None:
+    """The user's code did not raise it, such as the time-out of a handler."""
     assert where_of(without_outer(raised_by(lambda: from_text("nonsense")), 2)) is None
 
 
@@ -225,7 +225,7 @@ def test_what_was_never_raised_has_no_traceback() -> None:  # N2
 
 
 class Delegates(Exception):
-    """As some clients' errors do: what it lacks is looked for in a response that may be missing."""
+    """An error that, like those of some clients, looks up attributes in a missing response."""
 
     def __getattr__(self, name: str) -> object:
         return self.__dict__["response"][name]

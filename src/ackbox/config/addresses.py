@@ -27,7 +27,7 @@ def is_address(text: str, schemes: tuple[str, ...]) -> bool:
 
 
 def show_address(text: str) -> str:
-    """Return the address with every password replaced. Of a malformed one return the scheme."""
+    """Return the address with every password replaced. If malformed, return the scheme."""
     match = _ADDRESS.fullmatch(text)
     if match is None:
         scheme, separator, _ = text.partition("://")

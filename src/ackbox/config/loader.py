@@ -24,7 +24,7 @@ DEFAULT = "default"
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A value as it was written, and its origin: the environment, a file, or a place in the code.
+    """A value as it was written, and its origin: the environment, a file, or the code.
     `variable` is the name of the environment variable."""
 
     value: object = field(repr=False)  # it may be a secret

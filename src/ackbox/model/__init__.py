@@ -4,9 +4,9 @@ checks      checks of the fields that a source sets
 claims      claims on events, and the outcomes of runs
 events      envelopes, receipts and the durable row of an event
 moments     times, as text and as an instant
-operations  what operators do and see: replays, discards, the audit, event details, findings
+operations  values for operators: replays, discards, the audit, event details, findings
 queries     filters on the ledger, cursors and pages
-retention   how long events are kept, and the progress of a pass
+retention   the retention policy, and the progress of a pass
 
 Other packages import from here, not from these modules.
 """

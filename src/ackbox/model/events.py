@@ -45,8 +45,8 @@ class ReceiptKind(StrEnum):
 
 
 class Envelope(Struct, frozen=True, gc=False):
-    """What a source hands over, before it is stored (L2). If the key is new, `id` becomes the
-    event's id."""
+    """An event as a source hands it over, before it is stored (L2). If the key is new, `id` becomes
+    the event's id."""
 
     id: EventId
     source: str

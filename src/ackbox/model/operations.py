@@ -1,4 +1,4 @@
-"""What operators do and see: replays, discards, the audit, event details, findings."""
+"""Values for operators: replays, discards, the audit, event details, findings."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime

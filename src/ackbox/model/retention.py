@@ -1,4 +1,4 @@
-"""How long events are kept, and the progress of a retention pass."""
+"""The retention policy, and the progress of a retention pass."""
 
 from datetime import datetime, timedelta
 

@@ -163,9 +163,9 @@ class InboxHarness:
 
     async def replay(self, event: str | Receipt) -> EventRecord:
         """Replay as an operator does: a finished event starts again, a waiting one is due now."""
-        found = await self.event(event)
-        await self.runtime.replays.replay_ids([found.id], actor="test", completed=True)
-        return await self.event(found.id)
+        before = await self.event(event)
+        await self.runtime.replays.replay_ids([before.id], actor="test", completed=True)
+        return await self.event(before.id)
 
     async def event(self, event: str | Receipt) -> EventRecord:
         """Return the current state of an event, by its id or by the receipt of `post`."""
