@@ -10,5 +10,5 @@ TOKEN = "twelve-boxers-hunt-victor"
 
 @pytest.fixture
 def settings(tmp_path: Path) -> dict[str, Any]:
-    """The settings that the code of the app overrides."""
+    """Return the settings that the app sets in code."""
     return {"db_path": tmp_path / "inbox.db", "api_token": TOKEN}

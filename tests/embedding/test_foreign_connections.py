@@ -17,7 +17,7 @@ connection.close()
 
 
 # N1, F53
-def test_other_sqlite_libraries_are_refused_with_what_to_do_instead(tmp_path: Path) -> None:
+def test_other_sqlite_libraries_are_refused_with_a_remedy(tmp_path: Path) -> None:
     with embedded(tmp_path) as app:
         for way in ("sqlite3", "sqlalchemy", "aiosqlite"):
             refusal = app.open_read_and_close(way)
@@ -34,7 +34,7 @@ def test_a_foreign_close_cannot_delete_the_log(tmp_path: Path) -> None:
 
 
 # N1, F54
-def test_with_the_check_alone_a_deleted_log_is_never_acknowledged_into(tmp_path: Path) -> None:
+def test_with_the_check_alone_nothing_is_acknowledged_into_a_deleted_log(tmp_path: Path) -> None:
     with embedded(tmp_path, without=(WITHOUT_HOOK, WITHOUT_LOCKS)) as app:
         acked, statuses = set(), []
         for number in range(3):
@@ -43,7 +43,7 @@ def test_with_the_check_alone_a_deleted_log_is_never_acknowledged_into(tmp_path:
             assert app.open_read_and_close("sqlite3").isdigit()
             assert not app.wal.exists() or app.wal.stat().st_ino != log
             statuses.append(app.post(f"unknown-{number}"))
-            if statuses[-1] == 202:  # the monitor noticed and mended it first
+            if statuses[-1] == 202:  # the monitor noticed it and recovered first
                 acked.add(f"unknown-{number}")
             eventually(lambda: app.get("/inbox/ready").status == 200)
             assert app.post(f"after-{number}") == 202

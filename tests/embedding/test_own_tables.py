@@ -1,4 +1,4 @@
-"""Users' own tables beside the ledger: made at the start, read at any time."""
+"""Users' own tables in the ledger: created at the start, and readable at any time."""
 
 import asyncio
 from typing import Any
@@ -40,7 +40,7 @@ async def started(settings: dict[str, Any], *ddl: str) -> None:
         "CREATE TABLE copy AS SELECT * FROM access",
     ],
 )
-async def test_what_a_schema_may_do(settings: dict[str, Any], ddl: str) -> None:
+async def test_an_allowed_schema_is_applied(settings: dict[str, Any], ddl: str) -> None:
     await started(settings, ACCESS, ddl)
 
 
@@ -79,7 +79,7 @@ async def test_a_schema_runs_at_every_start(settings: dict[str, Any]) -> None:
         "SELECT * FROM nowhere",
     ],
 )
-async def test_what_a_schema_may_not_do_stops_the_start_in_one_line(
+async def test_a_forbidden_schema_stops_the_start_in_one_line(
     settings: dict[str, Any], ddl: str
 ) -> None:
     await started(settings)
@@ -105,7 +105,7 @@ async def test_a_long_statement_is_shown_short(settings: dict[str, Any]) -> None
     assert len(str(refused.value)) < 300
 
 
-async def test_reading_gives_rows_by_name(settings: dict[str, Any]) -> None:
+async def test_reading_returns_rows_by_column_name(settings: dict[str, Any]) -> None:
     inbox = Inbox(settings)
     inbox.schema(ACCESS)
     inbox.schema("INSERT OR IGNORE INTO access VALUES ('a'), ('b')")

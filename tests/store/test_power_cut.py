@@ -31,7 +31,7 @@ LEDGER = "ledger.db"
 
 
 class Ack(NamedTuple):
-    """So many operations had happened when these were acknowledged, at the latest."""
+    """Acknowledged envelopes, and the number of operations before the acknowledgement."""
 
     at: int
     envelopes: Sequence[Envelope]
@@ -46,7 +46,7 @@ class Verdict(NamedTuple):
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many checkpoints, of every kind, and logs that start over and are cut."""
+    """Cause many checkpoints of every kind, and logs that restart and are truncated."""
     monkeypatch.setattr(checkpoints, "DUE_PAGES", 30)
     monkeypatch.setattr(checkpoints, "ALARM_PAGES", 60)
     monkeypatch.setattr(connections, "_WAL_BYTES_KEPT", 40 * 4096)
@@ -70,20 +70,21 @@ async def call(
             for k in range(size)
         ]
         known = chance.choice(acks).envelopes[:1] if acks else ()  # a repeat updates its row
-        again = [envelope(one.idempotency_key, one.payload) for one in known]
+        again = [envelope(sent.idempotency_key, sent.payload) for sent in known]
         await store.record([*again, *batch])
         acks.append(Ack(len(vfs.ops), batch))
 
 
 def cut_points(vfs: RecordingVfs, chance: Random) -> list[int]:
-    """Half of them just before or after a sync, where the promises are made."""
+    """Return the moments of the cuts. Half of them are just before or after a sync, where events
+    are acknowledged."""
     syncs = [n for n, op in enumerate(vfs.ops) if op.kind == "sync"]
     near = [min(n + chance.randrange(2), len(vfs.ops)) for n in chance.choices(syncs, k=CUTS // 2)]
     return sorted(near + [chance.randrange(len(vfs.ops) + 1) for _ in range(CUTS - len(near))])
 
 
 def images(vfs: RecordingVfs, chance: Random) -> Iterator[tuple[int, dict[str, bytearray]]]:
-    disk, done = Disk(vfs.found), 0
+    disk, done = Disk(vfs.initial), 0
     for cut in cut_points(vfs, chance):
         for op in vfs.ops[done:cut]:
             disk.do(op)
@@ -96,20 +97,20 @@ def open_image(path: Path, *, through_the_store: bool) -> apsw.Connection:
     if through_the_store:
         return open_ledger(path, durability="full")
     connection = apsw.Connection(str(path))
-    connection.pragma("synchronous", "off")  # what is only looked at need not be synced again
+    connection.pragma("synchronous", "off")  # a copy for one check need not be synced
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     return connection
 
 
-def look(folder: Path, *, through_the_store: bool) -> dict[str, bytes] | None:
-    """What is in the ledger; None if it is damaged."""
+def read_events(folder: Path, *, through_the_store: bool) -> dict[str, bytes] | None:
+    """Return the payloads by key; None if the ledger is damaged."""
     opened = open_image(folder / LEDGER, through_the_store=through_the_store)
     with closing(opened) as connection:
         if connection.pragma("integrity_check") != "ok":
             return None
-        found: Any = connection.execute("SELECT idempotency_key, payload FROM events").fetchall()
+        rows: Any = connection.execute("SELECT idempotency_key, payload FROM events").fetchall()
         count = connection.execute("SELECT events FROM status_counts WHERE status = 'pending'").get
-        return dict(found) if count == len(found) else None
+        return dict(rows) if count == len(rows) else None
 
 
 def judge(vfs: RecordingVfs, acks: list[Ack], folder: Path, chance: Random) -> Verdict:
@@ -119,12 +120,12 @@ def judge(vfs: RecordingVfs, acks: list[Ack], folder: Path, chance: Random) -> V
         folder.mkdir()
         for name, content in files.items():
             (folder / name).write_bytes(content)
-        found = look(folder, through_the_store=count % 10 == 0)
-        if found is None:
+        stored = read_events(folder, through_the_store=count % 10 == 0)
+        if stored is None:
             damaged += 1
             continue
-        due = [one for ack in acks if ack.at <= cut for one in ack.envelopes]
-        lossy += any(found.get(one.idempotency_key) != one.payload for one in due)
+        due = [sent for ack in acks if ack.at <= cut for sent in ack.envelopes]
+        lossy += any(stored.get(sent.idempotency_key) != sent.payload for sent in due)
     synced = sum(op.kind == "sync" and op.file == LEDGER for op in vfs.ops)
     return Verdict(count, lossy, damaged, synced)
 

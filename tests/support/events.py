@@ -1,4 +1,4 @@
-"""Envelopes for tests, made in one line."""
+"""Envelopes for tests."""
 
 import random
 from datetime import UTC, datetime
@@ -10,7 +10,7 @@ NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 def noon() -> datetime:
-    """A clock that stands still."""
+    """Return a fixed time, as a clock."""
     return NOON
 
 
@@ -23,7 +23,7 @@ def envelope(
     at: datetime = NOON,
     **more: Any,
 ) -> Envelope:
-    """A new envelope with an id of its own, as every delivery has, also a repeated one."""
+    """Return an envelope with a new id: every delivery has its own id, even a repeated one."""
     return Envelope(
         id=new_event_id(at, random.getrandbits),
         source=source,

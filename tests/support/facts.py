@@ -1,4 +1,4 @@
-"""What a store told, in the order it told it."""
+"""The facts that a store reported, in their order."""
 
 import asyncio
 from typing import TypeVar
@@ -10,7 +10,7 @@ F = TypeVar("F", bound=Fact)
 
 
 class Facts(list[Fact]):
-    """An observer that remembers."""
+    """An observer that collects facts."""
 
     def __call__(self, fact: Fact) -> None:
         self.append(fact)
@@ -20,7 +20,7 @@ class Facts(list[Fact]):
 
 
 class Fatal(list[AckboxError]):
-    """Notes what a store calls fatal."""
+    """A collection of the fatal errors of a store."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,6 +31,6 @@ class Fatal(list[AckboxError]):
         self._called.set()
 
     async def wait(self) -> AckboxError:
-        """The first of them."""
+        """Return the first fatal error."""
         await asyncio.wait_for(self._called.wait(), 5)
         return self[0]

@@ -1,9 +1,9 @@
 """A file system that fails on demand: an apsw VFS over the default one.
 
-A test injects a fault by operation and kind of file, while the store runs, and lifts it again. All
-files opened through the VFS share its faults; a store opened without it is not touched. Inject what
-a real VFS can return: SQLite trusts it to fail only in those ways, and may take a read that says
-"disk full", for one, as a sign of a corrupt file.
+A test injects a fault by operation and kind of file while the store runs, and removes it again. All
+files opened through the VFS share its faults; a store opened without the VFS has none. Inject only
+errors that a real VFS can return: SQLite relies on that. For example, it may take a read that fails
+with "disk full" as a sign of a corrupt file.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ def io_error_on_read() -> Exception:
 
 
 def disk_full() -> Exception:
-    return apsw.FullError("injected: no room on the disk")
+    return apsw.FullError("injected: no space on the disk")
 
 
 def cannot_open() -> Exception:
@@ -43,7 +43,8 @@ def cannot_open() -> Exception:
 
 
 class Fault:
-    """Fails, or holds up, matching calls: `times` of them (None: all) after the first `skip`."""
+    """A fault that fails or blocks matching calls: `times` of them (None: all) after the first
+    `skip`."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class Fault:
         self._released = Event()
 
     def release(self) -> None:
-        """Let go on what it holds up; from now on it does nothing."""
+        """Let blocked calls continue, and do nothing from now on."""
         self._times = 0
         self._released.set()
 
@@ -84,7 +85,7 @@ class Fault:
 
 
 class FaultyVfs(apsw.VFS):
-    """`name` is what a connection asks for; `calls` counts every operation by kind of file."""
+    """The VFS. Connections open it by `name`; `calls` counts every operation by kind of file."""
 
     def __init__(self) -> None:
         self.name = f"faulty-{next(_numbers)}"
@@ -105,7 +106,7 @@ class FaultyVfs(apsw.VFS):
         return self._add(Fault(operation, kind, error, skip, times))
 
     def hold_up(self, operation: Operation, kind: Kind, *, skip: int = 0) -> Fault:
-        """The call waits until the fault is released."""
+        """Block the call until the fault is released."""
         return self._add(Fault(operation, kind, None, skip, None))
 
     def heal(self) -> None:
@@ -120,7 +121,7 @@ class FaultyVfs(apsw.VFS):
             fault.meet(operation, kind)
 
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> "FaultyFile":  # noqa: N802
-        if self.opens_read_only:  # what SQLite falls back to on a read-only file system
+        if self.opens_read_only:  # as SQLite does on a read-only file system
             flags[0] = flags[0] & ~(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
             flags[0] |= apsw.SQLITE_OPEN_READONLY
         self.meet("open", _kind(_text(name)))
@@ -158,7 +159,7 @@ class FaultyFile(apsw.VFSFile):
 
 @contextmanager
 def faulty_vfs() -> Iterator[FaultyVfs]:
-    """Healed and taken away again at the end, so that no held-up call outlives its test."""
+    """Register a VFS for the block. No blocked call outlives the block."""
     vfs = FaultyVfs()
     try:
         yield vfs

@@ -1,4 +1,4 @@
-"""Hold the writer up in a commit, so that what is submitted meanwhile shares the next one."""
+"""Block the writer in a commit, so that operations submitted meanwhile share the next commit."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,14 +11,15 @@ from support.faulty_vfs import FaultyVfs
 
 @asynccontextmanager
 async def gathering(store: SqliteStore, vfs: FaultyVfs) -> AsyncIterator[None]:
-    """At the end of the block the writer goes on, and meets everything submitted inside at once."""
-    await store.prove_writable()  # the log is begun: from here on a commit writes, then syncs once
+    """Block the writer until the block ends. It then runs all operations submitted inside at
+    once."""
+    await store.prove_writable()  # the log has begun: from now on a commit writes, then syncs once
     fault = vfs.hold_up("sync", "wal")
     first = asyncio.ensure_future(store.record([envelope("held up")]))
     await asyncio.to_thread(fault.reached.wait, 10)
     try:
         yield
-        await asyncio.sleep(0)  # what was only scheduled is submitted now
+        await asyncio.sleep(0)  # let scheduled tasks submit their operations
     finally:
         fault.release()
     await first

@@ -15,7 +15,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-_PATIENCE = 10.0
+_STOP_SECONDS = 10.0
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -28,25 +28,25 @@ def identity(user: str) -> dict[str, Any]:
 
 def guard(user: str, command: list[str]) -> int:
     adopt_orphans()
-    # Every descendant inherits `held`, so the end of `seen` says that the last of them is gone.
-    seen, held = os.pipe()
+    # Every descendant inherits the writing end, so the reading end closes with the last of them.
+    reading_end, writing_end = os.pipe()
     with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, pass_fds=(held,), **identity(user)
+        command, stdin=subprocess.DEVNULL, pass_fds=(writing_end,), **identity(user)
     ) as server:
-        os.close(held)
-        threading.Thread(target=obey, args=(server,), daemon=True).start()
+        os.close(writing_end)
+        threading.Thread(target=forward_signals, args=(server,), daemon=True).start()
         code = server.wait()
-    kill_the_orphans()
-    os.read(seen, 1)
+    kill_orphans()
+    os.read(reading_end, 1)
     return code
 
 
-def obey(server: "subprocess.Popen[bytes]") -> None:
-    while order := os.read(0, 1):
-        server.send_signal(order[0])
+def forward_signals(server: "subprocess.Popen[bytes]") -> None:
+    while number := os.read(0, 1):
+        server.send_signal(number[0])
     server.send_signal(signal.SIGINT)
     try:
-        server.wait(_PATIENCE)
+        server.wait(_STOP_SECONDS)
     except subprocess.TimeoutExpired:
         server.kill()
 
@@ -57,7 +57,7 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def kill_the_orphans() -> None:
+def kill_orphans() -> None:
     """Kill what is left: a PostgreSQL backend notices its server's death only after its query."""
     if sys.platform == "linux":
         for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():

@@ -1,4 +1,4 @@
-"""Processes that touch a ledger: others, as a second server would, and what this one holds."""
+"""Other processes that use a ledger, and the files that this process has open."""
 
 import subprocess
 import sys
@@ -46,17 +46,18 @@ asyncio.run(main())
 
 
 def open_files(folder: Path) -> list[str]:
-    """What this process holds open below the folder."""
-    found = []
+    """Return the files below the folder that this process has open."""
+    targets = []
     for link in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # the one that lists them is gone again
-            found.append(str(link.readlink()))
-    return sorted(target for target in found if target.startswith(str(folder)))
+        with suppress(OSError):  # the descriptor of the listing itself is closed again
+            targets.append(str(link.readlink()))
+    return sorted(target for target in targets if target.startswith(str(folder)))
 
 
 @contextmanager
 def process(script: str, path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Runs the script on the ledger; begins when it says that it is ready, ends by SIGKILL."""
+    """Run the script on the ledger. The block begins when the script is ready, and ends with
+    SIGKILL."""
     with subprocess.Popen(
         [sys.executable, "-c", script, str(path)],
         stdin=subprocess.PIPE,

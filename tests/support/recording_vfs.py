@@ -1,7 +1,7 @@
-"""What a power cut would have left: an apsw VFS that records, and a disk rebuilt from the record.
+"""A simulated power cut: an apsw VFS that records operations, and a disk rebuilt from the record.
 
-Only what was synced is sure to be there. Of what was written later, anything may have reached the
-disk: nothing, all of it, some of it in any order, and a write in part (F1).
+Only synced data is sure to be on the disk. Of later writes, any subset may have reached it: none,
+all, some in any order, and a part of a write (F1).
 """
 
 from collections.abc import Iterator
@@ -27,18 +27,19 @@ class Op(NamedTuple):
 
 
 class RecordingVfs(apsw.VFS):
-    """`found` is what was there before; `ops` is everything that happened since, in its order."""
+    """The VFS. `initial` has the files that existed before; `ops` has every operation since, in
+    order."""
 
     def __init__(self) -> None:
         self.name = f"recording-{next(_numbers)}"
-        self.found: dict[str, bytes] = {}
+        self.initial: dict[str, bytes] = {}
         self.ops: list[Op] = []
         super().__init__(self.name, "")
 
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> "RecordingFile":  # noqa: N802
         path = Path(name.filename() if isinstance(name, apsw.URIFilename) else name or "")
-        if path.name not in self.found and path.exists():
-            self.found[path.name] = path.read_bytes()
+        if path.name not in self.initial and path.exists():
+            self.initial[path.name] = path.read_bytes()
         return RecordingFile(self.ops, path.name, name, flags)
 
     def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802
@@ -77,10 +78,10 @@ def recording_vfs() -> Iterator[RecordingVfs]:
 
 
 class Disk:
-    """What is on the platter, and what only the cache of the operating system holds."""
+    """The synced content of the disk, and the writes that only the cache of the system has."""
 
-    def __init__(self, found: dict[str, bytes]) -> None:
-        self._synced = {name: bytearray(content) for name, content in found.items()}
+    def __init__(self, initial: dict[str, bytes]) -> None:
+        self._synced = {name: bytearray(content) for name, content in initial.items()}
         self._cached: dict[str, list[Op]] = {}
 
     def do(self, op: Op) -> None:
