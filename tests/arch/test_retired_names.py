@@ -44,6 +44,15 @@ WORDS = frozenset(
     )
 )
 
+# Words of everyday English: as a whole name in the source they say nothing about the thing.
+VAGUE = frozenset(
+    (
+        *("most", "asked", "said", "told", "one", "found", "place", "answer", "look", "news"),
+        *("otherwise", "announce", "tell", "hear", "ring", "door", "home", "trouble"),
+        *("question", "watch", "walk"),
+    )
+)
+
 
 def test_no_module_has_a_retired_name() -> None:
     assert [path.name for path in SOURCES if path.stem in MODULES] == []
@@ -61,6 +70,15 @@ def test_no_identifier_is_a_retired_name() -> None:
         if name in NAMES or WORDS & words_of(name)
     )
     assert list(retired) == []
+
+
+def test_no_name_in_the_source_is_a_vague_word() -> None:
+    vague = (
+        f"{location}: {name}"
+        for location, name in identifiers_of(SOURCES)
+        if name.strip("_").lower() in VAGUE
+    )
+    assert list(vague) == []
 
 
 def test_no_message_has_a_retired_word() -> None:
