@@ -222,8 +222,8 @@ class Pruned(Struct, frozen=True):
 
 
 class RetentionPaused(Struct, frozen=True):
-    """At the start the newest time in the ledger was `behind` seconds behind the clock. The clock
-    may be wrong, so nothing is deleted for `seconds` (S22)."""
+    """Retention is paused for `seconds`: at the start the newest time in the ledger was `behind`
+    seconds behind the clock, so the clock may be wrong (S22)."""
 
     behind: float
     seconds: float

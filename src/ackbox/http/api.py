@@ -101,7 +101,7 @@ def build_probe_api(runtime: Runtime) -> FastAPI:
 def _add_webhooks(api: FastAPI, runtime: Runtime) -> None:
     @api.get("/webhooks/batch", include_in_schema=False)
     async def refuse_get_batch() -> None:
-        """Without this route, `batch` would be taken for the id of an event."""
+        """Answer 405 here: otherwise `batch` would be taken for the id of an event."""
         raise HTTPException(405)
 
     @api.get("/webhooks/{event_id}", responses=problem_responses(400, 404, 503), tags=["webhooks"])

@@ -85,7 +85,7 @@ Completed = Annotated[
 
 
 class Filter(BaseModel, extra="forbid"):
-    """Which events to select. A term that is not given matches every event."""
+    """The events to select. A term that is not given matches every event."""
 
     status: Status | None = None
     outcome: OutcomeName | None = None
@@ -160,7 +160,7 @@ def _needs_a_term(schema: dict[str, Any]) -> None:
 
 
 class FilterRequest(Filter, extra="forbid", json_schema_extra=_needs_a_term):
-    """At least one term is required, so that an omission never selects every event."""
+    """Require at least one term, so that an omission never selects every event."""
 
     dry_run: Annotated[bool, Field(strict=True, description="Change nothing; only count.")] = False
     rate: Annotated[
@@ -175,7 +175,7 @@ class FilterRequest(Filter, extra="forbid", json_schema_extra=_needs_a_term):
 
 
 class ReplayRequest(FilterRequest, extra="forbid", json_schema_extra=_needs_a_term):
-    """Which events to replay. Completed events are excluded, unless `status` is `completed` or
+    """The events to replay. Completed events are excluded, unless `status` is `completed` or
     `completed` is true."""
 
     completed: Completed = False
@@ -185,7 +185,7 @@ class ReplayRequest(FilterRequest, extra="forbid", json_schema_extra=_needs_a_te
 
 
 class DiscardRequest(FilterRequest, extra="forbid", json_schema_extra=_needs_a_term):
-    """Which events to discard. Completed events are excluded: a discard does not change them."""
+    """The events to discard. Completed events are excluded: a discard does not change them."""
 
     def to_filter(self) -> EventFilter:
         return restrict_to_discardable(super().to_filter())

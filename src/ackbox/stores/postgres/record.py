@@ -20,7 +20,7 @@ Key = tuple[str, str]
 
 
 class Kept(Struct, frozen=True, array_like=True):
-    """What the ledger knows of a key: its event, or the tombstone of a deleted event."""
+    """The record of a known key: its event, or the tombstone of a deleted event."""
 
     source: str
     idempotency_key: str
