@@ -30,7 +30,7 @@ from ackbox.telemetry import (
     StopEnded,
     StoreFailed,
     StoreRecovered,
-    to_all,
+    combine_observers,
 )
 from ackbox.worker import Executor, Heartbeat, LoopProbe, Worker
 
@@ -310,7 +310,9 @@ class Runtime:
             policy=component_config.run_policy(self.settings),
             clock=self.clock,
             logger=lambda claim: self.logger.bind(event_id=claim.id, request_id=claim.request_id),
-            observe=to_all(self.observe, self._end_if_stuck, on_error=self._app.on_observer_error),
+            observe=combine_observers(
+                self.observe, self._end_if_stuck, on_error=self._app.on_observer_error
+            ),
             guard=self.services.add("run-timeouts").guard,
             note_error=note_error,
         )
@@ -323,7 +325,9 @@ class Runtime:
             component_config.worker_config(self.settings),
             worker_id=WorkerId(uuid4().hex),
             clock=self.clock,
-            observe=to_all(self.observe, self._count_work, on_error=self._app.on_observer_error),
+            observe=combine_observers(
+                self.observe, self._count_work, on_error=self._app.on_observer_error
+            ),
         )
         self._heartbeat = Heartbeat(
             queue,

@@ -19,7 +19,13 @@ from msgspec import Struct
 from ackbox.errors import AckboxError
 from ackbox.model import Clock
 from ackbox.retry import Uniform
-from ackbox.telemetry import Observer, ServiceFailed, ServiceRecovered, ServiceStarted, to_all
+from ackbox.telemetry import (
+    Observer,
+    ServiceFailed,
+    ServiceRecovered,
+    ServiceStarted,
+    combine_observers,
+)
 
 Step = Callable[[], Awaitable[object]]
 Sleep = Callable[[float], Awaitable[None]]
@@ -131,7 +137,7 @@ class Services:
         monotonic: Callable[[], float] = monotonic,
         steady_after: float = _STEADY_SECONDS,
     ) -> None:
-        self._observe = to_all(observe)  # a failing observer must not end the supervisor
+        self._observe = combine_observers(observe)  # a failing observer must not end the supervisor
         self._clock = clock
         self._uniform = uniform
         self._sleep = sleep

@@ -342,7 +342,7 @@ def ignore_error(observer: Observer, error: Exception) -> None:
     """Ignore an observer that failed, where nobody counts failures."""
 
 
-def to_all(*observers: Observer, on_error: OnObserverError = ignore_error) -> Observer:
+def combine_observers(*observers: Observer, on_error: OnObserverError = ignore_error) -> Observer:
     """Return an observer that passes each fact to all of these. An observer that raises stops
     neither the others nor the caller, which may be in the middle of a commit or a claim (F56)."""
 
@@ -356,5 +356,5 @@ def to_all(*observers: Observer, on_error: OnObserverError = ignore_error) -> Ob
     return observe
 
 
-def to_nobody(fact: Fact) -> None:
-    """Drop the fact, where nobody observes."""
+def ignore_facts(fact: Fact) -> None:
+    """Ignore the fact; the default where nothing observes."""

@@ -8,7 +8,7 @@ import pytest
 from ackbox.app import utc_now
 from ackbox.stores.postgres.database import Address
 from ackbox.stores.postgres.store import open_store
-from ackbox.telemetry import to_nobody
+from ackbox.telemetry import ignore_facts
 from support.pinned import claim_seconds, pinned
 from support.postgres import Install, PostgresServer, find_installs
 
@@ -22,7 +22,7 @@ async def test_claims_stay_fast_while_vacuum_is_blocked(
     postgres_of: Callable[[Install], PostgresServer],
 ) -> None:
     url = postgres_of(find_installs()[-1]).create_database()
-    store = await open_store(Address(url, "normal"), clock=utc_now, observe=to_nobody)
+    store = await open_store(Address(url, "normal"), clock=utc_now, observe=ignore_facts)
     try:
         await claim_seconds(store, STEP)
         usual = median(await claim_seconds(store, STEP))

@@ -10,7 +10,7 @@ import pytest
 from ackbox.model import Done, Outcome, RetryLater, Settlement
 from ackbox.stores.postgres.database import Address, connect
 from ackbox.stores.postgres.store import PostgresStore, open_store
-from ackbox.telemetry import to_nobody
+from ackbox.telemetry import ignore_facts
 from support.events import envelope
 from support.postgres_backend import PostgresBackend
 from support.work import OTHER, Hands, done
@@ -34,7 +34,7 @@ async def tables(backend: PostgresBackend) -> None:
 @pytest.fixture
 async def neighbour(backend: PostgresBackend) -> AsyncIterator[PostgresStore]:
     """Another instance on the same ledger."""
-    opened = await open_store(Address(backend.url), clock=backend.clock, observe=to_nobody)
+    opened = await open_store(Address(backend.url), clock=backend.clock, observe=ignore_facts)
     yield opened
     await opened.close()
 
@@ -262,7 +262,7 @@ async def test_the_servers_default_of_isolation_does_not_matter(backend: Postgre
     name = backend.url.rpartition("/")[2]
     level = f'ALTER DATABASE "{name}" SET default_transaction_isolation = '
     await backend.ask(f"{level} 'repeatable read'")
-    opened = await open_store(Address(backend.url), clock=backend.clock, observe=to_nobody)
+    opened = await open_store(Address(backend.url), clock=backend.clock, observe=ignore_facts)
     try:
         async with opened.database.transaction() as session:
             found = await session.connection.fetchval("SHOW transaction_isolation")

@@ -10,7 +10,7 @@ from ackbox.model import Done, Outcome, RetryLater, Settlement
 from ackbox.stores.postgres.database import Address
 from ackbox.stores.postgres.reader import PostgresReader
 from ackbox.stores.postgres.store import PostgresStore, open_store
-from ackbox.telemetry import to_nobody
+from ackbox.telemetry import ignore_facts
 from support.events import envelope, noon
 from support.postgres import Install, PostgresServer, find_installs
 from support.work import Hands, boom, done
@@ -31,7 +31,7 @@ async def url(postgres_of: Callable[[Install], PostgresServer]) -> AsyncIterator
 
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[PostgresStore]:
-    opened = await open_store(Address(url), clock=noon, observe=to_nobody)
+    opened = await open_store(Address(url), clock=noon, observe=ignore_facts)
     await opened.apply_schema(SCHEMA)
     yield opened
     await opened.close()

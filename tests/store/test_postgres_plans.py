@@ -18,7 +18,7 @@ from ackbox.stores.postgres.database import (
 )
 from ackbox.stores.postgres.statements import blocks
 from ackbox.stores.postgres.store import open_store
-from ackbox.telemetry import to_nobody
+from ackbox.telemetry import ignore_facts
 from support.backends import BACKENDS, Server
 from support.events import envelope
 from support.postgres import find_installs
@@ -146,7 +146,7 @@ async def test_a_claim_from_a_place_looks_at_less(grown: Connection) -> None:
 async def test_a_claim_needs_no_statistics(postgres_of: Server) -> None:
     """It was planned when there was nothing, and nobody has looked since."""
     url = postgres_of(find_installs()[-1]).create_database()
-    store = await open_store(Address(url), clock=utc_now, observe=to_nobody)
+    store = await open_store(Address(url), clock=utc_now, observe=ignore_facts)
     connection = await connect_for_tests(url, seconds=120)
     compiled = blocks("ackbox")["claim"]
     claim = f"EXECUTE claim ({', '.join(map(literal, compiled.values(CLAIM)))})"

@@ -13,7 +13,7 @@ from ackbox.model import EventId, ReplayKind, Status
 from ackbox.stores.postgres.database import Address, Database
 from ackbox.stores.postgres.reader import PostgresReader
 from ackbox.stores.postgres.store import PostgresStore, open_store
-from ackbox.telemetry import to_nobody
+from ackbox.telemetry import ignore_facts
 from support.cluster import Instance
 from support.events import envelope
 from support.polling import eventually
@@ -53,7 +53,7 @@ def url(proxy: PoolingProxy) -> str:
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[PostgresStore]:
     address = Address(url, pooled=True)
-    opened = await open_store(address, clock=utc_now, observe=to_nobody)
+    opened = await open_store(address, clock=utc_now, observe=ignore_facts)
     yield opened
     await opened.close()
 
@@ -107,7 +107,7 @@ async def test_users_sql_never_finds_our_schema(
     """The search path is narrowed in each transaction: the next one may get another session."""
     url = f"postgresql://postgres@127.0.0.1:{proxy_to_our_path.port}/any"
     address = Address(url, pooled=True)
-    store = await open_store(address, clock=utc_now, observe=to_nobody)
+    store = await open_store(address, clock=utc_now, observe=ignore_facts)
     reader = PostgresReader(address)
     try:
         await store.apply_schema(["CREATE TABLE lanes (key text)"])
@@ -156,7 +156,7 @@ async def test_a_lease_is_renewed_from_another_loop(store: PostgresStore, me: Ha
 async def test_a_start_that_was_not_told_of_it_ends_with_the_setting(url: str) -> None:
     with pytest.raises(SettingError, match="Set DATABASE_POOLING=transaction"):
         async with asyncio.timeout(10):
-            await open_store(Address(url), clock=utc_now, observe=to_nobody)
+            await open_store(Address(url), clock=utc_now, observe=ignore_facts)
 
 
 async def test_who_was_not_told_of_it_later_may_try_again(url: str) -> None:

@@ -13,7 +13,7 @@ from ackbox.model import EventId
 from ackbox.stores.postgres import database
 from ackbox.stores.postgres.database import Address, KeptConnection
 from ackbox.stores.postgres.store import PostgresStore, open_store
-from ackbox.telemetry import to_nobody
+from ackbox.telemetry import ignore_facts
 from support.events import envelope
 from support.postgres import Install, PostgresServer, find_installs
 from support.working import LEASE, claim
@@ -66,7 +66,7 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> Connections:
 @pytest.fixture
 async def beats(server: PostgresServer, connections: Connections) -> AsyncIterator[Beats]:
     address = Address(server.create_database())
-    store = await open_store(address, clock=utc_now, observe=to_nobody, notify=False)
+    store = await open_store(address, clock=utc_now, observe=ignore_facts, notify=False)
     await store.record([envelope()])
     made = Beats(store, await claim(store))
     yield made

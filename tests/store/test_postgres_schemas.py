@@ -20,7 +20,7 @@ from ackbox.stores.postgres.read_horizon import last_readable, nearest
 from ackbox.stores.postgres.reader import PostgresReader
 from ackbox.stores.postgres.statements import lock_key
 from ackbox.stores.postgres.store import PostgresStore, open_store
-from ackbox.telemetry import to_nobody
+from ackbox.telemetry import ignore_facts
 from support.backends import Server
 from support.events import envelope, envelopes
 from support.guarded import clean_environment
@@ -49,7 +49,7 @@ async def opened(ledger: PostgresLedger) -> AsyncIterator[Open]:
             schema: str = "ackbox", *, url: str = "", pooled: bool = False, notify: bool = False
         ) -> PostgresStore:
             address = Address(url or ledger.url, schema=schema, pooled=pooled)
-            store = await open_store(address, clock=utc_now, observe=to_nobody, notify=notify)
+            store = await open_store(address, clock=utc_now, observe=ignore_facts, notify=notify)
             stack.push_async_callback(store.close)
             return store
 

@@ -12,7 +12,7 @@ from ackbox.model import Clock, EventId, Status
 from ackbox.ports import Reader, Store
 from ackbox.stores.sqlite.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore, open_store
-from ackbox.telemetry import Observer, to_nobody
+from ackbox.telemetry import Observer, ignore_facts
 from support.clock import HandMoved
 from support.events import noon
 from support.postgres import Install, PostgresServer, find_installs
@@ -124,7 +124,7 @@ async def open_sqlite(
     *,
     durability: str = "full",
     clock: Clock = noon,
-    observe: Observer = to_nobody,
+    observe: Observer = ignore_facts,
     on_fatal: Callable[[AckboxError], None] = unexpected,
     **more: Any,
 ) -> SqliteStore:

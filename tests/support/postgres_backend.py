@@ -11,7 +11,7 @@ from ackbox.model import EventId, Status, to_text
 from ackbox.stores.postgres.database import Address, Connection, connect
 from ackbox.stores.postgres.reader import PostgresReader
 from ackbox.stores.postgres.store import PostgresStore, open_store
-from ackbox.telemetry import to_nobody
+from ackbox.telemetry import ignore_facts
 from support.clock import HandMoved
 from support.events import NOON
 from support.postgres import TESTS_PATH, PostgresServer
@@ -75,7 +75,7 @@ class PostgresBackend:
         if not self._cleaned:
             await self._clean()
             self._cleaned = True
-        self.store = await open_store(address, clock=self.clock, observe=to_nobody)
+        self.store = await open_store(address, clock=self.clock, observe=ignore_facts)
         self.reader = PostgresReader(address)
 
     async def close(self) -> None:

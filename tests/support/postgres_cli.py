@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from ackbox.stores.postgres.database import Address
 from ackbox.stores.postgres.store import PostgresStore, open_store
-from ackbox.telemetry import to_nobody
+from ackbox.telemetry import ignore_facts
 from support.guarded import clean_environment
 from support.postgres import PostgresServer
 
@@ -30,7 +30,7 @@ class PostgresLedger:
     def fill(self, work: Callable[[PostgresStore], Awaitable[None]]) -> None:
         async def run() -> None:
             store = await open_store(
-                Address(self.url), clock=lambda: datetime.now(UTC), observe=to_nobody
+                Address(self.url), clock=lambda: datetime.now(UTC), observe=ignore_facts
             )
             try:
                 await work(store)

@@ -16,7 +16,7 @@ from ackbox.model import Cursor, RetentionPolicy, to_text
 from ackbox.stores.postgres.database import Address
 from ackbox.stores.postgres.store import PostgresStore, open_store
 from ackbox.stores.sqlite.store import SqliteStore
-from ackbox.telemetry import to_nobody
+from ackbox.telemetry import ignore_facts
 from support.backends import open_sqlite
 from support.cli import Cli, environment
 from support.clock import HandMoved
@@ -126,4 +126,4 @@ def execute(url: str, sql: str) -> None:
 
 
 async def opened(url: str) -> PostgresStore:
-    return await open_store(Address(url), clock=lambda: datetime.now(UTC), observe=to_nobody)
+    return await open_store(Address(url), clock=lambda: datetime.now(UTC), observe=ignore_facts)

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 from ackbox.model import Envelope, Receipt
 from ackbox.queues.redis_streams import RedisQueue
 from ackbox.queues.stream import Stream
-from ackbox.telemetry import to_nobody
+from ackbox.telemetry import ignore_facts
 from support.postgres import Install, PostgresServer, find_installs
 from support.postgres_backend import PostgresBackend
 from support.supervisor import supervisor
@@ -35,7 +35,7 @@ class RedisBackend(PostgresBackend):
         store = self.store
         queue = RedisQueue(
             store.queue,
-            Stream(self.valkey.url(), to_nobody),
+            Stream(self.valkey.url(), ignore_facts),
             fallback=store.notify,
             services=supervisor(),
             clock=lambda: self.clock().timestamp(),

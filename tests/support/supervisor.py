@@ -3,9 +3,9 @@
 import asyncio
 
 from ackbox.services import Services
-from ackbox.telemetry import Observer, to_nobody
+from ackbox.telemetry import Observer, ignore_facts
 from support.events import noon
 
 
-def supervisor(observe: Observer = to_nobody) -> Services:
+def supervisor(observe: Observer = ignore_facts) -> Services:
     return Services(observe, clock=noon, sleep=lambda _: asyncio.sleep(0))

@@ -7,7 +7,7 @@ import pytest
 from ackbox.errors import Overloaded
 from ackbox.ingest import Ingest, Limits
 from ackbox.model import Envelope, Receipt, ReceiptKind, Status
-from ackbox.telemetry import to_nobody
+from ackbox.telemetry import ignore_facts
 from support.events import envelope
 from support.supervisor import supervisor
 
@@ -29,7 +29,7 @@ async def ingest() -> AsyncIterator[Ingest]:
         Ledger(),  # type: ignore[arg-type]
         limits,
         backlog=2,
-        observe=to_nobody,
+        observe=ignore_facts,
         uniform=lambda low, high: low,
     )
     made.start(supervisor())

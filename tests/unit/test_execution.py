@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ackbox.handlers import Dead, Event, Retry, Snooze, Tx
 from ackbox.model import DeadLetter, Done, Failure, Outcome, RetryLater, Snoozed
-from ackbox.telemetry import AbandonedEnded, Fact, HandlerAbandoned, Observer, to_all
+from ackbox.telemetry import AbandonedEnded, Fact, HandlerAbandoned, Observer, combine_observers
 from support.events import NOON
 from support.manual_time import ManualTimers
 from support.runs import claim, executor, registration
@@ -294,7 +294,7 @@ async def test_an_async_handler_past_its_timeout_is_cancelled() -> None:
 async def test_a_thread_past_its_timeout_is_abandoned_and_counted(gate: threading.Event) -> None:
     facts: list[Fact] = []
     ended = asyncio.Queue[AbandonedEnded]()
-    made = executor(observe=to_all(facts.append, noting_ends(ended)))
+    made = executor(observe=combine_observers(facts.append, noting_ends(ended)))
     hang = registration(lambda event: gate.wait(), timeout="10ms")
     for _ in range(2):
         outcome = await made.run(claim(), hang)
@@ -366,7 +366,7 @@ async def test_an_abandoned_handler_is_named_with_its_event_and_its_stack(
 async def test_an_abandoned_task_is_named_with_its_event_and_its_stack() -> None:  # N9
     facts: list[Fact] = []
     ended = asyncio.Queue[AbandonedEnded]()
-    made = executor(observe=to_all(facts.append, noting_ends(ended)))
+    made = executor(observe=combine_observers(facts.append, noting_ends(ended)))
     cancelled, let_end = asyncio.Event(), asyncio.Event()
 
     async def deeper() -> None:

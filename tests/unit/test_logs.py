@@ -55,7 +55,7 @@ from ackbox.telemetry import (
     StoreRecovered,
     Unhandled,
     WorkerCallFailed,
-    to_all,
+    combine_observers,
 )
 from support.events import NOON, envelope
 from support.facts import Facts
@@ -258,7 +258,7 @@ def test_an_observer_that_fails_is_logged_once_and_counted_each_time() -> None: 
         raise ValueError("secret")
 
     on_error = count_and_log(counted, log.logger)
-    observe = to_all(broken, log.observe, on_error=on_error)
+    observe = combine_observers(broken, log.observe, on_error=on_error)
     for _ in range(3):
         observe(StoreRecovered())
 
@@ -275,7 +275,7 @@ def test_metrics_that_fail_on_every_fact_are_still_logged() -> None:  # S26, F56
     def broken(fact: Fact) -> None:
         raise ValueError("x")
 
-    to_all(broken, on_error=count_and_log(broken, log.logger))(StoreRecovered())
+    combine_observers(broken, on_error=count_and_log(broken, log.logger))(StoreRecovered())
     assert log.entries() == [("error", "observer failed")]
 
 
@@ -283,7 +283,7 @@ def test_a_log_that_cannot_be_written_stops_nothing() -> None:  # S26, F56
     log, counted = Log(), Facts()
     log.stream.close()
 
-    observe = to_all(log.observe, on_error=count_and_log(counted, log.logger))
+    observe = combine_observers(log.observe, on_error=count_and_log(counted, log.logger))
     for _ in range(2):
         observe(StoreRecovered())
 

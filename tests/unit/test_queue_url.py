@@ -10,7 +10,7 @@ from ackbox.app import App
 from ackbox.config import Settings
 from ackbox.errors import SettingError
 from ackbox.queues.stream import Stream
-from ackbox.telemetry import to_nobody
+from ackbox.telemetry import ignore_facts
 
 POSTGRES = SecretStr("postgresql://db.internal/inbox")
 REDIS = SecretStr("redis://:hidden@redis.internal")
@@ -51,6 +51,6 @@ def test_a_missing_client_is_named_before_anything_is_opened(
 )
 def test_a_malformed_address_is_refused_without_its_password(url: str, message: str) -> None:
     with pytest.raises(SettingError) as refused:
-        Stream(url, to_nobody)
+        Stream(url, ignore_facts)
     assert str(refused.value).startswith(f"QUEUE_URL cannot be used: {message}")
     assert "hidden" not in str(refused.value)

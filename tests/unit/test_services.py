@@ -8,7 +8,13 @@ import pytest
 
 from ackbox.errors import Unavailable
 from ackbox.services import Services, summarize
-from ackbox.telemetry import Fact, ServiceFailed, ServiceRecovered, ServiceStarted, to_all
+from ackbox.telemetry import (
+    Fact,
+    ServiceFailed,
+    ServiceRecovered,
+    ServiceStarted,
+    combine_observers,
+)
 from support.events import noon
 from support.facts import Facts
 
@@ -22,7 +28,7 @@ class Bench:
         self.slept: list[float] = []
         self.failed, self.recovered = asyncio.Event(), asyncio.Event()
         self.services = Services(
-            to_all(self.facts, self._signal),
+            combine_observers(self.facts, self._signal),
             steady_after=steady_after,
             clock=noon,
             uniform=lambda low, high: high,
@@ -177,7 +183,7 @@ def test_an_observer_that_raises_stops_neither_the_others_nor_the_caller() -> No
     def broken(fact: Fact) -> None:
         raise RuntimeError("x")
 
-    observe = to_all(
+    observe = combine_observers(
         broken, facts, on_error=lambda observer, error: errors.append((observer, str(error)))
     )
     observe(ServiceStarted("a"))

@@ -19,7 +19,7 @@ from ackbox.exporters.prometheus import CONTENT_TYPE, PrometheusMetrics
 from ackbox.model import BackupProgress, Clock, Finding
 from ackbox.ports import Reader, Store
 from ackbox.services import Services
-from ackbox.telemetry import Observer, to_all, to_nobody
+from ackbox.telemetry import Observer, combine_observers, ignore_facts
 
 __all__ = [
     "App",
@@ -80,7 +80,7 @@ class App:
         )
         self.metrics = PrometheusMetrics(self.clock, SOURCES)
         self.on_observer_error = count_and_log(self.metrics.observe, self.logger)
-        self.observe = to_all(
+        self.observe = combine_observers(
             self.metrics.observe,
             LogObserver(self.logger).observe,
             *observers,
@@ -89,9 +89,9 @@ class App:
         self.services = Services(self.observe, clock=self.clock)
 
     async def open_store(
-        self, on_fatal: Callable[[AckboxError], None], notice: Observer = to_nobody
+        self, on_fatal: Callable[[AckboxError], None], notice: Observer = ignore_facts
     ) -> Store:
-        observe = to_all(self.observe, notice, on_error=self.on_observer_error)
+        observe = combine_observers(self.observe, notice, on_error=self.on_observer_error)
         return await self.backend.open_store(self.clock, observe, on_fatal, self.services)
 
     def open_reader(self) -> Reader:
@@ -155,7 +155,9 @@ async def open_ledger_to_write(settings: Settings, *, clock: Clock = utc_now) ->
     def ignore(error: AckboxError) -> None:
         """Do nothing: the caller of the failed operation gets the error."""
 
-    return await backend.open_store(clock, to_nobody, ignore, Services(to_nobody, clock=clock))
+    return await backend.open_store(
+        clock, ignore_facts, ignore, Services(ignore_facts, clock=clock)
+    )
 
 
 def running_server(settings: Settings) -> Holder | None:

@@ -15,7 +15,7 @@ from ackbox.errors import CommandFailed, LedgerInUse
 from ackbox.maintenance import Discards, ReplayProgress, Replays
 from ackbox.model import EventFilter, EventId, to_text
 from ackbox.ports import Reader, Store
-from ackbox.telemetry import to_nobody
+from ackbox.telemetry import ignore_facts
 
 T = TypeVar("T")
 Report = Callable[[int, int], None]
@@ -29,7 +29,7 @@ def replay_ids(ids: list[EventId], *, completed: bool) -> Mapping[str, str]:
     """Replay these events. Return what was done to each, without those that are gone."""
 
     async def here(ledger: Ledger) -> dict[str, str]:
-        replays = Replays(*ledger, clock=utc_now, observe=to_nobody)
+        replays = Replays(*ledger, clock=utc_now, observe=ignore_facts)
         return await _in_batches(
             ids, partial(replays.replay_ids, actor=actor(), completed=completed)
         )
@@ -42,7 +42,7 @@ def discard_ids(ids: list[EventId]) -> Mapping[str, str]:
     """Discard these events. Return what was done to each, without those that are gone."""
 
     async def here(ledger: Ledger) -> dict[str, str]:
-        discards = Discards(*ledger, clock=utc_now, observe=to_nobody)
+        discards = Discards(*ledger, clock=utc_now, observe=ignore_facts)
         return await _in_batches(ids, partial(discards.discard_ids, actor=actor()))
 
     return _run(here, lambda client, url: _post_each(client, url, "discard", ids, None))
@@ -52,7 +52,7 @@ def replay_matching(where: EventFilter, rate: float, report: Report) -> Done:
     """Replay the events that match. Return how many matched, and how many got a new run."""
 
     async def here(ledger: Ledger) -> Done:
-        replays = Replays(*ledger, clock=utc_now, observe=to_nobody)
+        replays = Replays(*ledger, clock=utc_now, observe=ignore_facts)
         return await _follow_here(replays.replay_matching(where, actor=actor(), rate=rate), report)
 
     body = {**_terms(where), "rate": rate, "completed": not where.skip_completed}
@@ -63,7 +63,7 @@ def discard_matching(where: EventFilter, rate: float, report: Report) -> Done:
     """Discard the events that match. Return how many matched, and how many were discarded."""
 
     async def here(ledger: Ledger) -> Done:
-        discards = Discards(*ledger, clock=utc_now, observe=to_nobody)
+        discards = Discards(*ledger, clock=utc_now, observe=ignore_facts)
         return await _follow_here(
             discards.discard_matching(where, actor=actor(), rate=rate), report
         )

@@ -2,7 +2,7 @@
 
 from ackbox.exporters.loggers import Logger
 from ackbox.services import summarize
-from ackbox.telemetry import Fact, Observer, ObserverFailed, OnObserverError, to_all
+from ackbox.telemetry import Fact, Observer, ObserverFailed, OnObserverError, combine_observers
 
 
 def count_and_log(metrics: Observer, logger: Logger) -> OnObserverError:
@@ -16,7 +16,7 @@ def count_and_log(metrics: Observer, logger: Logger) -> OnObserverError:
             logged.add(fact.observer)
             logger.error("observer failed", observer=fact.observer, error=fact.error)
 
-    report = to_all(metrics, log_first)
+    report = combine_observers(metrics, log_first)
 
     def on_error(observer: Observer, error: Exception) -> None:
         report(ObserverFailed(observer_name(observer), summarize(error)))

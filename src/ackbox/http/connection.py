@@ -22,7 +22,7 @@ from ackbox.http.exchange import Exchange, ResponseTransport
 from ackbox.http.problems import problem_body
 from ackbox.http.refusals import note_refusal
 from ackbox.http.requests import choose_request_id
-from ackbox.telemetry import Observer, ResponseSent, to_nobody
+from ackbox.telemetry import Observer, ResponseSent, ignore_facts
 
 REQUEST_SECONDS = 10.0
 MIN_BYTES_PER_SECOND = 64 * 1024
@@ -36,7 +36,7 @@ class Connection(HttpToolsProtocol):
     """The part of the protocol that does not inspect requests."""
 
     max_connections = 1000
-    observe: Observer = staticmethod(to_nobody)
+    observe: Observer = staticmethod(ignore_facts)
     cycle: Exchange
     """The latest request whose headers are complete; None before the first."""
 

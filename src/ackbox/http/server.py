@@ -20,7 +20,7 @@ from ackbox.http.protocol import protocol_class
 from ackbox.http.requests import Asgi
 from ackbox.runtime import Runtime
 from ackbox.services import Service
-from ackbox.telemetry import Observer, to_nobody
+from ackbox.telemetry import Observer, ignore_facts
 
 T = TypeVar("T")
 
@@ -76,7 +76,7 @@ class Server(uvicorn.Server):
             connection.transport.abort()
 
 
-def make_server(app: Asgi, observe: Observer = to_nobody) -> Server:
+def make_server(app: Asgi, observe: Observer = ignore_facts) -> Server:
     config = uvicorn.Config(
         app,
         http=protocol_class(_raise_connection_limit(), observe),

@@ -25,7 +25,7 @@ from ackbox.model import (
     Suspect,
 )
 from ackbox.quantities import show_duration
-from ackbox.telemetry import RUNNING, AbandonedEnded, HandlerAbandoned, Observer, to_nobody
+from ackbox.telemetry import RUNNING, AbandonedEnded, HandlerAbandoned, Observer, ignore_facts
 from ackbox.worker.deadlines import Deadlines, Guard, Timers, call_directly
 from ackbox.worker.failures import UNREADABLE, Abandoned, Overdue, Raised, describe_failure
 from ackbox.worker.threads import Ended, HandlerThread
@@ -65,7 +65,7 @@ class Executor:
         policy: RunPolicy,
         clock: Clock,
         logger: Callable[[Claim], Logger],
-        observe: Observer = to_nobody,
+        observe: Observer = ignore_facts,
         guard: Guard = call_directly,
         note_error: Callable[[BaseException], None] = lambda error: None,
         timers: Timers = _TIMERS,

@@ -23,7 +23,7 @@ from ackbox.stores.postgres.failures import (
 )
 from ackbox.stores.postgres.parameters import compile_named
 from ackbox.stores.postgres.statements import Blocks, blocks
-from ackbox.telemetry import Observer, StoreFailed, StoreRecovered, to_nobody
+from ackbox.telemetry import Observer, StoreFailed, StoreRecovered, ignore_facts
 
 Rows = list[asyncpg.Record]
 
@@ -270,7 +270,7 @@ class Database:
     def __init__(
         self,
         address: Address,
-        observe: Observer = to_nobody,
+        observe: Observer = ignore_facts,
         *,
         size: int = 6,
         seconds: float = _SECONDS,

@@ -19,7 +19,7 @@ from ackbox.stores.sqlite.connections import (
     translate,
 )
 from ackbox.stores.sqlite.lock import LedgerLock, lock_path
-from ackbox.telemetry import LedgerRestored, Observer, to_nobody
+from ackbox.telemetry import LedgerRestored, Observer, ignore_facts
 
 
 def open_ledger(
@@ -27,7 +27,7 @@ def open_ledger(
     durability: str,
     vfs: str | None = None,
     *,
-    observe: Observer = to_nobody,
+    observe: Observer = ignore_facts,
 ) -> apsw.Connection:
     """Return the writing connection to a checked and migrated ledger. Create the ledger if there is
     none.

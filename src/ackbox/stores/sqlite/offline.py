@@ -24,7 +24,7 @@ from ackbox.stores.sqlite.ledger_files import LedgerFiles, open_files
 from ackbox.stores.sqlite.lock import LedgerLock, assert_same_file, find_holder
 from ackbox.stores.sqlite.migrations import Migration
 from ackbox.stores.sqlite.writer import Writer
-from ackbox.telemetry import to_nobody
+from ackbox.telemetry import ignore_facts
 
 
 def schema_sql() -> str:
@@ -115,7 +115,7 @@ def _start_writer(path: Path, lock: LedgerLock, durability: str) -> Writer:
 
     files = LedgerFiles(lock)
     connection = open_files(connect, files)
-    return Writer(connection, connect, files, observe=to_nobody, on_fatal=ignore)
+    return Writer(connection, connect, files, observe=ignore_facts, on_fatal=ignore)
 
 
 def _assert_exists(path: Path) -> None:
