@@ -14,9 +14,9 @@ from ackbox.model import DeadLetter, Failure, RetryLater, Snoozed
 from support.backends import open_sqlite
 from support.cli import Cli
 from support.events import envelope
+from support.queue_worker import QueueWorker
 from support.seeding import States, seed
 from support.server import running
-from support.work import Hands
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def test_it_reports_runs_that_ended_with_the_process(
         store = await open_sqlite(path)
         await store.record([envelope("a")])
         for _ in range(crashes + 1):
-            await Hands(store.queue).claim_any()
+            await QueueWorker(store.queue).claim_any()
             await store.recover()
         await store.close()
 
@@ -135,7 +135,7 @@ def test_it_reports_a_snooze(cli: Cli, tmp_path: Path) -> None:
     async def snooze() -> None:
         store = await open_sqlite(path, clock=utc_now)
         await store.record([envelope("a")])
-        me = Hands(store.queue)
+        me = QueueWorker(store.queue)
         await me.settle(await me.claim_one(), Snoozed(timedelta(hours=5)))
         await store.close()
 
@@ -178,7 +178,7 @@ def test_it_says_an_error_once(cli: Cli, tmp_path: Path, failure: Failure, expec
     async def fill() -> None:
         store = await open_sqlite(path)
         await store.record([envelope("k")])
-        me = Hands(store.queue)
+        me = QueueWorker(store.queue)
         await me.settle(await me.claim_one(), DeadLetter(failure))
         await store.close()
 
@@ -217,7 +217,7 @@ def test_the_traceback_of_an_earlier_run_is_not_that_of_the_last(
 async def fail(path: Path, *tracebacks: str | None) -> None:
     store = await open_sqlite(path)
     await store.record([envelope("k")])
-    me = Hands(store.queue)
+    me = QueueWorker(store.queue)
     for traceback in tracebacks:
         failure = Failure("boom", "E", traceback=traceback)
         await me.settle(await me.claim_one(), RetryLater(failure, timedelta(0)))
@@ -260,7 +260,7 @@ def test_an_unknown_event_is_one_line(cli: Cli, path: Path) -> None:
 
 def test_the_lease_of_a_living_worker_has_an_end(cli: Cli, tmp_path: Path) -> None:
     from ackbox.app import utc_now
-    from support.working import WORKER, claim
+    from support.event_runs import WORKER, claim
 
     path = tmp_path / "ackbox.db"
 

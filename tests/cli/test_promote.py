@@ -20,13 +20,13 @@ from ackbox.stores.sqlite.store import SqliteStore
 from ackbox.stores.transfer import EVENTS, Batch
 from support.app_server import serving
 from support.cli import Cli, Ledger
+from support.event_runs import DONE, claim, retry_later, settle, work
 from support.events import envelope, envelopes
 from support.polling import eventually
 from support.postgres import Install, PostgresServer, find_installs
 from support.promoting import Everything, opened, postgres_rows, promote, sqlite_rows
 from support.seeding import LONG_AGO, seed
 from support.server import read_ledger
-from support.working import DONE, again, claim, settle, work
 
 
 @pytest.fixture
@@ -147,8 +147,8 @@ def test_a_run_that_a_crash_left_is_claimable_at_once_and_its_result_is_fenced(
         store = await opened(target)
         try:
             claims = {each.id: each for each in await claim(store)}
-            again = claims[full.states.running.id]
-            assert (again.run, again.attempts, again.unsettled) == (2, 1, 1)
+            second = claims[full.states.running.id]
+            assert (second.run, second.attempts, second.unsettled) == (2, 1, 1)
         finally:
             await store.close()
 
@@ -191,7 +191,7 @@ def test_a_real_server_goes_on_with_what_waited_and_what_was_to_be_retried(
 
     async def leave(store: SqliteStore) -> None:
         await store.record(sent)
-        await work(store, sent[:5], again(timedelta(minutes=5)))
+        await work(store, sent[:5], retry_later(timedelta(minutes=5)))
 
     seed(tmp_path / "ackbox.db", leave)
     promote(cli, target)
@@ -213,8 +213,8 @@ def test_old_keys_are_known_and_new_events_get_new_numbers(
         store = await opened(target)
         reader = PostgresReader(Address(target))
         try:
-            again = ["old", "tombstoned", "completed-again", "pending", "new"]
-            receipts = await store.record([envelope(key, b"x") for key in again])
+            keys = ["old", "tombstoned", "completed-again", "pending", "new"]
+            receipts = await store.record([envelope(key, b"x") for key in keys])
             kinds = [receipt.kind for receipt in receipts]
             known, new = ReceiptKind.CONFLICT, ReceiptKind.NEW
             assert kinds == [known, known, new, known, new]

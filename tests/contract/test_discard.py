@@ -19,12 +19,12 @@ from ackbox.model import (
     Status,
 )
 from support.backends import Backend
+from support.event_runs import DEAD, DONE, claim, retry_later, settle, work
 from support.events import envelope, envelopes
-from support.working import DEAD, DONE, again, claim, settle, work
 
 POLICY = RetentionPolicy(keep=timedelta(days=30), remember=timedelta(days=7))
 PARKED = Release(parked=True)
-LATER = again(timedelta(hours=1))
+LATER = retry_later(timedelta(hours=1))
 SNOOZED = Snoozed(timedelta(hours=1))
 
 

@@ -9,7 +9,7 @@ from ackbox.errors import InvalidStatement, SettingError
 from ackbox.model import DeadLetter, Done, Failure, Outcome, RetryLater, Settlement
 from support.backends import Backend
 from support.events import envelope, envelopes
-from support.work import OTHER, Hands, boom, done
+from support.queue_worker import OTHER, QueueWorker, done, retry_later
 
 SCHEMA = ["CREATE TABLE mine (id TEXT PRIMARY KEY, n INTEGER)", "CREATE TABLE log (what TEXT)"]
 ADD = "INSERT INTO mine (id, n) VALUES (:id, :n)"
@@ -28,7 +28,7 @@ async def settle(backend: Backend, *outcomes: Outcome, **more: Any) -> list[Outc
     """Settle one event for each outcome in one call; return the outcome written for each."""
     sent = [envelope(f"e{n}", **more) for n in range(len(outcomes))]
     await backend.store.record(sent)
-    claims = await Hands(backend.store.queue).claim(len(outcomes))
+    claims = await QueueWorker(backend.store.queue).claim(len(outcomes))
     batch = [Settlement(claim, outcome) for claim, outcome in zip(claims, outcomes, strict=True)]
     written = await backend.store.queue.settle(batch)
     return [written.get(claim.id) for claim in claims]
@@ -152,7 +152,7 @@ async def test_allowed_statements_run(backend: Backend, sql: str) -> None:
 
 
 async def test_nothing_is_applied_when_the_claim_was_lost(backend: Backend) -> None:  # F17
-    me, other = Hands(backend.store.queue), Hands(backend.store.queue, OTHER)
+    me, other = QueueWorker(backend.store.queue), QueueWorker(backend.store.queue, OTHER)
     await backend.store.record([envelope()])
     stale = await me.claim_one()
     backend.clock.advance(seconds=30)
@@ -165,7 +165,7 @@ async def test_nothing_is_applied_when_the_claim_was_lost(backend: Backend) -> N
 
 async def test_effects_settled_again_are_applied_once(backend: Backend) -> None:
     """The caller settles again when the response to its first call was lost."""
-    me = Hands(backend.store.queue)
+    me = QueueWorker(backend.store.queue)
     await backend.store.record([envelope()])
     claim = await me.claim_one()
     outcome = done("INSERT INTO log VALUES ('once')")
@@ -178,7 +178,7 @@ async def test_effects_free_their_lane(backend: Backend) -> None:
     (written, _) = await settle(backend, done(ADD, id="1", n=1), done(ADD, id="2", n=1))
     assert isinstance(written, Done)
     await backend.store.record([envelope(key, lane="l") for key in ("first", "second")])
-    me = Hands(backend.store.queue)
+    me = QueueWorker(backend.store.queue)
     first = await me.claim_one()
     await me.settle(first, done(ADD, id="3", n=1))
     assert await me.keys() == ["second"]
@@ -192,7 +192,7 @@ async def test_effects_that_fail_the_last_attempt_make_a_dead_letter(backend: Ba
 
 
 async def test_effects_of_concurrent_settlements_are_all_applied(backend: Backend) -> None:
-    me = Hands(backend.store.queue)
+    me = QueueWorker(backend.store.queue)
     await backend.store.record(envelopes(60))
     claims = await me.claim()
 
@@ -212,7 +212,7 @@ async def test_a_user_schema_cannot_touch_the_tables_of_ackbox(backend: Backend,
 
 
 async def test_a_user_query_returns_rows_by_column_name(backend: Backend) -> None:
-    await settle(backend, done(ADD, id="a", n=1), done(ADD, id="b", n=2), boom())
+    await settle(backend, done(ADD, id="a", n=1), done(ADD, id="b", n=2), retry_later())
     rows = await backend.reader.query("SELECT id, n FROM mine WHERE n > :least", {"least": 1})
     assert rows == [{"id": "b", "n": 2}]
 

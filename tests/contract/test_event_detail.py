@@ -16,9 +16,9 @@ from ackbox.model import (
     Status,
 )
 from support.backends import Backend
+from support.event_runs import DEAD, WORKER, claim, retry_later, settle, work
 from support.events import NOON, envelope, envelopes
 from support.posting import new_key
-from support.working import DEAD, WORKER, again, claim, settle, work
 
 WEBHOOKS = EventFilter(source="webhooks")
 
@@ -129,7 +129,7 @@ async def test_the_detail_has_every_failed_run(backend: Backend) -> None:
     (sent,) = envelopes(1)
     await backend.store.record([sent])
     for _ in range(2):
-        await work(backend.store, [sent], again(timedelta(0)))
+        await work(backend.store, [sent], retry_later(timedelta(0)))
     await work(backend.store, [sent], DEAD)
     shown = await detail(backend, sent)
     assert [(run.attempt, run.run, run.code, run.error) for run in shown.errors] == [

@@ -34,9 +34,9 @@ from ackbox.model import (
 from ackbox.ports import Store
 from support.backends import BACKENDS, Backend, Row, Server
 from support.events import envelope
+from support.queue_worker import LEASE, QueueWorker, dead, done, retry_later
 from support.redis_backend import RedisBackend
 from support.valkey import ValkeyServer
-from support.work import LEASE, Hands, boom, dead, done
 
 T = TypeVar("T")
 
@@ -194,7 +194,7 @@ class LedgerMachine(RuleBasedStateMachine):
     async def _open(self) -> None:
         await self.backend.open()
         self.store: Store = self.backend.store
-        self.me = Hands(self.store.queue)
+        self.me = QueueWorker(self.store.queue)
         await self.store.apply_schema(SCHEMA)
         await self.store.recover()
 
@@ -302,8 +302,10 @@ class LedgerMachine(RuleBasedStateMachine):
         outcomes: dict[str, Outcome] = {
             "done": Done("handled"),
             "effects": done(INSERT, **values),
-            "bad effects": done(INSERT, WRONG, on_effect_failure=boom("tx", after=DELAY), **values),
-            "retry": boom(after=DELAY),
+            "bad effects": done(
+                INSERT, WRONG, on_effect_failure=retry_later("tx", after=DELAY), **values
+            ),
+            "retry": retry_later(after=DELAY),
             "dead": dead(),
             "release": Release(),
             "parked": Release(parked=True),

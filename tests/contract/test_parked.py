@@ -5,18 +5,18 @@ from msgspec.structs import replace
 from ackbox.model import Claim, Outcome, Release, Settlement, Status
 from support.backends import Backend
 from support.events import envelope
-from support.work import LEASE, NOTHING_HELD, OTHER, Hands, done
+from support.queue_worker import LEASE, NO_CLAIMS_HELD, OTHER, QueueWorker, done
 
 ROWS = 10_000
 PAGE = 1000
-CAPS = replace(NOTHING_HELD, share=ROWS)
+CAPS = replace(NO_CLAIMS_HELD, share=ROWS)
 
 
 # F22
 async def test_ten_thousand_expired_leases_without_a_handler_do_not_starve_a_new_event(
     backend: Backend,
 ) -> None:
-    me = Hands(backend.store.queue)
+    me = QueueWorker(backend.store.queue)
     await lose_claims(backend)
     await backend.store.record([envelope("good", at=backend.clock())])
     seen = [key for _ in range(ROWS // PAGE + 1) for key in await park_a_page(me)]
@@ -34,11 +34,11 @@ async def lose_claims(backend: Backend) -> None:
     sent = [envelope(f"key-{n}", event_type="unknown") for n in range(ROWS)]
     for at in range(0, ROWS, PAGE):
         await backend.store.record(sent[at : at + PAGE])
-        assert len(await Hands(backend.store.queue, OTHER).claim(PAGE, caps=CAPS)) == PAGE
+        assert len(await QueueWorker(backend.store.queue, OTHER).claim(PAGE, caps=CAPS)) == PAGE
     backend.clock.advance(seconds=LEASE.total_seconds() + 1)
 
 
-async def park_a_page(me: Hands) -> list[str]:
+async def park_a_page(me: QueueWorker) -> list[str]:
     claims = await me.claim(PAGE, caps=CAPS)
     written = await me.queue.settle([Settlement(claim, outcome_of(claim)) for claim in claims])
     assert len(written) == len(claims)

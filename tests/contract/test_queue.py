@@ -25,25 +25,25 @@ from ackbox.model import (
     make_failure,
 )
 from support.backends import Backend, Row
-from support.clock import HandMoved
+from support.clock import ManualClock
 from support.events import NOON, envelope
-from support.work import LEASE, ME, OTHER, Hands, boom, dead, done
+from support.queue_worker import LEASE, ME, OTHER, QueueWorker, dead, done, retry_later
 
 SECOND = timedelta(seconds=1)
 
 
 @pytest.fixture
-def me(backend: Backend) -> Hands:
-    return Hands(backend.store.queue)
+def me(backend: Backend) -> QueueWorker:
+    return QueueWorker(backend.store.queue)
 
 
 @pytest.fixture
-def other(backend: Backend) -> Hands:
-    return Hands(backend.store.queue, OTHER)
+def other(backend: Backend) -> QueueWorker:
+    return QueueWorker(backend.store.queue, OTHER)
 
 
 @pytest.fixture
-def clock(backend: Backend) -> HandMoved:
+def clock(backend: Backend) -> ManualClock:
     return backend.clock
 
 
@@ -72,17 +72,17 @@ def without(row: Row, *columns: str) -> Row:
 
 
 async def test_the_event_that_is_due_longest_is_claimed_first(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:
     await record(backend, "a", "b")
-    await me.settle(await me.claim_one(limit=1), boom(after=5 * SECOND))
+    await me.settle(await me.claim_one(limit=1), retry_later(after=5 * SECOND))
     clock.advance(seconds=2)
     await record(backend, "c")
     clock.advance(seconds=10)
     assert await me.keys() == ["b", "c", "a"]
 
 
-async def test_a_claim_never_exceeds_its_limit(backend: Backend, me: Hands) -> None:
+async def test_a_claim_never_exceeds_its_limit(backend: Backend, me: QueueWorker) -> None:
     await record(backend, *"abcde")
     assert await me.keys(2) == ["a", "b"]
     assert await me.keys(2) == ["c", "d"]
@@ -90,7 +90,7 @@ async def test_a_claim_never_exceeds_its_limit(backend: Backend, me: Hands) -> N
     assert await me.keys(2) == []
 
 
-async def test_a_claim_has_every_field_of_the_envelope(backend: Backend, me: Hands) -> None:
+async def test_a_claim_has_every_field_of_the_envelope(backend: Backend, me: QueueWorker) -> None:
     sent = envelope(
         "k",
         b"\x00not json\xff",
@@ -112,7 +112,7 @@ async def test_a_claim_has_every_field_of_the_envelope(backend: Backend, me: Han
 
 @pytest.mark.parametrize("size", [0, 65_535, 65_536, 65_537, 900_000])
 async def test_a_payload_of_any_size_is_claimed_whole(
-    backend: Backend, me: Hands, size: int
+    backend: Backend, me: QueueWorker, size: int
 ) -> None:
     payload = bytes(n % 251 for n in range(size))
     await backend.store.record([envelope("k", payload), envelope("small", b"s")])
@@ -120,7 +120,7 @@ async def test_a_payload_of_any_size_is_claimed_whole(
 
 
 async def test_a_claim_marks_the_row_for_the_duration_of_the_lease(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:
     await record(backend, "a")
     before = await row(backend, "a")
@@ -138,7 +138,7 @@ async def test_a_claim_marks_the_row_for_the_duration_of_the_lease(
 
 
 async def test_a_claimed_event_is_not_claimed_again_during_its_lease(
-    backend: Backend, me: Hands, other: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, other: QueueWorker, clock: ManualClock
 ) -> None:  # P3
     await record(backend, "a")
     await me.claim_one()
@@ -146,7 +146,7 @@ async def test_a_claimed_event_is_not_claimed_again_during_its_lease(
     assert await other.claim() == []
 
 
-async def test_concurrent_claims_share_the_events(backend: Backend, me: Hands) -> None:  # P3
+async def test_concurrent_claims_share_the_events(backend: Backend, me: QueueWorker) -> None:  # P3
     await record(backend, *(f"k{n}" for n in range(60)))
     taken = await asyncio.gather(*(me.claim(7) for _ in range(12)))
     keys = [claim.idempotency_key for claims in taken for claim in claims]
@@ -154,7 +154,7 @@ async def test_concurrent_claims_share_the_events(backend: Backend, me: Hands) -
 
 
 async def test_an_expired_lease_is_taken_over(
-    backend: Backend, me: Hands, other: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, other: QueueWorker, clock: ManualClock
 ) -> None:  # W3, F5
     await record(backend, "a")
     first = await me.claim_one()
@@ -170,10 +170,10 @@ async def test_an_expired_lease_is_taken_over(
 
 
 async def test_a_restart_does_not_bring_a_retry_forward(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:  # W4, F4
     await record(backend, "a")
-    await me.settle(await me.claim_one(), boom(after=10 * SECOND))
+    await me.settle(await me.claim_one(), retry_later(after=10 * SECOND))
     await backend.store.recover()
     clock.advance(seconds=9.9)
     assert await me.claim() == []
@@ -182,7 +182,7 @@ async def test_a_restart_does_not_bring_a_retry_forward(
 
 
 async def test_a_crash_refunds_the_attempt_unless_the_run_was_a_suspects(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:  # S9, F23
     """An event that kills its process has `MAX_ATTEMPTS` + 2 runs, and four with one attempt."""
     await record(backend, "a")
@@ -195,11 +195,18 @@ async def test_a_crash_refunds_the_attempt_unless_the_run_was_a_suspects(
 
 
 async def test_run_goes_up_at_every_claim_and_never_down(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:
     await record(backend, "a")
     runs = []
-    for outcome in (Release(), boom(after=SECOND), None, Release(), boom(after=SECOND), None):
+    for outcome in (
+        Release(),
+        retry_later(after=SECOND),
+        None,
+        Release(),
+        retry_later(after=SECOND),
+        None,
+    ):
         claim = await me.claim_any()
         runs.append(claim.run)
         if outcome is None:
@@ -211,11 +218,11 @@ async def test_run_goes_up_at_every_claim_and_never_down(
 
 
 async def test_attempts_count_claims_and_a_release_refunds_one(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:  # F32
     await record(backend, "a")
     attempts = []
-    for outcome in (Release(), boom(after=SECOND), Release(), boom(after=SECOND)):
+    for outcome in (Release(), retry_later(after=SECOND), Release(), retry_later(after=SECOND)):
         claim = await me.claim_one()
         attempts.append(claim.attempts)
         await me.settle(claim, outcome)
@@ -225,14 +232,14 @@ async def test_attempts_count_claims_and_a_release_refunds_one(
 
 
 async def test_unsettled_counts_take_overs_in_a_row(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:
     await record(backend, "a")
     claims = []
     for _ in range(4):
         claims.append(await me.claim_any())
         clock.advance(seconds=31)
-    await me.settle(claims[-1], boom(after=SECOND))
+    await me.settle(claims[-1], retry_later(after=SECOND))
     assert (await row(backend, "a"))["unsettled"] == 0
     clock.advance(seconds=2)
     claims.append(await me.claim_one())
@@ -243,7 +250,7 @@ async def test_unsettled_counts_take_overs_in_a_row(
 
 
 async def test_a_renewed_lease_lasts_from_now(
-    backend: Backend, me: Hands, other: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, other: QueueWorker, clock: ManualClock
 ) -> None:  # F19
     await record(backend, "a")
     claim = await me.claim_one()
@@ -256,7 +263,7 @@ async def test_a_renewed_lease_lasts_from_now(
 
 
 async def test_a_lost_lease_cannot_be_renewed(
-    backend: Backend, me: Hands, other: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, other: QueueWorker, clock: ManualClock
 ) -> None:  # F17
     await record(backend, "a", "b")
     stale = await me.claim()
@@ -273,7 +280,7 @@ OUTCOMES = [
     done(),
     Done("ignored"),
     done("INSERT INTO mine (id) VALUES ('stale')"),
-    boom(),
+    retry_later(),
     dead(),
     Release(),
     Release(parked=True),
@@ -283,7 +290,7 @@ OUTCOMES = [
 
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=repr)
 async def test_a_lost_lease_cannot_settle(
-    backend: Backend, me: Hands, other: Hands, clock: HandMoved, outcome: Outcome
+    backend: Backend, me: QueueWorker, other: QueueWorker, clock: ManualClock, outcome: Outcome
 ) -> None:  # F17
     await backend.store.apply_schema(["CREATE TABLE mine (id TEXT)"])
     await record(backend, "a")
@@ -298,12 +305,12 @@ async def test_a_lost_lease_cannot_settle(
 
 
 @pytest.mark.parametrize("stale_outcome", OUTCOMES, ids=repr)
-@pytest.mark.parametrize("outcome", [done(), boom(), dead()], ids=repr)
+@pytest.mark.parametrize("outcome", [done(), retry_later(), dead()], ids=repr)
 async def test_a_stale_run_cannot_change_what_another_run_settled(
     backend: Backend,
-    me: Hands,
-    other: Hands,
-    clock: HandMoved,
+    me: QueueWorker,
+    other: QueueWorker,
+    clock: ManualClock,
     outcome: Outcome,
     stale_outcome: Outcome,
 ) -> None:  # F17, F18
@@ -321,13 +328,13 @@ async def test_a_stale_run_cannot_change_what_another_run_settled(
 
 
 async def test_settling_again_changes_nothing_and_returns_the_same_outcomes(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:
     await backend.store.apply_schema(["CREATE TABLE mine (id TEXT)"])
     await record(backend, "a", "b")
     effect = done("INSERT INTO mine (id) VALUES ('x')")
     first, second = await me.claim()
-    settlements = [Settlement(first, effect), Settlement(second, boom())]
+    settlements = [Settlement(first, effect), Settlement(second, retry_later())]
     written = await me.queue.settle(settlements)
     before = await backend.rows()
     clock.advance(seconds=1)
@@ -337,7 +344,7 @@ async def test_settling_again_changes_nothing_and_returns_the_same_outcomes(
 
 
 async def test_a_late_settle_is_valid_unless_the_event_was_taken_over(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:
     await record(backend, "a")
     claim = await me.claim_one()
@@ -346,13 +353,13 @@ async def test_a_late_settle_is_valid_unless_the_event_was_taken_over(
 
 
 async def test_each_settlement_of_a_batch_is_checked_alone(
-    backend: Backend, me: Hands, other: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, other: QueueWorker, clock: ManualClock
 ) -> None:  # F18
     await record(backend, *"abcd")
     claims = await me.claim()
     clock.advance(seconds=30)
     await other.claim(2)
-    outcomes: list[Outcome] = [done(), boom(), done(), dead()]
+    outcomes: list[Outcome] = [done(), retry_later(), done(), dead()]
     batch = [Settlement(c, o) for c, o in zip(claims, outcomes, strict=True)]
     written = await me.queue.settle(batch)
     assert dict(written) == {claims[2].id: outcomes[2], claims[3].id: outcomes[3]}
@@ -368,7 +375,7 @@ SETTLED = ("processor_id", "lease_until", "updated_at", "claimable_at", "status"
 
 
 async def settle_one(
-    backend: Backend, me: Hands, clock: HandMoved, outcome: Outcome
+    backend: Backend, me: QueueWorker, clock: ManualClock, outcome: Outcome
 ) -> tuple[Claim, Row, Row]:
     """Settle one event; return its claim, its row during the run, and its row after."""
     await record(backend, "a")
@@ -383,7 +390,9 @@ async def settle_one(
 
 
 @pytest.mark.parametrize("name", ["handled", "ignored"])
-async def test_done_completes(backend: Backend, me: Hands, clock: HandMoved, name: str) -> None:
+async def test_done_completes(
+    backend: Backend, me: QueueWorker, clock: ManualClock, name: str
+) -> None:
     _, running, after = await settle_one(backend, me, clock, Done(name))
     assert (after["status"], after["outcome"], after["claimable_at"]) == ("completed", name, None)
     assert from_text(after["processed_at"]) == clock()
@@ -391,9 +400,9 @@ async def test_done_completes(backend: Backend, me: Hands, clock: HandMoved, nam
 
 
 async def test_a_retry_waits_and_keeps_its_error(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:  # W10, L10
-    _, running, after = await settle_one(backend, me, clock, boom(after=10 * SECOND))
+    _, running, after = await settle_one(backend, me, clock, retry_later(after=10 * SECOND))
     assert (after["status"], after["outcome"]) == ("pending", "retry")
     assert from_text(after["retry_after"]) == clock() + 10 * SECOND
     assert after["claimable_at"] == after["retry_after"]
@@ -411,7 +420,7 @@ async def test_a_retry_waits_and_keeps_its_error(
 
 
 async def test_a_dead_letter_is_kept_and_never_claimed_again(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:  # W10, L8
     _, running, after = await settle_one(backend, me, clock, dead())
     assert (after["status"], after["outcome"], after["claimable_at"]) == ("failed", "dead", None)
@@ -427,7 +436,7 @@ async def test_a_dead_letter_is_kept_and_never_claimed_again(
 
 
 async def test_a_release_restores_every_column_but_the_run(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:
     await record(backend, "a")
     before = await row(backend, "a")
@@ -440,9 +449,11 @@ async def test_a_release_restores_every_column_but_the_run(
     assert await me.keys() == ["a"]
 
 
-async def test_a_release_keeps_a_retry_due(backend: Backend, me: Hands, clock: HandMoved) -> None:
+async def test_a_release_keeps_a_retry_due(
+    backend: Backend, me: QueueWorker, clock: ManualClock
+) -> None:
     await record(backend, "a", "b")
-    await me.settle(await me.claim_one(limit=1), boom(after=SECOND))
+    await me.settle(await me.claim_one(limit=1), retry_later(after=SECOND))
     await me.settle(await me.claim_one(limit=1), done())
     clock.advance(seconds=1)
     await me.settle(await me.claim_one(), Release())
@@ -451,7 +462,9 @@ async def test_a_release_keeps_a_retry_due(backend: Backend, me: Hands, clock: H
     assert (after["attempts"], after["last_error"]) == (1, "ValueError: boom")
 
 
-async def test_a_release_may_have_a_delay(backend: Backend, me: Hands, clock: HandMoved) -> None:
+async def test_a_release_may_have_a_delay(
+    backend: Backend, me: QueueWorker, clock: ManualClock
+) -> None:
     await record(backend, "a")
     await me.settle(await me.claim_one(), Release(delay=SECOND))
     assert await me.claim() == []
@@ -461,7 +474,7 @@ async def test_a_release_may_have_a_delay(backend: Backend, me: Hands, clock: Ha
 
 
 async def test_a_parked_event_waits_for_a_handler(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:  # F22
     _, _, after = await settle_one(backend, me, clock, Release(parked=True))
     assert (after["status"], after["outcome"], after["attempts"]) == ("pending", "parked", 0)
@@ -471,7 +484,7 @@ async def test_a_parked_event_waits_for_a_handler(
 
 
 async def test_a_snooze_waits_and_refunds_its_attempt(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:  # N17
     _, running, after = await settle_one(backend, me, clock, Snoozed(10 * SECOND, "busy"))
     assert (after["status"], after["outcome"], after["attempts"]) == ("pending", "snoozed", 0)
@@ -487,7 +500,7 @@ async def test_a_snooze_waits_and_refunds_its_attempt(
 
 
 async def test_a_snoozed_head_blocks_its_lane(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:  # N17
     await record(backend, "a1", "a2", lane="a")
     await me.settle(await me.claim_one(), Snoozed(10 * SECOND))
@@ -498,7 +511,7 @@ async def test_a_snoozed_head_blocks_its_lane(
 
 
 async def test_a_replay_makes_a_snoozed_event_due_and_is_recorded(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:  # N17, F31
     (sent,) = await record(backend, "a")
     await me.settle(await me.claim_one(), Snoozed(timedelta(days=3)))
@@ -514,12 +527,12 @@ async def test_a_replay_makes_a_snoozed_event_due_and_is_recorded(
 
 
 async def test_the_last_ten_errors_are_kept(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:  # W10
     await record(backend, "a")
     for n in range(12):
         claim = await me.claim_one()
-        await me.settle(claim, boom(f"E{n}", after=SECOND) if n < 11 else dead("last"))
+        await me.settle(claim, retry_later(f"E{n}", after=SECOND) if n < 11 else dead("last"))
         clock.advance(seconds=1)
     kept = [error["code"] for error in errors(await row(backend, "a"))]
     assert kept == [*(f"E{n}" for n in range(2, 11)), "Dead"]
@@ -532,7 +545,7 @@ async def test_the_last_ten_errors_are_kept(
     ids=["long", "wide", "nul and surrogate", "only surrogates", "quotes", "empty"],
 )
 async def test_an_error_text_of_any_kind_is_kept_in_4_kib(
-    backend: Backend, me: Hands, text: str
+    backend: Backend, me: QueueWorker, text: str
 ) -> None:  # W10
     await record(backend, "a")
     failure = make_failure(text, text)
@@ -546,7 +559,7 @@ async def test_an_error_text_of_any_kind_is_kept_in_4_kib(
     assert [error["error"] for error in errors(await row(backend, "a"))] == [stored]
 
 
-async def test_a_failed_run_keeps_its_traceback(backend: Backend, me: Hands) -> None:  # N2
+async def test_a_failed_run_keeps_its_traceback(backend: Backend, me: QueueWorker) -> None:  # N2
     await record(backend, "a")
     await me.settle(await me.claim_one(), RetryLater(traced("first"), timedelta(0)))
     await me.settle(await me.claim_one(), RetryLater(make_failure("boom", "E"), timedelta(0)))
@@ -557,7 +570,7 @@ async def test_a_failed_run_keeps_its_traceback(backend: Backend, me: Hands) -> 
 
 
 async def test_the_last_three_tracebacks_are_kept(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:  # N2
     await record(backend, "a")
     for n in range(12):
@@ -575,7 +588,7 @@ async def test_the_last_three_tracebacks_are_kept(
     ids=["long", "wide", "nul and surrogate", "only surrogates", "quotes", "empty"],
 )
 async def test_a_traceback_of_any_kind_is_kept_in_4_kib(
-    backend: Backend, me: Hands, text: str
+    backend: Backend, me: QueueWorker, text: str
 ) -> None:  # N2
     await record(backend, "a")
     await me.settle(await me.claim_one(), DeadLetter(traced(text)))
@@ -588,7 +601,7 @@ async def test_a_traceback_of_any_kind_is_kept_in_4_kib(
 
 
 async def test_failures_settled_together_keep_their_own_tracebacks(
-    backend: Backend, me: Hands
+    backend: Backend, me: QueueWorker
 ) -> None:  # N2
     await record(backend, "a", "b", "c")
     claims = await me.claim()
@@ -605,7 +618,7 @@ def traced(text: str) -> Failure:
     return make_failure("boom", "E", "ship (shop.py:12)", text)
 
 
-async def test_the_location_of_a_failure_is_only_logged(backend: Backend, me: Hands) -> None:
+async def test_the_location_of_a_failure_is_only_logged(backend: Backend, me: QueueWorker) -> None:
     await record(backend, "a")
     await me.settle(await me.claim_one(), DeadLetter(Failure("boom", "E", "ship (shop.py:12)")))
     assert "shop.py" not in str(await row(backend, "a"))
@@ -613,10 +626,10 @@ async def test_the_location_of_a_failure_is_only_logged(backend: Backend, me: Ha
 
 @pytest.mark.parametrize("delay", [timedelta.max, timedelta(days=-5)])
 async def test_a_delay_past_the_last_date_is_cut(
-    backend: Backend, me: Hands, clock: HandMoved, delay: timedelta
+    backend: Backend, me: QueueWorker, clock: ManualClock, delay: timedelta
 ) -> None:
     await record(backend, "a")
-    await me.settle(await me.claim_one(), boom(after=delay))
+    await me.settle(await me.claim_one(), retry_later(after=delay))
     due = from_text((await row(backend, "a"))["retry_after"])
     assert clock() <= due < clock() + timedelta(days=4000)
 
@@ -624,7 +637,7 @@ async def test_a_delay_past_the_last_date_is_cut(
 # --- lanes
 
 
-async def test_in_a_lane_only_the_oldest_can_be_claimed(backend: Backend, me: Hands) -> None:
+async def test_in_a_lane_only_the_oldest_can_be_claimed(backend: Backend, me: QueueWorker) -> None:
     await record(backend, "a1", "a2", "a3", lane="a")
     await record(backend, "b1", "b2", lane="b")
     await record(backend, "free")
@@ -633,7 +646,7 @@ async def test_in_a_lane_only_the_oldest_can_be_claimed(backend: Backend, me: Ha
 
 
 async def test_a_lane_continues_when_its_head_is_done(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:
     await record(backend, "a1", "a2", "a3", lane="a")
     for expected in ("a1", "a2", "a3"):
@@ -645,10 +658,10 @@ async def test_a_lane_continues_when_its_head_is_done(
 
 
 async def test_a_retrying_head_blocks_only_its_lane(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:
     await record(backend, "a1", "a2", lane="a")
-    await me.settle(await me.claim_one(), boom(after=10 * SECOND))
+    await me.settle(await me.claim_one(), retry_later(after=10 * SECOND))
     await record(backend, "a3", lane="a")
     await record(backend, "b1", lane="b")
     assert await me.keys() == ["b1"]
@@ -656,14 +669,14 @@ async def test_a_retrying_head_blocks_only_its_lane(
     assert await me.keys() == ["a1"]
 
 
-async def test_a_lane_continues_after_a_dead_head(backend: Backend, me: Hands) -> None:
+async def test_a_lane_continues_after_a_dead_head(backend: Backend, me: QueueWorker) -> None:
     await record(backend, "a1", "a2", lane="a")
     await me.settle(await me.claim_one(), dead())
     assert await me.keys() == ["a2"]
 
 
 async def test_a_parked_head_blocks_its_lane_until_it_is_unparked(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:  # S10
     await record(backend, "a1", lane="a", event_type="unknown")
     await record(backend, "a2", lane="a")
@@ -683,7 +696,7 @@ async def test_a_parked_head_blocks_its_lane_until_it_is_unparked(
 
 
 async def test_an_older_event_that_is_replayed_runs_before_a_parked_head(
-    backend: Backend, me: Hands
+    backend: Backend, me: QueueWorker
 ) -> None:  # S10, F31
     first, _ = await record(backend, "a1", "a2", lane="a")
     await me.settle(await me.claim_one(), dead())
@@ -695,14 +708,14 @@ async def test_an_older_event_that_is_replayed_runs_before_a_parked_head(
     assert await me.keys() == ["a2"]
 
 
-async def test_a_released_head_comes_first_again(backend: Backend, me: Hands) -> None:
+async def test_a_released_head_comes_first_again(backend: Backend, me: QueueWorker) -> None:
     await record(backend, "a1", "a2", lane="a")
     await me.settle(await me.claim_one(), Release())
     assert await me.keys() == ["a1"]
 
 
 async def test_a_taken_over_head_still_blocks_its_lane(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:
     await record(backend, "a1", "a2", lane="a")
     await me.claim_one()
@@ -712,7 +725,7 @@ async def test_a_taken_over_head_still_blocks_its_lane(
 
 
 async def test_a_stale_settle_frees_no_lane(
-    backend: Backend, me: Hands, other: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, other: QueueWorker, clock: ManualClock
 ) -> None:  # F17
     await record(backend, "a1", "a2", lane="a")
     stale = await me.claim_one()
@@ -722,7 +735,9 @@ async def test_a_stale_settle_frees_no_lane(
     assert await me.claim() == []
 
 
-async def test_equal_lane_names_of_two_sources_are_two_lanes(backend: Backend, me: Hands) -> None:
+async def test_equal_lane_names_of_two_sources_are_two_lanes(
+    backend: Backend, me: QueueWorker
+) -> None:
     await record(backend, "1", lane="a", source="x")
     await record(backend, "1", lane="a", source="y")
     assert len(await me.claim()) == 2
@@ -731,7 +746,7 @@ async def test_equal_lane_names_of_two_sources_are_two_lanes(backend: Backend, m
 class LaneWorker:
     """Notes the order in which the events of a lane were done; no two may run at once."""
 
-    def __init__(self, backend: Backend, me: Hands) -> None:
+    def __init__(self, backend: Backend, me: QueueWorker) -> None:
         self.order: dict[str, list[str]] = {"a": [], "b": []}
         self._backend = backend
         self._me = me
@@ -755,13 +770,13 @@ class LaneWorker:
         await asyncio.sleep(0)
         self._running.remove(claim.lane)
         if claim.run == 1 and claim.idempotency_key.endswith("5"):
-            await self._me.settle(claim, boom(after=timedelta(0)))
+            await self._me.settle(claim, retry_later(after=timedelta(0)))
         else:
             self.order[claim.lane].append(claim.idempotency_key)
             await self._me.settle(claim, done())
 
 
-async def test_a_lane_keeps_its_order_under_concurrency(backend: Backend, me: Hands) -> None:
+async def test_a_lane_keeps_its_order_under_concurrency(backend: Backend, me: QueueWorker) -> None:
     async def feed(lane: str) -> None:
         for n in range(20):
             await record(backend, f"{lane}{n:02}", lane=lane)
@@ -776,7 +791,7 @@ async def test_a_lane_keeps_its_order_under_concurrency(backend: Backend, me: Ha
 
 
 async def test_while_others_wait_no_source_gets_more_than_its_share(
-    backend: Backend, me: Hands
+    backend: Backend, me: QueueWorker
 ) -> None:  # F24
     await record(backend, *(f"x{n}" for n in range(50)), source="x")
     await record(backend, *(f"y{n}" for n in range(3)), source="y")
@@ -785,7 +800,7 @@ async def test_while_others_wait_no_source_gets_more_than_its_share(
 
 
 async def test_held_claims_count_against_the_share_of_their_source(
-    backend: Backend, me: Hands
+    backend: Backend, me: QueueWorker
 ) -> None:  # F24
     await record(backend, *(f"x{n}" for n in range(50)), source="x")
     await record(backend, *(f"y{n}" for n in range(9)), source="y")
@@ -793,7 +808,7 @@ async def test_held_claims_count_against_the_share_of_their_source(
     assert await me.keys(20, caps=caps) == ["x0"]
 
 
-async def test_a_source_alone_gets_all_up_to_its_cap(backend: Backend, me: Hands) -> None:
+async def test_a_source_alone_gets_all_up_to_its_cap(backend: Backend, me: QueueWorker) -> None:
     await record(backend, *(f"x{n}" for n in range(50)), source="x")
     assert len(await me.claim(20, caps=Caps(share=5, held={}))) == 20
     held = {"x": 20}
@@ -801,7 +816,7 @@ async def test_a_source_alone_gets_all_up_to_its_cap(backend: Backend, me: Hands
 
 
 async def test_the_source_that_waits_longest_goes_first(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:
     await record(backend, "z1", source="z")
     clock.advance(seconds=1)
@@ -812,11 +827,11 @@ async def test_the_source_that_waits_longest_goes_first(
 # --- suspects
 
 
-async def crash(clock: HandMoved) -> None:
+async def crash(clock: ManualClock) -> None:
     clock.advance(seconds=31)
 
 
-async def make_suspects(backend: Backend, me: Hands, clock: HandMoved, *keys: str) -> None:
+async def make_suspects(backend: Backend, me: QueueWorker, clock: ManualClock, *keys: str) -> None:
     await record(backend, *keys)
     for _ in range(2):
         assert len(await me.claim()) == len(keys)
@@ -824,7 +839,7 @@ async def make_suspects(backend: Backend, me: Hands, clock: HandMoved, *keys: st
 
 
 async def test_events_whose_last_two_runs_crashed_are_claimed_one_by_one(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:  # S9, F23
     await make_suspects(backend, me, clock, *"abc")
     order = []
@@ -839,7 +854,7 @@ async def test_events_whose_last_two_runs_crashed_are_claimed_one_by_one(
 
 
 async def test_the_suspect_with_the_fewest_unsettled_runs_comes_first(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:  # S9, F58: a suspect that must run alone makes others wait
     await make_suspects(backend, me, clock, *"abc")
     assert (await me.claim_any()).idempotency_key == "a"
@@ -854,7 +869,7 @@ async def test_the_suspect_with_the_fewest_unsettled_runs_comes_first(
 
 
 async def test_suspects_delay_no_ordinary_event(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:  # S9
     await make_suspects(backend, me, clock, *"abc")
     b, c = await record(backend, "new", "other")
@@ -864,7 +879,7 @@ async def test_suspects_delay_no_ordinary_event(
 
 
 async def test_a_suspect_that_runs_or_waits_is_not_due(
-    backend: Backend, me: Hands, other: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, other: QueueWorker, clock: ManualClock
 ) -> None:  # S9
     await make_suspects(backend, me, clock, "a")
     suspect = await me.queue.suspect()
@@ -879,19 +894,19 @@ async def test_a_suspect_that_runs_or_waits_is_not_due(
 
 
 async def test_only_one_of_two_workers_claims_a_suspect(
-    backend: Backend, me: Hands, other: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, other: QueueWorker, clock: ManualClock
 ) -> None:  # S9
     await make_suspects(backend, me, clock, "a")
     suspect = await me.queue.suspect()
     assert suspect is not None
     taken = await asyncio.gather(
-        *(hands.queue.claim_suspect(hands.name, suspect.id, lease=LEASE) for hands in (me, other))
+        *(each.queue.claim_suspect(each.name, suspect.id, lease=LEASE) for each in (me, other))
     )
     assert len([claim for claim in taken if claim is not None]) == 1
 
 
 async def test_an_event_that_is_no_suspect_cannot_be_claimed_as_one(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:  # S9
     (event,) = await record(backend, "a")
     assert await me.queue.claim_suspect(ME, event.id, lease=LEASE) is None
@@ -900,7 +915,7 @@ async def test_an_event_that_is_no_suspect_cannot_be_claimed_as_one(
 
 @pytest.mark.parametrize("crashes", [1, 2, 3, 5])
 async def test_a_released_suspect_stays_a_suspect(
-    backend: Backend, me: Hands, clock: HandMoved, crashes: int
+    backend: Backend, me: QueueWorker, clock: ManualClock, crashes: int
 ) -> None:  # S9
     """Otherwise an event that kills its process and is sometimes released would never run out of
     attempts."""
@@ -917,7 +932,7 @@ async def test_a_released_suspect_stays_a_suspect(
 
 
 async def test_a_suspect_blocks_its_lane(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:  # S9
     await record(backend, "a1", "a2", lane="a")
     for _ in range(2):
@@ -932,17 +947,19 @@ async def test_a_suspect_blocks_its_lane(
 
 
 async def test_a_claim_by_id_claims_only_these_events(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:
     a, b, c, later = await record(backend, "a", "b", "c", "later")
-    await me.settle(await me.claim_one(ids=[later.id]), boom(after=10 * SECOND))
+    await me.settle(await me.claim_one(ids=[later.id]), retry_later(after=10 * SECOND))
     wanted = [c.id, later.id, EventId("nobody"), a.id]
     assert sorted(await me.keys(ids=wanted)) == ["a", "c"]
     assert await me.keys(ids=[a.id]) == []
     assert await me.keys(1, ids=[b.id, later.id]) == ["b"]
 
 
-async def test_a_claim_by_id_respects_its_limit_and_lanes(backend: Backend, me: Hands) -> None:
+async def test_a_claim_by_id_respects_its_limit_and_lanes(
+    backend: Backend, me: QueueWorker
+) -> None:
     made = await record(backend, "a1", "a2", lane="a") + await record(backend, "b", "c")
     ids = [item.id for item in made]
     assert await me.keys(2, ids=ids) == ["a1", "b"]
@@ -950,7 +967,7 @@ async def test_a_claim_by_id_respects_its_limit_and_lanes(backend: Backend, me: 
 
 
 async def test_a_claim_by_id_claims_no_suspect(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:  # S9
     (suspect,) = await record(backend, "suspect")
     for _ in range(2):
@@ -964,7 +981,7 @@ async def test_a_claim_by_id_claims_no_suspect(
 # --- waking up
 
 
-async def wakes(me: Hands, *, within: float = 5.0) -> bool:
+async def wakes(me: QueueWorker, *, within: float = 5.0) -> bool:
     """Return whether `wait` ends well before its time-out."""
     try:
         await asyncio.wait_for(me.queue.wait(timedelta(minutes=5)), within)
@@ -973,7 +990,7 @@ async def wakes(me: Hands, *, within: float = 5.0) -> bool:
     return True
 
 
-async def test_a_new_event_wakes_a_waiting_worker(backend: Backend, me: Hands) -> None:
+async def test_a_new_event_wakes_a_waiting_worker(backend: Backend, me: QueueWorker) -> None:
     assert await me.claim() == []
     waiting = asyncio.ensure_future(wakes(me))
     await asyncio.sleep(0)
@@ -982,7 +999,7 @@ async def test_a_new_event_wakes_a_waiting_worker(backend: Backend, me: Hands) -
 
 
 async def test_an_event_recorded_between_claim_and_wait_is_not_missed(
-    backend: Backend, me: Hands
+    backend: Backend, me: QueueWorker
 ) -> None:
     assert await me.claim() == []
     await record(backend, "a")
@@ -990,7 +1007,7 @@ async def test_an_event_recorded_between_claim_and_wait_is_not_missed(
 
 
 async def test_a_settle_wakes_a_worker_for_the_next_event_of_its_lane(
-    backend: Backend, me: Hands
+    backend: Backend, me: QueueWorker
 ) -> None:
     await record(backend, "a1", "a2", lane="a")
     claim = await me.claim_one()
@@ -1002,21 +1019,23 @@ async def test_a_settle_wakes_a_worker_for_the_next_event_of_its_lane(
 
 @pytest.mark.parametrize("what", ["retry", "lease"])
 async def test_the_wait_ends_when_the_next_event_is_due(
-    backend: Backend, me: Hands, clock: HandMoved, what: str
+    backend: Backend, me: QueueWorker, clock: ManualClock, what: str
 ) -> None:
     await record(backend, "a")
     claim = await me.claim_one(lease=timedelta(milliseconds=50))
     if what == "retry":
-        await me.settle(claim, boom(after=timedelta(milliseconds=50)))
+        await me.settle(claim, retry_later(after=timedelta(milliseconds=50)))
     assert await me.claim() == []
     assert await wakes(me)
     clock.advance(seconds=0.05)
     assert await me.keys() == ["a"]
 
 
-async def test_without_a_due_event_the_wait_lasts_its_timeout(backend: Backend, me: Hands) -> None:
+async def test_without_a_due_event_the_wait_lasts_its_timeout(
+    backend: Backend, me: QueueWorker
+) -> None:
     await record(backend, "a")
-    await me.settle(await me.claim_one(), boom(after=timedelta(hours=1)))
+    await me.settle(await me.claim_one(), retry_later(after=timedelta(hours=1)))
     assert await me.claim() == []
     assert not await wakes(me, within=0.05)
     await me.queue.wait(timedelta(milliseconds=1))  # returns, and raises nothing
@@ -1026,7 +1045,7 @@ async def test_without_a_due_event_the_wait_lasts_its_timeout(backend: Backend, 
 
 
 async def test_pending_and_due_events_are_counted_as_waiting(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:  # W7
     async def waiting() -> int:
         return await backend.reader.waiting(clock())
@@ -1037,7 +1056,7 @@ async def test_pending_and_due_events_are_counted_as_waiting(
     assert await waiting() == 6
     claims = await me.claim(2)
     assert await waiting() == 4
-    await me.settle(claims[0], boom(after=10 * SECOND))
+    await me.settle(claims[0], retry_later(after=10 * SECOND))
     await me.settle(claims[1], done())
     assert await waiting() == 4
     clock.advance(seconds=10)
@@ -1045,7 +1064,7 @@ async def test_pending_and_due_events_are_counted_as_waiting(
 
 
 async def test_parked_events_are_not_counted_as_waiting(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:
     await record(backend, *"abc")  # S6
     a, b, _ = await me.claim()
@@ -1058,11 +1077,11 @@ async def test_parked_events_are_not_counted_as_waiting(
 
 
 async def test_the_status_counts_follow_every_step(
-    backend: Backend, me: Hands, clock: HandMoved
+    backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:
     await record(backend, *"abcdef")
     claims = await me.claim(5)
-    outcomes: list[Outcome] = [done(), boom(), dead(), Release()]
+    outcomes: list[Outcome] = [done(), retry_later(), dead(), Release()]
     await me.queue.settle([Settlement(c, o) for c, o in zip(claims, outcomes, strict=False)])
     counts = (await backend.reader.stats()).counts
     assert {str(status): count for status, count in counts.items()} == {
@@ -1074,7 +1093,7 @@ async def test_the_status_counts_follow_every_step(
 
 
 async def test_failed_effects_of_a_last_attempt_make_a_dead_letter(
-    backend: Backend, me: Hands
+    backend: Backend, me: QueueWorker
 ) -> None:  # L10
     await record(backend, "a")
     claim = await me.claim_one()

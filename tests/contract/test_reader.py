@@ -21,8 +21,8 @@ from ackbox.model import (
 )
 from ackbox.ports import Reader
 from support.backends import Backend, Fresh
+from support.event_runs import DEAD, work
 from support.events import NOON, envelope, envelopes
-from support.working import DEAD, work
 
 ANY = EventFilter()
 BOTH = pytest.mark.parametrize("order", list(Order))

@@ -19,8 +19,8 @@ from ackbox.model import (
     Status,
 )
 from support.backends import Backend
+from support.event_runs import DEAD, DONE, claim, retry_later, settle, work
 from support.events import envelope, envelopes
-from support.working import DEAD, DONE, again, claim, settle, work
 
 POLICY = RetentionPolicy(keep=timedelta(days=30), remember=timedelta(days=7))
 PARKED = Release(parked=True)
@@ -99,7 +99,7 @@ async def test_a_dead_letter_sent_again_stays_a_dead_letter(backend: Backend) ->
 async def test_an_event_that_waits_for_a_retry_is_due_now(backend: Backend) -> None:
     (sent,) = envelopes(1)
     await backend.store.record([sent])
-    await work(backend.store, [sent], again(timedelta(hours=1)))
+    await work(backend.store, [sent], retry_later(timedelta(hours=1)))
     assert await due(backend) == []
     assert await replay(backend, sent) == [ReplayKind.EXPEDITED]
     (claimed,) = await claim(backend.store)
@@ -180,7 +180,7 @@ async def test_in_a_lane_a_replay_runs_before_later_events(backend: Backend) -> 
 
 
 # F31
-@pytest.mark.parametrize("end", [DONE, DEAD, again(timedelta(hours=1)), Release()])
+@pytest.mark.parametrize("end", [DONE, DEAD, retry_later(timedelta(hours=1)), Release()])
 async def test_in_a_lane_a_replay_runs_after_the_running_event(
     backend: Backend, end: Outcome
 ) -> None:
@@ -201,7 +201,7 @@ async def test_in_a_lane_a_replay_runs_before_a_head_that_waits_for_a_retry(
 ) -> None:
     first, second = await in_a_lane(backend, 2)
     await work(backend.store, [first], DEAD)
-    await work(backend.store, [second], again(timedelta(hours=1)))
+    await work(backend.store, [second], retry_later(timedelta(hours=1)))
     await replay(backend, first)
     (claimed,) = await claim(backend.store)
     assert claimed.id == first.id
@@ -217,7 +217,7 @@ async def test_an_expedited_event_does_not_overtake_the_head_of_its_lane(
 ) -> None:
     first, second = await in_a_lane(backend, 2)
     await work(backend.store, [first], DEAD)
-    await work(backend.store, [second], again(timedelta(hours=1)))
+    await work(backend.store, [second], retry_later(timedelta(hours=1)))
     await replay(backend, first)
     assert await replay(backend, second) == [ReplayKind.EXPEDITED]
     assert await due(backend) == [first.id]

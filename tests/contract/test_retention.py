@@ -18,8 +18,8 @@ from ackbox.model import (
 )
 from ackbox.ports import Store
 from support.backends import Backend
+from support.event_runs import DEAD, DONE, claim, retry_later, work
 from support.events import envelope, envelopes
-from support.working import DEAD, DONE, again, claim, work
 
 POLICY = RetentionPolicy(keep=timedelta(days=30), remember=timedelta(days=7))
 
@@ -114,7 +114,7 @@ async def test_young_events_stay(backend: Backend) -> None:
 async def test_pending_and_processing_events_are_never_deleted(backend: Backend) -> None:
     _, retrying, running, parked = sent = envelopes(4)
     await backend.store.record(sent)
-    await work(backend.store, [retrying], again(timedelta(days=90)))
+    await work(backend.store, [retrying], retry_later(timedelta(days=90)))
     await work(backend.store, [parked], Release(parked=True))
     assert len(await claim(backend.store, running.id)) == 1
     backend.clock.advance(days=400)

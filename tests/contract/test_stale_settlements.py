@@ -5,14 +5,14 @@ import pytest
 from ackbox.model import Settlement
 from support.backends import Backend
 from support.events import envelope
-from support.work import LEASE, Hands, dead, done
+from support.queue_worker import LEASE, QueueWorker, dead, done
 
 
 @pytest.mark.parametrize("stale_first", [True, False])
 async def test_of_two_runs_in_one_batch_only_the_valid_run_has_effects(
     backend: Backend, stale_first: bool
 ) -> None:
-    me = Hands(backend.store.queue)
+    me = QueueWorker(backend.store.queue)
     await backend.store.apply_schema(["CREATE TABLE seen (run INTEGER)"])
     await backend.store.record([envelope("a")])
     stale = await me.claim_one()
@@ -29,7 +29,7 @@ async def test_of_two_runs_in_one_batch_only_the_valid_run_has_effects(
 async def test_of_two_runs_in_one_batch_the_outcome_of_the_valid_run_is_returned(
     backend: Backend, stale_first: bool
 ) -> None:
-    me = Hands(backend.store.queue)
+    me = QueueWorker(backend.store.queue)
     await backend.store.record([envelope("a")])
     stale = await me.claim_one()
     backend.clock.advance(seconds=LEASE.total_seconds())

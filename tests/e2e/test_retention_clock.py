@@ -12,7 +12,7 @@ from ackbox.config import Settings
 from ackbox.maintenance import retention
 from ackbox.model import Clock, Status
 from ackbox.telemetry import Fact, Pruned, RetentionPaused
-from support.clock import HandMoved
+from support.clock import ManualClock
 from support.events import envelope
 from support.facts import Facts
 
@@ -40,7 +40,7 @@ async def run_once(folder: Path, clock: Clock, until: type[Fact], *, send: bool)
 async def test_a_clock_that_is_a_month_ahead_at_the_start_deletes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = HandMoved()
+    clock = ManualClock()
     await run_once(tmp_path, clock, Pruned, send=True)
     clock.advance(days=31)
     facts = await run_once(tmp_path, clock, RetentionPaused, send=False)

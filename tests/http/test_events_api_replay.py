@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from support.event_runs import DEAD, work
 from support.events import envelope
 from support.polling import eventually
 from support.posting import UNKNOWN_ID, posted
@@ -16,7 +17,6 @@ from support.problems import assert_problem
 from support.seeding import LONG_AGO, States, seed
 from support.server import Server, running
 from support.wire import Response, Wire, exchange, request
-from support.working import DEAD, work
 
 SOURCES = [f"s{n}" for n in range(24)]
 

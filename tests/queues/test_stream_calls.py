@@ -16,9 +16,9 @@ from ackbox.queues.stream import Stream
 from support.backends import Server
 from support.events import envelope
 from support.facts import Facts
+from support.queue_worker import QueueWorker, done, retry_later
 from support.redis_backend import RedisBackend
 from support.valkey import ValkeyServer
-from support.work import Hands, boom, done
 
 HOLDING = Caps(share=1000, held={"webhooks": 1})
 
@@ -32,8 +32,8 @@ async def backend(postgres_of: Server, valkey: ValkeyServer) -> AsyncIterator[Re
 
 
 @pytest.fixture
-def worker(backend: RedisBackend) -> Hands:
-    return Hands(backend.store.queue)
+def worker(backend: RedisBackend) -> QueueWorker:
+    return QueueWorker(backend.store.queue)
 
 
 async def record(backend: RedisBackend, *keys: str, **more: Any) -> list[EventId]:
@@ -48,7 +48,7 @@ async def lose_entries(backend: RedisBackend) -> None:
 
 
 async def test_while_the_stream_has_entries_the_database_is_not_queried(
-    backend: RedisBackend, worker: Hands
+    backend: RedisBackend, worker: QueueWorker
 ) -> None:
     await record(backend, "lost")
     await lose_entries(backend)
@@ -58,7 +58,7 @@ async def test_while_the_stream_has_entries_the_database_is_not_queried(
 
 
 async def test_once_a_second_the_database_is_queried_however_full_the_stream(
-    backend: RedisBackend, worker: Hands
+    backend: RedisBackend, worker: QueueWorker
 ) -> None:  # F11
     await record(backend, "lost")
     await lose_entries(backend)
@@ -68,16 +68,18 @@ async def test_once_a_second_the_database_is_queried_however_full_the_stream(
 
 
 async def test_a_retry_is_claimed_when_due_however_full_the_stream(
-    backend: RedisBackend, worker: Hands
+    backend: RedisBackend, worker: QueueWorker
 ) -> None:
     await record(backend, "retried")
-    await worker.settle(await worker.claim_one(), boom(after=timedelta(milliseconds=100)))
+    await worker.settle(await worker.claim_one(), retry_later(after=timedelta(milliseconds=100)))
     backend.clock.advance(seconds=0.1)
     await record(backend, "published")
     assert sorted(await worker.keys()) == ["published", "retried"]
 
 
-async def test_a_lane_goes_on_however_full_the_stream(backend: RedisBackend, worker: Hands) -> None:
+async def test_a_lane_goes_on_however_full_the_stream(
+    backend: RedisBackend, worker: QueueWorker
+) -> None:
     await record(backend, "a1", "a2", lane="a")
     head = await worker.claim_one()
     await worker.settle(head, done())
@@ -85,7 +87,9 @@ async def test_a_lane_goes_on_however_full_the_stream(backend: RedisBackend, wor
     assert sorted(await worker.keys()) == ["a2", "published"]
 
 
-async def test_a_backlog_is_claimed_from_the_database(backend: RedisBackend, worker: Hands) -> None:
+async def test_a_backlog_is_claimed_from_the_database(
+    backend: RedisBackend, worker: QueueWorker
+) -> None:
     await record(backend, *(f"lost-{n}" for n in range(6)))
     await lose_entries(backend)
     assert len(await worker.claim(2)) == 2
@@ -95,7 +99,7 @@ async def test_a_backlog_is_claimed_from_the_database(backend: RedisBackend, wor
 
 
 async def test_an_entry_that_cannot_be_claimed_does_not_keep_an_idle_worker_awake(
-    backend: RedisBackend, worker: Hands
+    backend: RedisBackend, worker: QueueWorker
 ) -> None:
     (event_id,) = await record(backend, "held")
     await worker.claim_one()
@@ -112,7 +116,7 @@ async def test_an_entry_that_cannot_be_claimed_does_not_keep_an_idle_worker_awak
 
 
 async def test_a_published_event_is_claimed_though_a_scan_does_not_see_it_yet(
-    backend: RedisBackend, worker: Hands, monkeypatch: pytest.MonkeyPatch
+    backend: RedisBackend, worker: QueueWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own_claim = backend.store._own_queue.claim
 
@@ -127,7 +131,7 @@ async def test_a_published_event_is_claimed_though_a_scan_does_not_see_it_yet(
 
 @pytest.mark.parametrize("first", ["stream", "database"])
 async def test_claims_made_before_the_database_failed_are_not_lost(
-    backend: RedisBackend, worker: Hands, monkeypatch: pytest.MonkeyPatch, first: str
+    backend: RedisBackend, worker: QueueWorker, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
     await record(backend, "published", "over", source="x")
     if first == "database":

@@ -11,7 +11,7 @@ from ackbox.model import Caps, Settlement
 from ackbox.stores.sqlite.store import SqliteStore
 from support.backends import open_sqlite
 from support.events import envelope
-from support.work import Hands, done
+from support.queue_worker import QueueWorker, done
 
 ROWS = 200_000
 GROW = """
@@ -53,7 +53,7 @@ async def grow(store: SqliteStore, mark: str, source: str, lane: str | None) -> 
 async def cost_of_a_round(store: SqliteStore, key: str) -> int:
     """Claim, renew and settle ten new events of another source. Return the steps that it took."""
     await store.record([envelope(f"{key}-{n}", source="live") for n in range(10)])
-    me, steps = Hands(store.queue), Steps()
+    me, steps = QueueWorker(store.queue), Steps()
 
     def trace(connection: apsw.Connection) -> None:
         connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, steps.note)

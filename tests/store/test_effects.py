@@ -18,7 +18,7 @@ from support.events import envelope, envelopes
 from support.facts import Facts
 from support.faulty_vfs import FaultyVfs, io_error_on_sync
 from support.gathering import gathering
-from support.work import Hands, boom, done
+from support.queue_worker import QueueWorker, done, retry_later
 
 SCHEMA = [
     "CREATE TABLE mine (id TEXT PRIMARY KEY, n INTEGER)",
@@ -48,7 +48,7 @@ async def rows(store: SqliteStore, sql: str) -> list[Any]:
 
 async def settle(store: SqliteStore, *outcomes: Outcome) -> list[Outcome | None]:
     """Record one event for each outcome and settle them together. Return the written outcomes."""
-    me = Hands(store.queue)
+    me = QueueWorker(store.queue)
     await store.record(envelopes(len(outcomes), prefix=f"e{len(await rows(store, EVENTS))}"))
     claims = await me.claim(len(outcomes))
     batch = [Settlement(claim, outcome) for claim, outcome in zip(claims, outcomes, strict=True)]
@@ -184,7 +184,7 @@ async def test_events_recorded_beside_a_lost_transaction_are_kept(
 ) -> None:
     """Stopping a statement makes SQLite roll back the whole transaction."""
     monkeypatch.setattr(effects, "_SECONDS", 0.1)
-    me = Hands(store.queue)
+    me = QueueWorker(store.queue)
     await store.record(envelopes(2))
     claims = await me.claim()
     outcomes = (done(ADD, id="1", n=1), done(ENDLESS))
@@ -210,7 +210,7 @@ async def test_effects_of_many_events_share_commits(store: SqliteStore, facts: F
 async def test_a_commit_of_unknown_outcome_applies_effects_once(
     store: SqliteStore, vfs: FaultyVfs
 ) -> None:  # F8
-    me = Hands(store.queue)
+    me = QueueWorker(store.queue)
     await store.record([envelope()])
     claim = await me.claim_one()
     outcome = done("INSERT INTO log VALUES ('once')")
@@ -226,7 +226,7 @@ async def test_nothing_is_applied_when_the_claim_was_lost(
 ) -> None:  # F17
     store = await open_it()
     await store.apply_schema(SCHEMA)
-    me = Hands(store.queue)
+    me = QueueWorker(store.queue)
     await store.record([envelope()])
     stale = await me.claim_one()
     await store.recover()
@@ -242,7 +242,7 @@ async def test_the_guard_is_not_in_the_way_of_our_own_statements(store: SqliteSt
     assert store._writer._connection is not None
     assert store._writer._connection.authorizer is not None
     await store.apply_schema(["CREATE TABLE IF NOT EXISTS later (id TEXT)"])
-    written = await settle(store, done(), boom(), done("INSERT INTO later VALUES ('x')"))
+    written = await settle(store, done(), retry_later(), done("INSERT INTO later VALUES ('x')"))
     assert [type(outcome) for outcome in written] == [Done, RetryLater, Done]
     await store.recover()
     await store.prove_writable()
@@ -273,7 +273,7 @@ async def test_effects_may_be_given_parameters_of_every_sql_type(store: SqliteSt
         Done(
             "handled",
             [Statement("INSERT INTO log VALUES (typeof(:a)||typeof(:b)||typeof(:c))", values)],
-            boom(),
+            retry_later(),
         ),
     )
     assert isinstance(written, Done)

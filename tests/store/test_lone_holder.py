@@ -8,9 +8,9 @@ import pytest
 
 from ackbox.model import RetentionPolicy
 from support.backends import SqliteBackend
+from support.event_runs import DONE, work
 from support.events import envelope, envelopes
-from support.work import Hands
-from support.working import DONE, work
+from support.queue_worker import QueueWorker
 
 POLICY = RetentionPolicy(keep=timedelta(days=30), remember=timedelta(days=7))
 
@@ -24,13 +24,13 @@ async def backend(tmp_path: Path) -> AsyncIterator[SqliteBackend]:
 
 
 async def test_a_restart_ends_all_leases_at_once(backend: SqliteBackend) -> None:  # W4, F5
-    me = Hands(backend.store.queue)
+    me = QueueWorker(backend.store.queue)
     await backend.store.record([envelope(key) for key in "abc"])
     await me.claim()
     await backend.store.recover()
     assert {r["status"] for r in await backend.rows()} == {"processing"}
-    again = await me.claim()
-    assert [(c.idempotency_key, c.run, c.unsettled) for c in again] == [
+    reclaimed = await me.claim()
+    assert [(c.idempotency_key, c.run, c.unsettled) for c in reclaimed] == [
         *(("a", 2, 1), ("b", 2, 1), ("c", 2, 1)),
     ]
 

@@ -13,7 +13,7 @@ from ackbox.stores.postgres.store import PostgresStore, open_store
 from ackbox.telemetry import ignore_facts
 from support.events import envelope
 from support.postgres_backend import PostgresBackend
-from support.work import OTHER, Hands, done
+from support.queue_worker import OTHER, QueueWorker, done
 
 SCHEMA = [
     "CREATE TABLE mine (id TEXT PRIMARY KEY, n INTEGER)",
@@ -46,7 +46,7 @@ def touch(*ids: str, nap: bool = False) -> Outcome:
 
 async def claimed(store: PostgresStore, name: str, outcomes: list[Outcome]) -> list[Settlement]:
     await store.record([envelope(f"{name}-{n}") for n in range(len(outcomes))])
-    claims = await Hands(store.queue).claim(len(outcomes))
+    claims = await QueueWorker(store.queue).claim(len(outcomes))
     return [Settlement(claim, outcome) for claim, outcome in zip(claims, outcomes, strict=True)]
 
 
@@ -111,7 +111,7 @@ async def test_slow_statements_keep_no_lane_from_those_who_send(
 ) -> None:
     slow = [envelope(f"slow-{n}", lane=f"lane-{n}") for n in range(8)]
     await backend.store.record(slow)
-    claims = await Hands(backend.store.queue).claim(8)
+    claims = await QueueWorker(backend.store.queue).claim(8)
     settling = asyncio.ensure_future(
         backend.store.queue.settle([Settlement(claim, done(NAP)) for claim in claims])
     )
@@ -148,7 +148,7 @@ async def test_a_run_that_lost_its_claim_while_it_was_settled_leaves_nothing(
     settling = asyncio.ensure_future(backend.store.queue.settle(batch))
     await asyncio.sleep(0.05)
     backend.clock.advance(seconds=31)
-    (taken,) = await Hands(neighbour.queue, OTHER).claim(1)
+    (taken,) = await QueueWorker(neighbour.queue, OTHER).claim(1)
     lost = [one.claim.id == taken.id for one in batch]
     assert kinds(await settling, batch) == [type(None) if gone else Done for gone in lost]
     assert sum((await touches(backend)).values()) == 1
@@ -208,7 +208,7 @@ async def test_what_is_deferred_keeps_no_lane_from_those_who_send(
         ["CREATE TABLE child (id TEXT REFERENCES mine (id) DEFERRABLE INITIALLY DEFERRED)"]
     )
     await backend.store.record([envelope("slow", lane="l")])
-    claim = await Hands(backend.store.queue).claim_one()
+    claim = await QueueWorker(backend.store.queue).claim_one()
     locker = await connect(Address(backend.url))
     try:
         async with locker.transaction():

@@ -5,7 +5,7 @@ from datetime import timedelta
 from ackbox.model import RetentionPolicy
 from support.events import envelope
 from support.postgres_backend import PostgresBackend
-from support.work import Hands, done
+from support.queue_worker import QueueWorker, done
 
 POLICY = RetentionPolicy(keep=timedelta(days=30), remember=timedelta(days=7))
 IDLE = """
@@ -39,7 +39,7 @@ async def lanes(backend: PostgresBackend) -> list[str]:
 
 
 async def test_a_pass_drops_every_idle_lane_and_no_other(backend: PostgresBackend) -> None:  # S14
-    me = Hands(backend.store.queue)
+    me = QueueWorker(backend.store.queue)
     await backend.store.record([envelope("a", lane="in-use"), envelope("b", lane="a-finished")])
     await me.settle_all(await me.claim(), done())
     await backend.store.record([envelope("c", lane="in-use")])
@@ -62,4 +62,4 @@ async def test_keys_that_a_language_sorts_together_are_found_each(
     await backend.store.record([envelope(key, lane=key) for key in keys])
     again = await backend.store.record([envelope(key, lane=key) for key in reversed(keys)])
     assert {receipt.kind for receipt in again} == {"duplicate"}
-    assert sorted(await Hands(backend.store.queue).keys()) == sorted(keys)
+    assert sorted(await QueueWorker(backend.store.queue).keys()) == sorted(keys)

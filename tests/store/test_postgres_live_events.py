@@ -5,7 +5,7 @@ from datetime import timedelta
 from ackbox.model import Outcome, Release, RetentionPolicy
 from support.events import envelope, envelopes
 from support.postgres_backend import PostgresBackend
-from support.work import Hands, boom, dead, done
+from support.queue_worker import QueueWorker, dead, done, retry_later
 
 LIVE_ROWS = """
 SELECT ledger_id, source, event_type, lane, run, unsettled, suspect, lease_until, failed, parked,
@@ -35,12 +35,12 @@ async def assert_true(backend: PostgresBackend, rows: int) -> None:
 
 
 async def test_it_follows_every_step(backend: PostgresBackend) -> None:
-    me = Hands(backend.store.queue)
+    me = QueueWorker(backend.store.queue)
     await backend.store.record([*envelopes(6), envelope("a", lane="l"), envelope("b", lane="l")])
     await assert_true(backend, 8)
     claims = await me.claim()
     await assert_true(backend, 8)
-    ends: list[Outcome] = [done(), boom(), dead(), Release(), Release(parked=True), done()]
+    ends: list[Outcome] = [done(), retry_later(), dead(), Release(), Release(parked=True), done()]
     for claim, end in zip(claims, ends, strict=False):
         await me.settle(claim, end)
     await assert_true(backend, 6)
@@ -52,9 +52,9 @@ async def test_it_follows_every_step(backend: PostgresBackend) -> None:
 
 
 async def test_it_knows_suspects(backend: PostgresBackend) -> None:  # S9
-    me = Hands(backend.store.queue)
+    me = QueueWorker(backend.store.queue)
     await backend.store.record(envelopes(1))
-    for end in (Release(), Release(parked=True), boom(), dead()):
+    for end in (Release(), Release(parked=True), retry_later(), dead()):
         for _ in range(2):
             await me.claim_any()
             await assert_true(backend, 1)
@@ -68,7 +68,7 @@ async def test_it_knows_suspects(backend: PostgresBackend) -> None:  # S9
 
 
 async def test_what_was_pruned_has_no_place_in_it(backend: PostgresBackend) -> None:
-    me = Hands(backend.store.queue)
+    me = QueueWorker(backend.store.queue)
     await backend.store.record(envelopes(3))
     ends: list[Outcome] = [done(), dead()]
     for claim, end in zip(await me.claim(), ends, strict=False):
@@ -82,7 +82,7 @@ async def test_what_was_pruned_has_no_place_in_it(backend: PostgresBackend) -> N
 
 
 async def test_it_can_be_made_anew(backend: PostgresBackend) -> None:
-    me = Hands(backend.store.queue)
+    me = QueueWorker(backend.store.queue)
     await backend.store.record(envelopes(4))
     (claim,) = await me.claim(1)
     await me.settle(claim, dead())

@@ -12,7 +12,7 @@ from ackbox.stores.postgres.lanes import lock_lanes
 from ackbox.stores.postgres.settlement import lock_claims
 from support.events import envelope, envelopes
 from support.postgres_backend import PostgresBackend
-from support.work import LEASE, Hands, boom, dead, done
+from support.queue_worker import LEASE, QueueWorker, dead, done, retry_later
 
 POLICY = RetentionPolicy(keep=timedelta(days=30), remember=timedelta(days=7))
 LOCKED = (
@@ -36,7 +36,7 @@ async def test_a_transaction_that_stands_still_is_ended(backend: PostgresBackend
 
 
 async def test_a_renewal_does_not_wait_for_what_is_being_settled(backend: PostgresBackend) -> None:
-    me = Hands(backend.store.queue)
+    me = QueueWorker(backend.store.queue)
     await backend.store.record(envelopes(3))
     claims = await me.claim()
     async with backend.store.database.transaction() as settlement:
@@ -46,12 +46,12 @@ async def test_a_renewal_does_not_wait_for_what_is_being_settled(backend: Postgr
             kept = await me.queue.renew(claims, lease=LEASE)
     assert kept == {claim.id for claim in claims}
     backend.clock.advance(seconds=20)
-    assert await Hands(backend.store.queue).keys() == ["key-0"]
+    assert await QueueWorker(backend.store.queue).keys() == ["key-0"]
 
 
 async def test_repeats_wait_in_no_circle_with_a_settle(backend: PostgresBackend) -> None:
     """Whoever settles may have one of them and want another."""
-    me = Hands(backend.store.queue)
+    me = QueueWorker(backend.store.queue)
     await backend.store.record(envelopes(3))
     claims = await me.claim()
     async with backend.store.database.transaction() as session:
@@ -59,7 +59,7 @@ async def test_repeats_wait_in_no_circle_with_a_settle(backend: PostgresBackend)
         sent = [envelope("key-0"), envelope("key-2")]
         repeating = asyncio.create_task(record._count_repeats(backend.store.database, sent))
         await waiting_for_a_lock(backend)
-        await settlement.apply(session, [Settlement(claims[0], boom())])
+        await settlement.apply(session, [Settlement(claims[0], retry_later())])
     await asyncio.wait_for(repeating, 5)
     counts = {row["idempotency_key"]: row["ingest_count"] for row in await backend.rows()}
     assert counts == {"key-0": 2, "key-1": 1, "key-2": 2}
@@ -69,10 +69,10 @@ async def test_repeats_wait_in_no_circle_with_a_settle(backend: PostgresBackend)
 async def test_a_settle_of_several_outcomes_waits_in_no_circle_with_a_replay(
     backend: PostgresBackend,
 ) -> None:
-    me = Hands(backend.store.queue)
+    me = QueueWorker(backend.store.queue)
     await backend.store.record(envelopes(3))
     claims = await me.claim()
-    ends: list[Outcome] = [boom(), dead(), done()]
+    ends: list[Outcome] = [retry_later(), dead(), done()]
     async with backend.store.database.transaction() as session:
         await lock_claims(session, [Settlement(claims[0], done())])
         pairs = zip(claims, ends, strict=True)
@@ -84,7 +84,7 @@ async def test_a_settle_of_several_outcomes_waits_in_no_circle_with_a_replay(
 
 
 async def test_what_is_being_replayed_is_not_pruned(backend: PostgresBackend) -> None:
-    me = Hands(backend.store.queue)
+    me = QueueWorker(backend.store.queue)
     await backend.store.record(envelopes(2))
     ends: list[Outcome] = [done(), dead()]
     for claim, end in zip(await me.claim(), ends, strict=True):

@@ -13,7 +13,7 @@ from ackbox.stores.postgres.store import PostgresStore, open_store
 from ackbox.telemetry import ignore_facts
 from support.events import envelope, noon
 from support.postgres import Install, PostgresServer, find_installs
-from support.work import Hands, boom, done
+from support.queue_worker import QueueWorker, done, retry_later
 
 SCHEMA = [
     "CREATE TABLE mine (id text, n integer, at timestamptz, local_at timestamp, body jsonb)",
@@ -46,9 +46,9 @@ async def reader(url: str, store: PostgresStore) -> AsyncIterator[PostgresReader
 
 async def settle(store: PostgresStore, sql: str, **params: object) -> Outcome:
     await store.record([envelope()])
-    me = Hands(store.queue)
+    me = QueueWorker(store.queue)
     claim = await me.claim_one()
-    outcome = done(sql, on_effect_failure=boom("tx"), **params)
+    outcome = done(sql, on_effect_failure=retry_later("tx"), **params)
     return (await me.queue.settle([Settlement(claim, outcome)]))[claim.id]
 
 

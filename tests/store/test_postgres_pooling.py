@@ -20,7 +20,7 @@ from support.polling import eventually
 from support.pooling_proxy import PoolingProxy, pooled
 from support.postgres import Install, PostgresServer, find_installs
 from support.posting import posted
-from support.work import Hands, boom, dead, done
+from support.queue_worker import QueueWorker, dead, done, retry_later
 
 
 @pytest.fixture(params=[find_installs()[0], find_installs()[-1]], ids=str)
@@ -66,12 +66,12 @@ async def reader(url: str, store: PostgresStore) -> AsyncIterator[PostgresReader
 
 
 @pytest.fixture
-def me(store: PostgresStore) -> Hands:
-    return Hands(store.queue)
+def me(store: PostgresStore) -> QueueWorker:
+    return QueueWorker(store.queue)
 
 
 async def test_events_are_recorded_once_claimed_and_settled(
-    store: PostgresStore, reader: PostgresReader, me: Hands, proxy: PoolingProxy
+    store: PostgresStore, reader: PostgresReader, me: QueueWorker, proxy: PoolingProxy
 ) -> None:
     sent = [envelope(f"key-{n}") for n in range(5)]
     first = await store.record(sent)
@@ -81,7 +81,7 @@ async def test_events_are_recorded_once_claimed_and_settled(
     assert len(claims) == 6
     assert len(await store.queue.renew(claims, lease=timedelta(seconds=30))) == 6
     await me.settle_all(claims[:4], done())
-    await me.settle(claims[4], boom())
+    await me.settle(claims[4], retry_later())
     await me.settle(claims[5], dead())
     counts = (await reader.stats()).counts
     assert [counts[one] for one in (Status.COMPLETED, Status.PENDING, Status.FAILED)] == [4, 1, 1]
@@ -89,7 +89,7 @@ async def test_events_are_recorded_once_claimed_and_settled(
 
 
 async def test_effects_are_those_of_the_valid_run(
-    store: PostgresStore, reader: PostgresReader, me: Hands
+    store: PostgresStore, reader: PostgresReader, me: QueueWorker
 ) -> None:
     await store.apply_schema(["CREATE TABLE seen (key text, n bigint)"])
     await store.record([envelope("a"), envelope("b")])
@@ -112,7 +112,7 @@ async def test_users_sql_never_finds_our_schema(
     try:
         await store.apply_schema(["CREATE TABLE lanes (key text)"])
         await store.record([envelope("a", lane="one")])
-        me = Hands(store.queue)
+        me = QueueWorker(store.queue)
         claim = await me.claim_one()
         outcome = done("INSERT INTO lanes VALUES (:key)", key="a")
         assert (await me.settle(claim, outcome))[claim.id] == outcome
@@ -124,7 +124,7 @@ async def test_users_sql_never_finds_our_schema(
     assert server.execute("SELECT key FROM public.lanes", proxy_to_our_path.database) == "a"
 
 
-async def test_a_lane_runs_in_order(store: PostgresStore, me: Hands) -> None:
+async def test_a_lane_runs_in_order(store: PostgresStore, me: QueueWorker) -> None:
     await store.record([envelope(key, lane="one") for key in "abc"])
     for key in "abc":
         claim = await me.claim_one()
@@ -132,7 +132,7 @@ async def test_a_lane_runs_in_order(store: PostgresStore, me: Hands) -> None:
         await me.settle(claim, done())
 
 
-async def test_a_replay_runs_again(store: PostgresStore, me: Hands) -> None:
+async def test_a_replay_runs_again(store: PostgresStore, me: QueueWorker) -> None:
     (receipt,) = await store.record([envelope("a")])
     await me.settle(await me.claim_one(), dead())
     event_id = EventId(receipt.id)
@@ -140,7 +140,7 @@ async def test_a_replay_runs_again(store: PostgresStore, me: Hands) -> None:
     assert (await me.claim_one()).run == 2
 
 
-async def test_a_lease_is_renewed_from_another_loop(store: PostgresStore, me: Hands) -> None:
+async def test_a_lease_is_renewed_from_another_loop(store: PostgresStore, me: QueueWorker) -> None:
     """As the heartbeat does, which has a thread and a loop of its own."""
     await store.record([envelope("a")])
     claim = await me.claim_one()

@@ -26,7 +26,7 @@ from support.events import envelope, envelopes
 from support.guarded import clean_environment
 from support.postgres import find_installs
 from support.postgres_cli import PostgresLedger
-from support.work import Hands, done
+from support.queue_worker import QueueWorker, done
 
 Open = Callable[..., Awaitable[PostgresStore]]
 LONG = "a_schema_name_as_long_as_postgresql_takes_them_" + "x" * 16
@@ -145,9 +145,9 @@ async def test_a_schema_may_have_any_allowed_name(
     store = await opened(schema, notify=True)
     await store.apply_schema(["CREATE TABLE mine (id text)"])
     await store.record([envelope("a", lane="one")])
-    hands = Hands(store.queue)
-    claim = await hands.claim_one()
-    written = await hands.settle(claim, done("INSERT INTO mine VALUES (:id)", id="a"))
+    worker = QueueWorker(store.queue)
+    claim = await worker.claim_one()
+    written = await worker.settle(claim, done("INSERT INTO mine VALUES (:id)", id="a"))
     assert isinstance(written[claim.id], Done)
     created = f"SELECT count(*) FROM pg_tables WHERE schemaname = '{schema}'"
     assert ledger.execute(created) == str(len(rights.OWN_TABLES))
@@ -195,15 +195,15 @@ async def use_tables_named_like_ours(store: PostgresStore) -> None:
         ]
     )
     await store.record([envelope("a", lane="one")])
-    hands = Hands(store.queue)
-    claim = await hands.claim_one()
+    worker = QueueWorker(store.queue)
+    claim = await worker.claim_one()
     outcome = done(
         "INSERT INTO events VALUES (:key)",
         "INSERT INTO audit (id, lanes) VALUES (1, :key)",
         "INSERT INTO lanes SELECT audit.id, 7 FROM audit, events WHERE events.events = audit.lanes",
         key="mine",
     )
-    assert (await hands.settle(claim, outcome))[claim.id] == outcome
+    assert (await worker.settle(claim, outcome))[claim.id] == outcome
     async with reading(store.database.address) as reader:
         sql = "SELECT events.*, lanes FROM events, audit JOIN lanes ON audit = id WHERE id = :id"
         rows = await reader.query(sql, {"id": 1})
@@ -278,9 +278,9 @@ async def test_a_role_that_may_not_create_the_schema_is_told_what_an_administrat
         ledger.execute(statement)
         store = await opened("inbox", url=url)
         await store.record([envelope("a")])
-        hands = Hands(store.queue)
-        claim = await hands.claim_one()
-        assert (await hands.settle(claim, done()))[claim.id] == done()
+        worker = QueueWorker(store.queue)
+        claim = await worker.claim_one()
+        assert (await worker.settle(claim, done()))[claim.id] == done()
         assert await keys(ledger, "inbox") == ["a"]
 
 
@@ -330,11 +330,11 @@ async def test_a_restored_dump_is_the_same_ledger(ledger: PostgresLedger, opened
             receipt.kind for receipt in await again.record([envelope("a", b"[1]"), envelope("c")])
         ]
         assert kinds == [ReceiptKind.DUPLICATE, ReceiptKind.NEW]
-        hands = Hands(again.queue)
-        claims = {claim.idempotency_key: claim for claim in await hands.claim()}
+        worker = QueueWorker(again.queue)
+        claims = {claim.idempotency_key: claim for claim in await worker.claim()}
         assert set(claims) == {"a", "c"}
-        await hands.settle(claims["a"], done("INSERT INTO mine VALUES (:id)", id="a"))
-        assert await hands.keys() == ["b"]
+        await worker.settle(claims["a"], done("INSERT INTO mine VALUES (:id)", id="a"))
+        assert await worker.keys() == ["b"]
         assert restored.execute("SELECT * FROM mine") == "a"
         assert restored.execute("SELECT count(payload_json) FROM inbox.events") == "3"
     finally:

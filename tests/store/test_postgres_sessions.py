@@ -8,7 +8,7 @@ from ackbox.stores.postgres.database import Address
 from ackbox.stores.postgres.reader import PostgresReader
 from support.events import envelope
 from support.postgres_backend import PostgresBackend
-from support.work import Hands, done
+from support.queue_worker import QueueWorker, done
 
 SCHEMA = [
     "CREATE TABLE IF NOT EXISTS mine (id TEXT)",
@@ -38,7 +38,7 @@ async def tables(backend: PostgresBackend) -> None:
 async def test_a_comment_hides_no_second_statement(
     backend: PostgresBackend, sql: str
 ) -> None:  # S11
-    me = Hands(backend.store.queue)
+    me = QueueWorker(backend.store.queue)
     await backend.store.record([envelope("a")])
     claim = await me.claim_one()
     written = await me.settle(claim, done(sql))
@@ -51,7 +51,7 @@ async def test_a_statement_without_parameters_is_one_statement_to_the_server(
 ) -> None:  # S11
     """Even if our own check let several through."""
     monkeypatch.setattr("ackbox.stores.postgres.effects.check_effect", lambda *_: None)
-    me = Hands(backend.store.queue)
+    me = QueueWorker(backend.store.queue)
     await backend.store.record([envelope("a"), envelope("b")])
     first, second = await me.claim()
     written = await me.settle(first, done("INSERT INTO mine VALUES ('a'); COMMIT"))

@@ -8,24 +8,24 @@ from ackbox.model import Release
 from ackbox.stores.sqlite import recovery
 from ackbox.stores.sqlite.store import SqliteStore
 from support.backends import OpenStore, Row, all_rows
-from support.clock import HandMoved
+from support.clock import ManualClock
 from support.events import NOON, envelope
-from support.work import Hands, boom, done
+from support.queue_worker import QueueWorker, done, retry_later
 
 
 class Ledger:
     """A ledger that one process after the other opens."""
 
     def __init__(self, open_it: OpenStore) -> None:
-        self.clock = HandMoved()
+        self.clock = ManualClock()
         self._open_it = open_it
 
-    async def start(self) -> Hands:
+    async def start(self) -> QueueWorker:
         self.store: SqliteStore = await self._open_it(clock=self.clock)
         await self.store.recover()
-        return Hands(self.store.queue)
+        return QueueWorker(self.store.queue)
 
-    async def restart(self, **clock_set_by: float) -> Hands:
+    async def restart(self, **clock_set_by: float) -> QueueWorker:
         await self.store.close()
         self.clock.advance(**clock_set_by)
         return await self.start()
@@ -65,7 +65,7 @@ async def test_a_running_event_is_taken_over_at_once(ledger: Ledger) -> None:  #
 async def test_a_retry_waits_no_longer_than_its_delay(ledger: Ledger) -> None:  # F25
     me = await ledger.start()
     await ledger.record("a")
-    await me.settle(await me.claim_one(), boom(after=timedelta(seconds=10.5)))
+    await me.settle(await me.claim_one(), retry_later(after=timedelta(seconds=10.5)))
     me = await ledger.restart(hours=-1)
     ledger.clock.advance(seconds=10)
     assert await me.keys() == []
@@ -76,7 +76,7 @@ async def test_a_retry_waits_no_longer_than_its_delay(ledger: Ledger) -> None:  
 async def test_a_restart_soon_after_does_not_start_the_delay_again(ledger: Ledger) -> None:  # F25
     me = await ledger.start()
     await ledger.record("a")
-    await me.settle(await me.claim_one(), boom(after=timedelta(seconds=10)))
+    await me.settle(await me.claim_one(), retry_later(after=timedelta(seconds=10)))
     await ledger.restart(hours=-1)
     me = await ledger.restart(seconds=9)
     assert await me.keys() == []
@@ -122,7 +122,7 @@ async def test_a_retry_behind_a_backlog_reveals_the_clock(ledger: Ledger) -> Non
     me = await ledger.start()
     await ledger.record("a")
     ledger.clock.advance(hours=2)
-    await me.settle(await me.claim_one(), boom(after=timedelta(seconds=10)))
+    await me.settle(await me.claim_one(), retry_later(after=timedelta(seconds=10)))
     await add_old_backlog(ledger)
     me = await ledger.restart(hours=-1)
     ledger.clock.advance(seconds=10)
@@ -148,7 +148,7 @@ async def test_a_clock_that_was_not_set_back_changes_no_row(
     me = await ledger.start()
     await ledger.record("a", "b", "c", lane="x")
     await ledger.record("d")
-    await me.settle_all(await me.claim(), boom(after=timedelta(hours=2)))
+    await me.settle_all(await me.claim(), retry_later(after=timedelta(hours=2)))
     before = await ledger.rows()
     await ledger.restart(hours=hours)
     assert await ledger.rows() == before

@@ -13,7 +13,7 @@ from ackbox.ports import Reader, Store
 from ackbox.stores.sqlite.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore, open_store
 from ackbox.telemetry import Observer, ignore_facts
-from support.clock import HandMoved
+from support.clock import ManualClock
 from support.events import noon
 from support.postgres import Install, PostgresServer, find_installs
 from support.postgres_backend import PostgresBackend
@@ -25,7 +25,7 @@ class Backend(Protocol):
     """A ledger of its own for one test, and what no port offers yet but a test must see or do."""
 
     @property
-    def clock(self) -> HandMoved: ...
+    def clock(self) -> ManualClock: ...
 
     @property
     def store(self) -> Store: ...
@@ -68,7 +68,7 @@ class SqliteBackend:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "ledger.db"
-        self.clock = HandMoved()
+        self.clock = ManualClock()
 
     async def open(self) -> None:
         self.store = await open_sqlite(self.path, clock=self.clock)

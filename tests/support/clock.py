@@ -5,7 +5,9 @@ from datetime import datetime, timedelta
 from support.events import NOON
 
 
-class HandMoved:
+class ManualClock:
+    """A clock of wall time, called like `utc_now`."""
+
     def __init__(self, start: datetime = NOON) -> None:
         self.now = start
 
@@ -21,6 +23,6 @@ class HandMoved:
         return self.now
 
     def advance(self, **span: float) -> datetime:
-        """`advance(days=1, seconds=2)`; returns the new time."""
+        """Move the clock, as in `advance(days=1, seconds=2)`, and return the new time."""
         self.now += timedelta(**span)
         return self.now

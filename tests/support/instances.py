@@ -11,13 +11,13 @@ from ackbox.model import Caps, Claim, Settlement, WorkerId
 from ackbox.stores.postgres.database import Address
 from ackbox.stores.postgres.store import PostgresStore, open_store
 from support.facts import Facts
+from support.queue_worker import LEASE, QueueWorker, done
 from support.supervisor import supervisor
-from support.work import LEASE, Hands, done
 
 SECOND = timedelta(seconds=1)
 
 
-class Instance(Hands):
+class Instance(QueueWorker):
     """A worker with its store and the facts that it reported."""
 
     def __init__(self, store: PostgresStore, facts: Facts, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Time that passes only when a test says so: of the event loop, and of a background thread."""
+"""Timers of the event loop and the clock of a thread: time passes only when a test moves it."""
 
 import asyncio
 import threading

@@ -10,7 +10,7 @@ from ackbox.stores.postgres.store import PostgresStore
 from support.events import envelope
 from support.postgres import TESTS_PATH
 from support.posting import new_key
-from support.work import Hands, done
+from support.queue_worker import QueueWorker, done
 
 _BATCH = 200
 
@@ -29,7 +29,7 @@ async def pinned(url: str) -> AsyncIterator[None]:
 
 async def claim_seconds(store: PostgresStore, events: int) -> list[float]:
     """Record, claim and settle events batch by batch, and return how long each claim took."""
-    worker = Hands(store.queue)
+    worker = QueueWorker(store.queue)
     took: list[float] = []
     for _ in range(events // _BATCH):
         await store.record([envelope(new_key()) for _ in range(_BATCH)])

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from support.aside import serving_aside
+from support.threaded_server import serving_in_thread
 
 _SSL, _GSS, _CANCEL = 80877103, 80877104, 80877102
 _REQUESTS = b"QS"  # a query or a sync, to which the server responds with "ready"
@@ -119,9 +119,9 @@ async def _is_startup(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 def pooled(target: int, database: str, *, size: int = 3) -> Iterator[PoolingProxy]:
     """Run a proxy in front of this database of a local server."""
     proxy = PoolingProxy(target, database, size)
-    with serving_aside(proxy.accept) as aside:
-        proxy.port = aside.port
+    with serving_in_thread(proxy.accept) as server:
+        proxy.port = server.port
         try:
             yield proxy
         finally:
-            aside.do(proxy.hang_up)
+            server.do(proxy.hang_up)

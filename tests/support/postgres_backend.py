@@ -12,7 +12,7 @@ from ackbox.stores.postgres.database import Address, Connection, connect
 from ackbox.stores.postgres.reader import PostgresReader
 from ackbox.stores.postgres.store import PostgresStore, open_store
 from ackbox.telemetry import ignore_facts
-from support.clock import HandMoved
+from support.clock import ManualClock
 from support.events import NOON
 from support.postgres import TESTS_PATH, PostgresServer
 
@@ -39,7 +39,7 @@ async def connect_for_tests(url: str, *, seconds: float = 15.0) -> Connection:
     return connection
 
 
-class ServerClock(HandMoved):
+class ServerClock(ManualClock):
     """The server reads the time from a file: whoever moves it needs no connection."""
 
     def __init__(self, file: Path) -> None:
@@ -60,7 +60,7 @@ class ServerClock(HandMoved):
 class PostgresBackend:
     store: PostgresStore
     reader: PostgresReader
-    _hands: Connection
+    _connection: Connection
     """For what no port offers."""
 
     def __init__(self, _: Path, server: PostgresServer) -> None:
@@ -71,7 +71,7 @@ class PostgresBackend:
 
     async def open(self) -> None:
         address = Address(self.url)
-        self._hands = await connect_for_tests(self.url)
+        self._connection = await connect_for_tests(self.url)
         if not self._cleaned:
             await self._clean()
             self._cleaned = True
@@ -81,7 +81,7 @@ class PostgresBackend:
     async def close(self) -> None:
         await self.reader.close()
         await self.store.close()
-        await self._hands.close()
+        await self._connection.close()
 
     async def move(self, event_id: EventId, status: Status) -> None:
         await self._fetch(_MOVE, event_id, status)
@@ -105,7 +105,7 @@ class PostgresBackend:
 
     async def _fetch(self, sql: str, *values: object) -> Any:
         async with self._turn:
-            return await self._hands.fetch(sql, *values)
+            return await self._connection.fetch(sql, *values)
 
     async def _clean(self) -> None:
         """Remove what an earlier test left, users' tables among it."""
@@ -114,7 +114,7 @@ class PostgresBackend:
         ours = await self._tables("ackbox") - {"schema_migrations"}
         deletes = [f"DELETE FROM ackbox.{name}" for name in ours]
         if users or ours:
-            await self._hands.execute("; ".join([*drops, *deletes]))
+            await self._connection.execute("; ".join([*drops, *deletes]))
 
     async def _tables(self, schema: str) -> set[str]:
         sql = "SELECT tablename FROM pg_tables WHERE schemaname = $1"

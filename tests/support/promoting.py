@@ -19,12 +19,12 @@ from ackbox.stores.sqlite.store import SqliteStore
 from ackbox.telemetry import ignore_facts
 from support.backends import open_sqlite
 from support.cli import Cli, environment
-from support.clock import HandMoved
+from support.clock import ManualClock
+from support.event_runs import work
 from support.events import envelope
 from support.postgres import TESTS_PATH
 from support.seeding import LONG_AGO, States
 from support.server import read_ledger
-from support.working import work
 
 AT_ONCE = RetentionPolicy(
     keep=timedelta(0), remember=timedelta(1), rest=timedelta(0), wait=timedelta(0)
@@ -48,14 +48,14 @@ class Everything:
 
     def make(self, path: Path) -> None:
         async def run() -> None:
-            clock = HandMoved(LONG_AGO)
+            clock = ManualClock(LONG_AGO)
             store = await open_sqlite(path, clock=clock)
             await self._fill(store, clock)
             await store.close()
 
         asyncio.run(run())
 
-    async def _fill(self, store: SqliteStore, clock: HandMoved) -> None:
+    async def _fill(self, store: SqliteStore, clock: ManualClock) -> None:
         await store.record([self.old, self.tombstoned], cursor=Cursor("feed", "page-7"))
         await work(store, [self.old])
         clock.advance(seconds=1)

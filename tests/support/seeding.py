@@ -10,9 +10,9 @@ from ackbox.model import Envelope, Release
 from ackbox.ports import Store
 from ackbox.stores.sqlite.store import SqliteStore
 from support.backends import open_sqlite
-from support.clock import HandMoved
+from support.clock import ManualClock
+from support.event_runs import DEAD, DONE, claim, retry_later, work
 from support.events import envelope
-from support.working import DEAD, DONE, again, claim, work
 
 LONG_AGO = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=2)
 Seed = Callable[[SqliteStore], Awaitable[None]]
@@ -40,7 +40,7 @@ class States:
         await store.record(self.all)
         await work(store, [self.completed], DONE)
         await work(store, [self.failed], DEAD)
-        await work(store, [self.retrying], again(timedelta(days=1)))
+        await work(store, [self.retrying], retry_later(timedelta(days=1)))
         await work(store, [self.parked], Release(parked=True))
         await claim(store, self.running.id)
 
@@ -49,7 +49,7 @@ def seed(path: Path, fill: Seed) -> Path:
     """Fill a new ledger with a clock that shows two hours ago."""
 
     async def run() -> None:
-        store = await open_sqlite(path, clock=HandMoved(LONG_AGO))
+        store = await open_sqlite(path, clock=ManualClock(LONG_AGO))
         await fill(store)
         await store.close()
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from math import inf
 
-from support.aside import Aside, serving_aside
+from support.threaded_server import ThreadedServer, serving_in_thread
 
 
 class TcpProxy:
@@ -17,15 +17,15 @@ class TcpProxy:
         self._allowed = inf
         self._flowing = asyncio.Event()
         self._flowing.set()
-        self.aside: Aside
+        self.server: ThreadedServer
 
     @property
     def port(self) -> int:
-        return self.aside.port
+        return self.server.port
 
     def cut(self) -> None:
         """End all connections and refuse new ones, until `heal`."""
-        self.aside.do(self._cut)
+        self.server.do(self._cut)
 
     def allow(self, count: int) -> None:
         """Accept so many more connections and no others, until `heal`."""
@@ -33,14 +33,14 @@ class TcpProxy:
 
     def hang(self) -> None:
         """Let all connections hang, neither forwarding nor ending, until `heal`."""
-        self.aside.do(self._flowing.clear)
+        self.server.do(self._flowing.clear)
 
     def strand(self) -> None:
         """Let the current connections hang for ever, and forward new ones."""
-        self.aside.do(self._strand)
+        self.server.do(self._strand)
 
     def heal(self) -> None:
-        self.aside.do(self._heal)
+        self.server.do(self._heal)
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._allowed <= 0:
@@ -82,7 +82,7 @@ class TcpProxy:
 def proxied(target: int) -> Iterator[TcpProxy]:
     """Run a proxy in front of this local port."""
     proxy = TcpProxy(target)
-    with serving_aside(proxy.accept) as proxy.aside:
+    with serving_in_thread(proxy.accept) as proxy.server:
         yield proxy
 
 

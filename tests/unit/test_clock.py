@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from ackbox.clock import ClockSteps, SteadyClock, uptime
-from support.clock import HandMoved
+from support.clock import ManualClock
 from support.events import NOON
 
 HOUR = timedelta(hours=1)
@@ -16,7 +16,7 @@ class Machine:
     """A machine whose wall clock can be set, but whose uptime cannot."""
 
     def __init__(self) -> None:
-        self.wall = HandMoved()
+        self.wall = ManualClock()
         self.up = 1000.0
 
     def run(self, seconds: float) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-class Aside:
+class ThreadedServer:
     """A running server. `do` runs a function on its loop, and is called from other threads."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, port: int) -> None:
@@ -27,15 +27,16 @@ class Aside:
 
 
 @contextmanager
-def serving_aside(handle: Handle) -> Iterator[Aside]:
+def serving_in_thread(handle: Handle) -> Iterator[ThreadedServer]:
     """Serve until the block ends. A handler must abort its connection when it is cancelled."""
     started = threading.Event()
-    made: list[Aside] = []
+    servers: list[ThreadedServer] = []
     ending = asyncio.Event()
 
     async def main() -> None:
         listener = await asyncio.start_server(handle, "127.0.0.1", 0)
-        made.append(Aside(asyncio.get_running_loop(), listener.sockets[0].getsockname()[1]))
+        port = listener.sockets[0].getsockname()[1]
+        servers.append(ThreadedServer(asyncio.get_running_loop(), port))
         started.set()
         await ending.wait()
         listener.close()
@@ -45,9 +46,9 @@ def serving_aside(handle: Handle) -> Iterator[Aside]:
     thread.start()
     assert started.wait(5)
     try:
-        yield made[0]
+        yield servers[0]
     finally:
-        made[0].do(ending.set)
+        servers[0].do(ending.set)
         thread.join(5)
         assert not thread.is_alive()
 

@@ -1,4 +1,4 @@
-"""Runs of a worker, without one: events claimed and settled as a test wants them."""
+"""Runs without a worker: a test claims events and settles them with the outcome that it needs."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -22,17 +22,17 @@ WORKER = WorkerId("a-worker")
 LEASE = timedelta(seconds=30)
 DONE = Done()
 DEAD = DeadLetter(Failure("it broke", "boom", traceback="where it broke"))
-HELD_BY_NOBODY = Caps(share=100_000, held={})
+NO_CLAIMS_HELD = Caps(share=100_000, held={})
 
 
-def again(delay: timedelta = timedelta(minutes=5)) -> RetryLater:
+def retry_later(delay: timedelta = timedelta(minutes=5)) -> RetryLater:
     return RetryLater(Failure("it broke", "boom"), delay)
 
 
 async def claim(store: Store, *ids: EventId, limit: int = 100_000) -> list[Claim]:
-    """Of these, or of whatever is due."""
+    """Claim these events, or all that are due if no id is given."""
     return await store.queue.claim(
-        WORKER, limit=limit, lease=LEASE, caps=HELD_BY_NOBODY, ids=ids or None
+        WORKER, limit=limit, lease=LEASE, caps=NO_CLAIMS_HELD, ids=ids or None
     )
 
 
@@ -41,7 +41,7 @@ async def settle(store: Store, claims: Sequence[Claim], outcome: Outcome = DONE)
 
 
 async def work(store: Store, sent: Sequence[Envelope], outcome: Outcome = DONE) -> None:
-    """One run each of these, to this end."""
-    claims = await claim(store, *[one.id for one in sent])
-    assert {claim.id for claim in claims} == {one.id for one in sent}
+    """Run each of these events once and settle it with this outcome."""
+    claims = await claim(store, *[envelope.id for envelope in sent])
+    assert {claim.id for claim in claims} == {envelope.id for envelope in sent}
     await settle(store, claims, outcome)

@@ -1,4 +1,4 @@
-"""A worker's hands for tests of the queue: claim, settle, look."""
+"""A worker for tests of the queue: it claims and settles when a test says so."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -21,10 +21,12 @@ from ackbox.ports import EventQueue
 
 LEASE = timedelta(seconds=30)
 ME, OTHER = WorkerId("me"), WorkerId("other")
-NOTHING_HELD = Caps(share=1000, held={})
+NO_CLAIMS_HELD = Caps(share=1000, held={})
 
 
-def boom(code: str = "ValueError", *, after: timedelta = timedelta(seconds=10)) -> RetryLater:
+def retry_later(
+    code: str = "ValueError", *, after: timedelta = timedelta(seconds=10)
+) -> RetryLater:
     return RetryLater(Failure(f"{code}: boom", code), after)
 
 
@@ -35,13 +37,13 @@ def dead(error: str = "no use") -> DeadLetter:
 def done(
     *statements: str, on_effect_failure: RetryLater | DeadLetter | None = None, **params: object
 ) -> Done:
-    """With effects, if statements are given."""
+    """Return the outcome of a completed run, with the statements as its effects."""
     effects = [Statement(sql, params) for sql in statements]
-    return Done("handled", effects, (on_effect_failure or boom("tx")) if effects else None)
+    return Done("handled", effects, (on_effect_failure or retry_later("tx")) if effects else None)
 
 
-class Hands:
-    """One worker on one queue."""
+class QueueWorker:
+    """A worker without a loop: each method makes one call to the queue."""
 
     def __init__(self, queue: EventQueue, name: WorkerId = ME) -> None:
         self.queue = queue
@@ -52,7 +54,7 @@ class Hands:
         limit: int = 100,
         *,
         lease: timedelta = LEASE,
-        caps: Caps = NOTHING_HELD,
+        caps: Caps = NO_CLAIMS_HELD,
         ids: Sequence[EventId] | None = None,
     ) -> list[Claim]:
         return await self.queue.claim(self.name, limit=limit, lease=lease, caps=caps, ids=ids)
@@ -62,7 +64,7 @@ class Hands:
         return claim
 
     async def claim_any(self) -> Claim:
-        """The one that is due, be it a suspect."""
+        """Claim the only event that is due, even if it is a suspect."""
         if (suspect := await self.queue.suspect()) is None:
             return await self.claim_one()
         claim = await self.queue.claim_suspect(self.name, suspect.id, lease=LEASE)
