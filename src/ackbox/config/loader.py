@@ -62,8 +62,9 @@ class Resolved:
         if not self.prefixed or self.ledger_origin != name.upper():
             return []
         return [
-            f"{name.upper()}, which an embedded inbox does not read, chooses the ledger, while "
-            f"{self.prefixed[0]} is set: set {prefixed(name)} instead, or unset {name.upper()}."
+            f"{name.upper()} chooses the ledger, a name that another application may own. Since "
+            f"{self.prefixed[0]} is set, this environment uses prefixed names: set {prefixed(name)}, "
+            f"or unset {name.upper()}."
         ]
 
 

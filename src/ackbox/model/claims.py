@@ -17,8 +17,8 @@ SUSPECT = 2
 may have ended the process. Suspects run one at a time (ADR 18)."""
 
 CRASHED = 4
-"""The number of runs in a row that ended with the process from which an event may be dead-lettered
-as `crashed`. Three kills from outside therefore never dead-letter it, not even with one attempt."""
+"""An event is dead-lettered as `crashed` only after at least this many runs in a row ended with the
+process. Three kills from outside are therefore never enough, not even with one attempt."""
 
 ERROR_LIMIT = 4096
 TRACEBACK_LIMIT = 4096

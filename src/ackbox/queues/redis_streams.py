@@ -33,8 +33,8 @@ from ackbox.queues.stream import MAX_ENTRIES, Entries, Stream
 from ackbox.services import Services
 
 _DATABASE_SECONDS = 1.0
-# An instance that has found other work listens until this time is over. It may then be given an
-# event that another instance would have run sooner.
+# The longest blocking read of the stream. The read is not cancelled when the instance finds other
+# work, so until it ends it may receive an event that an idle instance would have run sooner.
 _LISTEN_SECONDS = 0.2
 _CLOSE_SECONDS = 1.0
 

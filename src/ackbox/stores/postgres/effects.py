@@ -185,9 +185,10 @@ async def _execute(session: Session, statement: Statement) -> None:
 @contextmanager
 def _users_errors() -> Iterator[None]:
     """Turn an error of a user's statement into `InvalidStatement`, or into `_Contended` if a lock
-    may be the cause. A statement that took too long may have waited for several locks; only if it
-    is slow alone is the statement to blame. If the server does not end it, the next statement fails
-    and shows why."""
+    may be the cause. A statement that timed out may have waited for several locks: its event is
+    settled again in a transaction of its own, and only if the statement times out there too, it is
+    at fault. If the client's own time-out expires, the connection may be dead: the next statement
+    on it then fails and reports that."""
     try:
         yield
     except asyncpg.QueryCanceledError as error:

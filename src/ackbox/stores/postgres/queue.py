@@ -5,12 +5,14 @@ A claim therefore passes the rows that other instances run, which are as many as
 
 A completed event leaves a dead index entry. While somebody's long transaction keeps vacuum from
 removing dead entries, a full scan (one that starts at the oldest entry) reads all of them (F37).
-A claim can instead continue after its cursors: for each source, the last row that was claimed. Two
-rules choose between the two:
+A claim can instead continue after its cursors: for each source, the last row that was claimed.
 
-- After a claim that returned as many events as it was allowed, and about once a second in any case,
-  the next claim continues after the cursors. If that turns out to be much faster, all claims do.
-- About once a second a claim scans everything, and finds the leases that have expired.
+- By default a claim is a full scan. About once a second one claim continues after the cursors
+  instead, to measure how long that takes.
+- Claims continue after the cursors while the last claim reached its limit, or while a full scan
+  takes much longer (`_SLOW_FACTOR`). A full scan then still runs about once a second, or less often
+  if it is slow (`_FULL_SCAN_SHARE`): it finds expired leases before the cursors.
+- If a claim after the cursors returns nothing, a full scan follows at once.
 """
 
 import asyncio

@@ -27,16 +27,16 @@ def end_leases(now: datetime) -> Operation[bool]:
     return operation
 
 
-def redate(after: int, now: datetime) -> Operation[int | None]:
-    """Among the next pending events after `after`, make those written in the future due after the
-    same delay, counted from now. The operation returns the cursor to continue from, or None at the
-    end."""
+def reschedule_future_rows(after: int, now: datetime) -> Operation[int | None]:
+    """Reschedule pending events whose last change is in the future, because the clock was set back.
+    Each keeps its delay, counted from now. The operation handles the next rows after the cursor
+    `after`, and returns the next cursor, or None at the end."""
 
     def operation(connection: apsw.Connection) -> int | None:
         sql = Statements(connection)
         last: int | None
         last, rows = sql.fetch("scan_pending", after=after, limit=_ROWS, now=to_text(now))
-        sql.run("redate", rows=rows, now=to_text(now))
+        sql.run("reschedule_future_rows", rows=rows, now=to_text(now))
         return last
 
     return operation

@@ -381,8 +381,10 @@ class Writer:
                 job.waiter.get_loop().call_soon_threadsafe(resolve, [job])
 
     def _die(self, error: AckboxError) -> None:
-        """Fail every waiter: none may wait for a thread that has ended (F29). The event loop does
-        it, because on this thread `submit` could still be between reading `_dead` and `put`."""
+        """Fail every waiter: none may wait for a thread that has ended (F29). The event loop fails
+        them, not this thread: `submit` runs on that loop, so it cannot be between its check of
+        `_dead` and its `put`. A renewal comes from the heartbeat's own loop and may be missed; it
+        has a time-out."""
         self._dead = Stopped(f"The writer stopped: {error}")
         self.unavailable_reason = str(self._dead)
         self._loop.call_soon_threadsafe(self._fail_waiting, self._dead, error)

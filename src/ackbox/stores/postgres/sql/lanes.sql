@@ -1,6 +1,6 @@
--- A lane's first event is looked up by all columns of its index at once. For `lane = x ORDER BY
--- ledger_id`, PostgreSQL may expect to find a row soon by reading the table in the order of its
--- numbers.
+-- A lane's first event is found by comparing `(source, lane, ledger_id)` as one row value, so that only
+-- the lane index can serve the query. With `lane = x ORDER BY ledger_id LIMIT 1` the planner may scan
+-- the primary key instead, because it expects to meet an event of the lane early.
 
 -- name: lock_lanes
 -- Lock the rows of these lanes, in one order, and create those that are missing.

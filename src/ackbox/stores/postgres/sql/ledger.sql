@@ -2,7 +2,8 @@
 -- Insert the events whose keys are new, with their live rows, and save the cursor.
 -- SQLite has one writer, and gives the numbers in the order of commits: it needs no horizon.
 WITH horizon AS MATERIALIZED (
-    -- The lock is visible while this transaction is open. Its events get higher numbers than this.
+    -- The key of this lock contains the last number that was given. The events of this transaction
+    -- get higher numbers. Readers see the lock until the transaction ends: see `read_horizon.py`.
     SELECT pg_advisory_xact_lock_shared(
         ('{schema}.events'::regclass::oid::bigint << 32)
         | (CASE WHEN is_called THEN last_value ELSE 0 END & 4294967295))::text AS held
@@ -47,7 +48,7 @@ WITH horizon AS MATERIALIZED (
 SELECT now() AS now, count(*) AS new FROM fresh
 
 -- name: repeat
--- Count the repeated deliveries of known keys, and return what stands for each key.
+-- Count the repeated deliveries of known keys, and return the event or tombstone of each key.
 -- Rows that others have locked are skipped and returned as busy: SQLite has no other writers.
 WITH sent AS MATERIALIZED (
     SELECT * FROM unnest(:ids::uuid[], :sources::text[], :keys::text[], :hashes::bytea[])

@@ -140,7 +140,8 @@ WITH ours AS MATERIALIZED (
     WHERE ledger_id = ANY (:rows::bigint[]) AND lease_until IS NOT NULL
       AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]
 ), free AS MATERIALIZED (
-    -- A claim that is being settled is locked, and needs no longer lease. The others do not wait for it.
+    -- Skip claims whose rows are locked: they are being settled, so their leases need not be extended,
+    -- and the other renewals do not wait for them.
     SELECT ledger_id FROM {schema}.live_events
     WHERE ledger_id = ANY (:rows::bigint[]) AND lease_until IS NOT NULL
       AND run = (:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]

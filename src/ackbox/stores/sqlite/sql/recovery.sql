@@ -1,5 +1,6 @@
 -- name: has_future_rows
--- Return whether rows that are due later, or the last 1000 pending ones, were written in the future.
+-- Return whether any row that is not due yet, or any of the newest 1000 pending rows, has an
+-- `updated_at` in the future: the clock was set back since.
 -- SQLite only: it goes by this machine's clock, and PostgreSQL by the server's.
 WITH RECURSIVE sources (source) AS (
     SELECT min(source) FROM events
@@ -26,15 +27,15 @@ SELECT EXISTS (
         WHERE updated_at > :now)
 
 -- name: scan_pending
--- Return the last of the next pending rows, and those of them that were written in the future.
+-- Return the last of the next pending rows, and those whose `updated_at` is in the future.
 SELECT json_array(
     max(ledger_id), json_group_array(ledger_id) FILTER (WHERE updated_at > :now))
 FROM (
     SELECT ledger_id, updated_at FROM events
     WHERE status = 'pending' AND ledger_id > :after ORDER BY ledger_id LIMIT :limit)
 
--- name: redate
--- Make events written in the future due after the same delay, counted from now.
+-- name: reschedule_future_rows
+-- Reschedule events whose `updated_at` is in the future: each keeps its delay, counted from now.
 UPDATE events SET
     retry_after = due.at, updated_at = :now,
     claimable_at = CASE WHEN claimable_at IS NOT NULL THEN due.at END
