@@ -51,6 +51,6 @@ def retention_policy(settings: Settings) -> RetentionPolicy:
     dead_letter_days = settings.dead_letter_retention_days
     return RetentionPolicy(
         keep=timedelta(days=settings.retention_days),
-        remember=timedelta(days=settings.dedupe_days),
+        keep_keys=timedelta(days=settings.dedupe_days),
         keep_dead_letters=None if dead_letter_days is None else timedelta(days=dead_letter_days),
     )

@@ -236,19 +236,19 @@ class PruneFailed(Struct, frozen=True):
 
 
 class Replayed(Struct, frozen=True):
-    """An operator replayed `events` events; `moved` of them get a new run."""
+    """An operator replayed `events` events; `changed` of them get a new run."""
 
     actor: str
     events: int
-    moved: int
+    changed: int
 
 
 class Discarded(Struct, frozen=True):
-    """An operator discarded `events` events; `moved` of them changed."""
+    """An operator discarded `events` events; `changed` of them changed."""
 
     actor: str
     events: int
-    moved: int
+    changed: int
 
 
 class LedgerRestored(Struct, frozen=True):

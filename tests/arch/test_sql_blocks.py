@@ -20,7 +20,13 @@ ONLY = {
         "waiting events are counted without live rows": ("count_all_parked", "count_not_due"),
         "all leases end with the process": ("end_leases",),
         "times are those of this machine": (
-            *("has_future_rows", "scan_pending", "redate", "newest_created", "newest_tombstone"),
+            *(
+                "has_future_rows",
+                "scan_pending",
+                "reschedule_future_rows",
+                "newest_created",
+                "newest_tombstone",
+            ),
         ),
         "DDL of users is checked": ("referenced_tables",),
         "a promotion reads from here": (

@@ -39,7 +39,13 @@ def explain(cli: Cli, path: Path, id_or_key: str, *more: str) -> str:
 @pytest.mark.parametrize(
     ("id_or_key", "expected"),
     [
-        ("pending", ["pending: due; no server runs on this ledger", "none until then"]),
+        (
+            "pending",
+            [
+                "pending: due; no server runs on this ledger",
+                "none until a process with workers runs",
+            ],
+        ),
         ("retrying", ["it waits for a retry", "after 1 failed", "boom: it broke", "(in "]),
         ("parked", ["parked: no handler matches this type"]),
         ("running", ["the lease of a-worker has expired"]),
@@ -59,7 +65,11 @@ def test_it_explains_the_state_of_an_event(
 @pytest.mark.parametrize(
     ("workers", "expected", "next_run"),
     [
-        ("0", "serves this ledger without workers: nothing claims it", "none until then"),
+        (
+            "0",
+            "serves this ledger without workers: nothing claims it",
+            "none until a process with workers runs",
+        ),
         ("2", "a worker of process", "when a worker is free"),
     ],
 )

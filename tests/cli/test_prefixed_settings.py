@@ -43,8 +43,9 @@ def test_a_command_warns_when_an_unprefixed_name_chooses_the_ledger(cli: Cli, co
     done = cli(*command.split(), DB_PATH="theirs.db", ACKBOX_PORT="81")
     assert done.code == 0
     assert done.err == (
-        "ackbox: DB_PATH, which an embedded inbox does not read, chooses the ledger, while "
-        "ACKBOX_PORT is set: set ACKBOX_DB_PATH instead, or unset DB_PATH.\n"
+        "ackbox: DB_PATH chooses the ledger, a name that another application may own. Since "
+        "ACKBOX_PORT is set, this environment uses prefixed names: set ACKBOX_DB_PATH, or unset "
+        "DB_PATH.\n"
     )
     assert cli(*command.split(), ACKBOX_DB_PATH="theirs.db", DB_PATH="other.db").err == ""
 
@@ -64,7 +65,7 @@ def test_help_needs_no_warning(cli: Cli) -> None:
 # N3
 def test_doctor_warns_of_it_as_a_finding(cli: Cli) -> None:
     done = cli("doctor", DB_PATH="theirs.db", ACKBOX_PORT="81")
-    assert "warn  settings      DB_PATH, which an embedded inbox does not read" in done.out
+    assert "warn  settings      DB_PATH chooses the ledger, a name that another" in done.out
     assert done.err == ""
 
 
@@ -84,7 +85,7 @@ def test_a_server_logs_its_ledger_and_the_variable_that_chose_it(tmp_path: Path)
 def test_a_server_warns_in_its_log(tmp_path: Path) -> None:
     with running(tmp_path, {"ACKBOX_LOG_FORMAT": "json"}) as server:
         reasons = [line["reason"] for line in server.records() if line["event"] == "caution"]
-        assert [reason.partition(",")[0] for reason in reasons] == ["DB_PATH"]
+        assert [reason.partition(" ")[0] for reason in reasons] == ["DB_PATH"]
 
 
 # N3

@@ -22,7 +22,7 @@ from support.backends import Backend
 from support.event_runs import DEAD, DONE, claim, retry_later, settle, work
 from support.events import envelope, envelopes
 
-POLICY = RetentionPolicy(keep=timedelta(days=30), remember=timedelta(days=7))
+POLICY = RetentionPolicy(keep=timedelta(days=30), keep_keys=timedelta(days=7))
 PARKED = Release(parked=True)
 LATER = retry_later(timedelta(hours=1))
 SNOOZED = Snoozed(timedelta(hours=1))

@@ -53,9 +53,9 @@ ENDS = ("done", "done", "effects", "bad effects", "retry", "dead", "release", "p
 DELAY = timedelta(seconds=5)
 POLICY = RetentionPolicy(
     keep=timedelta(seconds=20),
-    rest=timedelta(seconds=5),
-    wait=timedelta(seconds=5),
-    remember=timedelta(seconds=30),
+    keep_after_end=timedelta(seconds=5),
+    delete_delay=timedelta(seconds=5),
+    keep_keys=timedelta(seconds=30),
     keep_dead_letters=timedelta(seconds=40),
 )
 
@@ -154,7 +154,7 @@ class Model:
 
     def is_old(self, now: datetime) -> bool:
         """Return whether retention may delete the event; it was last updated when it finished."""
-        rested = self.updated < now - POLICY.rest
+        rested = self.updated < now - POLICY.keep_after_end
         keep = POLICY.keep_of(Status(self.status))
         return not self.is_open and self.created < now - keep and rested
 
@@ -354,7 +354,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def retention_passes(self, data: st.DataObject) -> None:
         self._add_tombstones()
         if data.draw(st.booleans()):
-            self.clock.advance(seconds=POLICY.wait.total_seconds())
+            self.clock.advance(seconds=POLICY.delete_delay.total_seconds())
         self._prune()
         self._purge_tombstones()
 
@@ -372,7 +372,9 @@ class LedgerMachine(RuleBasedStateMachine):
         tombstone."""
         now = self.clock()
         waiting = {key: stone for key, stone in self.tombstones.items() if stone.has_row}
-        prunable = {key: stone for key, stone in waiting.items() if stone.at <= now - POLICY.wait}
+        prunable = {
+            key: stone for key, stone in waiting.items() if stone.at <= now - POLICY.delete_delay
+        }
         pruned = self.do(self.store.prune(POLICY))
         assert (pruned.rows, pruned.waiting) == (len(prunable), len(prunable) < len(waiting))
         for key, stone in prunable.items():
@@ -380,7 +382,7 @@ class LedgerMachine(RuleBasedStateMachine):
             stone.has_row, stone.at = False, now
 
     def _purge_tombstones(self) -> None:
-        before = self.clock() - POLICY.remember
+        before = self.clock() - POLICY.keep_keys
         closed = {key: stone for key, stone in self.tombstones.items() if not stone.has_row}
         gone = [key for key, stone in closed.items() if stone.at < before]
         assert self.do(self.store.purge_tombstones(POLICY)) == len(gone)

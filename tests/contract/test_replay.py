@@ -22,7 +22,7 @@ from support.backends import Backend
 from support.event_runs import DEAD, DONE, claim, retry_later, settle, work
 from support.events import envelope, envelopes
 
-POLICY = RetentionPolicy(keep=timedelta(days=30), remember=timedelta(days=7))
+POLICY = RetentionPolicy(keep=timedelta(days=30), keep_keys=timedelta(days=7))
 PARKED = Release(parked=True)
 
 
@@ -290,10 +290,10 @@ async def test_the_audit_is_read_in_pages_and_by_event(backend: Backend) -> None
     for item in sent:
         await replay(backend, item)
     first = await backend.reader.audit(limit=3)
-    rest = await backend.reader.audit(limit=3, cursor=first.next)
-    seen = [entry.event_id for entry in [*first.items, *rest.items]]
+    keep_after_end = await backend.reader.audit(limit=3, cursor=first.next)
+    seen = [entry.event_id for entry in [*first.items, *keep_after_end.items]]
     assert seen == [item.id for item in reversed(sent)]
-    assert rest.next is None
+    assert keep_after_end.next is None
     (entry,) = (await backend.reader.audit(event_id=sent[2].id, limit=9)).items
     assert entry.event_id == sent[2].id
 

@@ -21,7 +21,7 @@ from support.backends import Backend
 from support.event_runs import DEAD, DONE, claim, retry_later, work
 from support.events import envelope, envelopes
 
-POLICY = RetentionPolicy(keep=timedelta(days=30), remember=timedelta(days=7))
+POLICY = RetentionPolicy(keep=timedelta(days=30), keep_keys=timedelta(days=7))
 
 
 async def add_tombstones(store: Store, policy: RetentionPolicy = POLICY) -> int:

@@ -101,7 +101,7 @@ def test_a_dry_run_counts_and_changes_nothing(api: Server, states: States) -> No
 # N14
 def test_matching_events_are_discarded_unless_they_run(api: Server, states: States) -> None:
     response = post(api, "/api/events/discard", {"source": states.failed.source, "rate": 10_000})
-    assert response.lines()[-1] == {"seen": 7, "moved": 6, "done": True}
+    assert response.lines()[-1] == {"seen": 7, "changed": 6, "done": True}
     assert state(api, states.running.id)[0] == "processing"
     assert state(api, states.completed.id) == ("completed", "handled")
     assert state(api, states.behind.id) == ("completed", "discarded")

@@ -204,7 +204,7 @@ def test_a_dry_run_counts_and_moves_nothing(api: Server, states: States) -> None
 # L11
 def test_matching_events_are_replayed(api: Server, states: States) -> None:
     lines = replay(api, status="dead_letter", source=states.failed.source)
-    assert lines[-1] == {"seen": 1, "moved": 1, "done": True}
+    assert lines[-1] == {"seen": 1, "changed": 1, "done": True}
     assert status(api, states.failed.id) == "pending"
     assert status(api, states.completed.id) == "completed"
     assert audit(api)[0]["event_id"] == states.failed.id
@@ -212,7 +212,7 @@ def test_matching_events_are_replayed(api: Server, states: States) -> None:
 
 # F31
 def test_a_running_event_is_seen_and_not_moved(api: Server, states: States) -> None:
-    assert replay(api, source=states.running.source)[-1] == {"seen": 7, "moved": 3, "done": True}
+    assert replay(api, source=states.running.source)[-1] == {"seen": 7, "changed": 3, "done": True}
     assert status(api, states.running.id) == "processing"
 
 

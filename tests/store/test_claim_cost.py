@@ -58,12 +58,12 @@ async def cost_of_a_round(store: SqliteStore, key: str) -> int:
     def trace(connection: apsw.Connection) -> None:
         connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, steps.note)
 
-    await store._writer.submit(trace, alone=True)
+    await store._writer.submit(trace, outside_transaction=True)
     claims = await me.claim(10, caps=CAPS)
     assert [claim.source for claim in claims] == ["live"] * 10
     await me.queue.renew(claims, lease=claims[0].created_at - claims[0].created_at)
     await me.queue.settle([Settlement(claim, done()) for claim in claims])
-    await store._writer.submit(lambda c: c.trace_v2(0), alone=True)
+    await store._writer.submit(lambda c: c.trace_v2(0), outside_transaction=True)
     return steps.total
 
 

@@ -207,7 +207,7 @@ async def test_an_io_error_before_commit_keeps_nothing_and_a_retry_works(
     faulty: SqliteStore, vfs: FaultyVfs, fatal: Fatal
 ) -> None:  # F7, L9
     await faulty.record(envelopes(500, prefix="acked"))
-    await faulty._writer.submit(lambda c: c.pragma("shrink_memory"), alone=True)
+    await faulty._writer.submit(lambda c: c.pragma("shrink_memory"), outside_transaction=True)
     read = vfs.fail("read", "any", io_error_on_read, skip=2)
     sent = envelope("sent")
     with pytest.raises(Unavailable) as caught:

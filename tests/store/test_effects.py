@@ -246,7 +246,9 @@ async def test_the_guard_is_not_in_the_way_of_our_own_statements(store: SqliteSt
     assert [type(outcome) for outcome in written] == [Done, RetryLater, Done]
     await store.recover()
     await store.prove_writable()
-    await store._writer.submit(lambda c: c.pragma("wal_checkpoint(truncate)"), alone=True)
+    await store._writer.submit(
+        lambda c: c.pragma("wal_checkpoint(truncate)"), outside_transaction=True
+    )
 
 
 def test_every_table_of_ours_is_guarded() -> None:

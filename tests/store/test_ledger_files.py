@@ -193,7 +193,7 @@ async def test_a_ledger_overwritten_in_place_ends_the_writer(
 ) -> None:
     store = await open_it()
     await store.record(envelopes(50, size=3000))
-    await store._writer.submit(lambda c: c.wal_checkpoint(), alone=True)
+    await store._writer.submit(lambda c: c.wal_checkpoint(), outside_transaction=True)
     with path.open("r+b") as file:
         file.seek(4096)
         file.write(b"\xff" * (path.stat().st_size - 4096))
@@ -282,7 +282,7 @@ async def test_a_log_that_was_cut_is_noticed_before_the_next_acknowledgement(
     store = await open_it()
     await store.record(envelopes(300))
     if is_wrapped:  # the log restarts in a file that keeps its length
-        await store._writer.submit(restart_log, alone=True)
+        await store._writer.submit(restart_log, outside_transaction=True)
         store._writer._files.note_checkpoint()
         await store.record([envelope("wrapped")])
     os.truncate(beside(path, "-wal"), 0)

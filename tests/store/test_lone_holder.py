@@ -12,7 +12,7 @@ from support.event_runs import DONE, work
 from support.events import envelope, envelopes
 from support.queue_worker import QueueWorker
 
-POLICY = RetentionPolicy(keep=timedelta(days=30), remember=timedelta(days=7))
+POLICY = RetentionPolicy(keep=timedelta(days=30), keep_keys=timedelta(days=7))
 
 
 @pytest.fixture

@@ -137,7 +137,7 @@ async def ledger_of(
         reader_connections, "open_reader", lambda p, vfs: steps.attach(open_reader(p))
     )
     reader = SqliteReader(path)
-    await store._writer.submit(steps.attach, alone=True)
+    await store._writer.submit(steps.attach, outside_transaction=True)
     yield store, reader, steps
     await reader.close()
     await store.close()
@@ -198,7 +198,7 @@ def listing(where: EventFilter, order: Order) -> Callable[..., Awaitable[None]]:
     return read
 
 
-POLICY = RetentionPolicy(keep=timedelta(days=1), remember=timedelta(days=1))
+POLICY = RetentionPolicy(keep=timedelta(days=1), keep_keys=timedelta(days=1))
 
 
 async def run_retention(store: SqliteStore, reader: SqliteReader) -> None:

@@ -7,9 +7,9 @@ from support.events import envelope
 from support.postgres_backend import PostgresBackend
 from support.queue_worker import QueueWorker, done
 
-POLICY = RetentionPolicy(keep=timedelta(days=30), remember=timedelta(days=7))
+POLICY = RetentionPolicy(keep=timedelta(days=30), keep_keys=timedelta(days=7))
 IDLE = """
-INSERT INTO lanes (source, lane, held_at)
+INSERT INTO lanes (source, lane, last_locked_at)
 SELECT 'webhooks', 'idle-' || n, now() - interval '2 hours' FROM generate_series(1, 3500) AS n
 """
 COLLATIONS = """

@@ -19,7 +19,7 @@ SELECT ledger_id, source, event_type, lane, run, unsettled,
        CASE WHEN status <> 'processing' THEN claimable_at END, claimable_at IS NULL
 FROM events WHERE status <> 'completed' ORDER BY ledger_id
 """
-POLICY = RetentionPolicy(keep=timedelta(days=30), remember=timedelta(days=7))
+POLICY = RetentionPolicy(keep=timedelta(days=30), keep_keys=timedelta(days=7))
 STATUS_COUNTS = """
 SELECT status, sum(events)::bigint FROM status_counts
 GROUP BY status HAVING sum(events) <> 0 ORDER BY status

@@ -14,7 +14,7 @@ from support.events import envelope, envelopes
 from support.postgres_backend import PostgresBackend
 from support.queue_worker import LEASE, QueueWorker, dead, done, retry_later
 
-POLICY = RetentionPolicy(keep=timedelta(days=30), remember=timedelta(days=7))
+POLICY = RetentionPolicy(keep=timedelta(days=30), keep_keys=timedelta(days=7))
 LOCKED = (
     "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype IN ('transactionid', 'tuple')"
 )

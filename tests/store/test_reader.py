@@ -94,7 +94,8 @@ async def test_a_read_holds_no_snapshot_open(
     assert opened
     assert not any(connection.in_transaction for connection in opened)
     busy, _ = await store._writer.submit(
-        lambda c: c.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][:2], alone=True
+        lambda c: c.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][:2],
+        outside_transaction=True,
     )
     assert busy == 0
 

@@ -169,7 +169,9 @@ async def test_a_read_error_in_one_operation_spares_the_others(
 
 
 async def test_an_operation_alone_runs_outside_any_transaction(faulty: SqliteStore) -> None:
-    assert await faulty._writer.submit(lambda c: c.in_transaction, alone=True) is False
+    assert (
+        await faulty._writer.submit(lambda c: c.in_transaction, outside_transaction=True) is False
+    )
     assert await faulty._writer.submit(lambda c: c.in_transaction) is True
 
 
@@ -183,7 +185,7 @@ async def test_an_operation_alone_that_fails_leaves_no_transaction_open(
         raise ZeroDivisionError
 
     with pytest.raises(AckboxError):
-        await faulty._writer.submit(operation, alone=True)
+        await faulty._writer.submit(operation, outside_transaction=True)
     assert (await faulty.record([envelope()]))[0].kind is ReceiptKind.NEW
 
 
@@ -201,7 +203,9 @@ async def test_callers_cancelled_in_mid_commit_leave_the_writer_ready(
     assert [type(result) for result in results] == [asyncio.CancelledError] * 2
     sync.release()
     assert (await faulty.record([envelope("next")]))[0].kind is ReceiptKind.NEW
-    assert await faulty._writer.submit(lambda c: c.in_transaction, alone=True) is False
+    assert (
+        await faulty._writer.submit(lambda c: c.in_transaction, outside_transaction=True) is False
+    )
     assert await keys(faulty) == ["in commit", "queued", "next"]
 
 

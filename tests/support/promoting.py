@@ -27,7 +27,10 @@ from support.seeding import LONG_AGO, States
 from support.server import read_ledger
 
 AT_ONCE = RetentionPolicy(
-    keep=timedelta(0), remember=timedelta(1), rest=timedelta(0), wait=timedelta(0)
+    keep=timedelta(0),
+    keep_keys=timedelta(1),
+    keep_after_end=timedelta(0),
+    delete_delay=timedelta(0),
 )
 SMALL = (
     "import ackbox.stores.sqlite.transfer_out as out; out._ROWS = 20;"

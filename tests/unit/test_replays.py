@@ -98,10 +98,10 @@ async def test_a_preview_that_nobody_waits_for_ends_early() -> None:  # S21
 async def test_the_rate_is_kept_in_small_batches() -> None:
     ledger, sleeps, facts = Ledger([event(n) for n in range(1, 251)]), Sleeps(), Facts()
     steps = replays(ledger, facts, sleeps).replay_matching(FAILED, actor="jo", rate=1000)
-    progress = [(step.seen, step.moved) async for step in steps]
+    progress = [(step.seen, step.changed) async for step in steps]
     assert progress == [(100, 100), (200, 200), (250, 250)]
     assert sleeps == [0.1, 0.1, 0.05]
-    assert [fact.moved for fact in facts.of(Replayed)] == [100, 100, 50]
+    assert [fact.changed for fact in facts.of(Replayed)] == [100, 100, 50]
 
 
 # L11

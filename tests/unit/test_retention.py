@@ -16,7 +16,7 @@ from ackbox.telemetry import Pruned, PruneFailed, RetentionPaused
 from support.events import NOON
 from support.facts import Facts
 
-POLICY = RetentionPolicy(keep=timedelta(days=30), remember=timedelta(days=7))
+POLICY = RetentionPolicy(keep=timedelta(days=30), keep_keys=timedelta(days=7))
 
 
 class Steps:

@@ -106,11 +106,11 @@ async def _in_batches(
 
 
 async def _follow_here(steps: AsyncIterator[ReplayProgress], report: Report) -> Done:
-    seen = moved = 0
+    seen = changed = 0
     async for progress in steps:
-        seen, moved = progress.seen, progress.moved
-        report(seen, moved)
-    return seen, moved
+        seen, changed = progress.seen, progress.changed
+        report(seen, changed)
+    return seen, changed
 
 
 def _post_each(
@@ -142,9 +142,9 @@ def _follow(
                 raise CommandFailed(
                     f"The server at {url} stopped the {action}: {progress['error']}"
                 )
-            report(progress["seen"], progress["moved"])
+            report(progress["seen"], progress["changed"])
             if "done" in progress:
-                return progress["seen"], progress["moved"]
+                return progress["seen"], progress["changed"]
     raise CommandFailed(
         f"The server at {url} stopped before the {action} was complete. Run the command again."
     )

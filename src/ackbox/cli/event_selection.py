@@ -91,8 +91,8 @@ def confirm_change(where: "EventFilter", verb: str, *, dry_run: bool, yes: bool)
 
 def act_on_matching(act: Callable[[Report], tuple[int, int]], done: str) -> None:
     with _progress(done) as report:
-        seen, moved = act(report)
-    typer.echo(printable(f"{moved} of {seen} events {done}"))
+        seen, changed = act(report)
+    typer.echo(printable(f"{changed} of {seen} events {done}"))
 
 
 def _show_preview(affected: "Preview") -> None:
@@ -108,7 +108,7 @@ def _show_preview(affected: "Preview") -> None:
 @contextmanager
 def _progress(done: str) -> Iterator[Report]:
     if not sys.stderr.isatty():
-        yield lambda seen, moved: None
+        yield lambda seen, changed: None
         return
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -116,4 +116,4 @@ def _progress(done: str) -> Iterator[Report]:
     columns = (SpinnerColumn(), TextColumn("{task.completed} " + done), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(done, total=None)
-        yield lambda seen, moved: bar.update(task, completed=moved)
+        yield lambda seen, changed: bar.update(task, completed=changed)

@@ -157,7 +157,14 @@ def _next_run(detail: "EventDetail", now: datetime, workers: Workers) -> list[Li
     if due is None:
         return [("next run", "none, unless it is unparked or replayed")]
     if due <= now:
-        return [("next run", "when a worker is free" if workers.may_run else "none until a process with workers runs")]
+        return [
+            (
+                "next run",
+                "when a worker is free"
+                if workers.may_run
+                else "none until a process with workers runs",
+            )
+        ]
     if event.outcome == "snoozed":
         return [("next run", _show_time(due, now))]
     return [("next run", f"{_show_time(due, now)}, after {event.attempts} failed attempts")]

@@ -63,8 +63,8 @@ class Resolved:
             return []
         return [
             f"{name.upper()} chooses the ledger, a name that another application may own. Since "
-            f"{self.prefixed[0]} is set, this environment uses prefixed names: set {prefixed(name)}, "
-            f"or unset {name.upper()}."
+            f"{self.prefixed[0]} is set, this environment uses prefixed names: set "
+            f"{prefixed(name)}, or unset {name.upper()}."
         ]
 
 

@@ -293,11 +293,13 @@ class LogObserver:
         )
 
     def _log_replayed(self, fact: Replayed) -> None:
-        self._logger.info("events replayed", actor=fact.actor, events=fact.events, moved=fact.moved)
+        self._logger.info(
+            "events replayed", actor=fact.actor, events=fact.events, changed=fact.changed
+        )
 
     def _log_discarded(self, fact: Discarded) -> None:
         self._logger.info(
-            "events discarded", actor=fact.actor, events=fact.events, moved=fact.moved
+            "events discarded", actor=fact.actor, events=fact.events, changed=fact.changed
         )
 
     def _log_restored(self, fact: LedgerRestored) -> None:

@@ -183,10 +183,10 @@ class PrometheusMetrics:
                 self._counts["ackbox_tombstones_purged"] += purged
             case PruneFailed():
                 self._counts["ackbox_prune_failures"] += 1
-            case Replayed(_, _, moved):
-                self._counts["ackbox_events_replayed"] += moved
-            case Discarded(_, _, moved):
-                self._counts["ackbox_events_discarded"] += moved
+            case Replayed(_, _, changed):
+                self._counts["ackbox_events_replayed"] += changed
+            case Discarded(_, _, changed):
+                self._counts["ackbox_events_discarded"] += changed
             case _:
                 self._observe_failures(fact)
 

@@ -166,7 +166,7 @@ class ProgressLine(BaseModel):
     """The progress of a replay or a discard by filter. The last line has `done`."""
 
     seen: int
-    moved: int
+    changed: int
     done: bool = False
 
 

@@ -258,7 +258,7 @@ async def _progress_lines(steps: AsyncIterator[ReplayProgress]) -> AsyncIterator
     except AckboxError as error:
         yield msgspec.json.encode({"error": str(error)}) + b"\n"
     else:
-        last = {"seen": progress.seen, "moved": progress.moved, "done": True}
+        last = {"seen": progress.seen, "changed": progress.changed, "done": True}
         yield msgspec.json.encode(last) + b"\n"
 
 

@@ -55,7 +55,7 @@ class ReplayProgress(Struct, frozen=True):
     """How many events were processed so far, and how many of them changed."""
 
     seen: int
-    moved: int
+    changed: int
 
 
 class Replays:
@@ -121,13 +121,13 @@ async def paced(
     reader: Reader, where: EventFilter, act: Act, pace: Pace
 ) -> AsyncIterator[ReplayProgress]:
     """Act on the matching events, oldest first, in small batches at the given pace."""
-    seen = moved = 0
+    seen = changed = 0
     size = max(min(int(pace.rate), _BATCH), 1)
     async for events in pages(reader, where, size):
         started = pace.monotonic()
-        moved += await act([event.id for event in events])
+        changed += await act([event.id for event in events])
         seen += len(events)
-        yield ReplayProgress(seen, moved)
+        yield ReplayProgress(seen, changed)
         await pace.sleep(max(len(events) / pace.rate - (pace.monotonic() - started), 0.0))
 
 

@@ -8,15 +8,15 @@ from ackbox.model.events import EventRecord, Status
 
 
 class RetentionPolicy(Struct, frozen=True):
-    """W11: finished events are kept for `keep` from their arrival, and for at least `rest` from
-    their end. Dead letters are kept for `keep_dead_letters` instead, if it is set (N14). Then their
-    keys stay known for `remember`. A tombstone is written `wait` before its event is deleted, so
-    that every insert finds one of the two."""
+    """W11: finished events are kept for `keep` from their arrival, and for at least
+    `keep_after_end` from their end. Dead letters are kept for `keep_dead_letters` instead, if it is
+    set (N14). Then their keys stay known for `keep_keys`. A tombstone is written `delete_delay`
+    before its event is deleted, so that every insert finds one of the two."""
 
     keep: timedelta
-    remember: timedelta
-    rest: timedelta = timedelta(hours=24)
-    wait: timedelta = timedelta(minutes=1)
+    keep_keys: timedelta
+    keep_after_end: timedelta = timedelta(hours=24)
+    delete_delay: timedelta = timedelta(minutes=1)
     keep_dead_letters: timedelta | None = None
 
     def keep_of(self, status: Status) -> timedelta:
@@ -29,7 +29,9 @@ class RetentionPolicy(Struct, frozen=True):
         """Return when retention may delete the event; None if it is not finished."""
         if event.processed_at is None:
             return None
-        return max(event.created_at + self.keep_of(event.status), event.processed_at + self.rest)
+        return max(
+            event.created_at + self.keep_of(event.status), event.processed_at + self.keep_after_end
+        )
 
 
 class TombstonePass(Struct, frozen=True):

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from ackbox.errors import AckboxError, InvalidStatement, ReadOnly, Stopped, Unavailable
 from ackbox.stores.postgres.failures import (
-    FOREIGN,
+    DRIVER_ERRORS,
     is_connection_lost,
-    is_pooled_unawares,
+    is_undeclared_pooling,
     translate,
 )
 from ackbox.stores.postgres.parameters import compile_named
@@ -157,13 +157,13 @@ async def connect(address: Address, *, seconds: float = _SECONDS) -> Connection:
             statement_cache_size=0 if address.pooled else 200,
             connection_class=Connection,
         )
-    except FOREIGN as error:
+    except DRIVER_ERRORS as error:
         raise translate(error) from error
     try:
         await address.configure_session(connection)
     except BaseException as error:
         connection.terminate()
-        if isinstance(error, FOREIGN):
+        if isinstance(error, DRIVER_ERRORS):
             raise translate(error) from error
         raise
     return connection
@@ -195,7 +195,7 @@ class Session:
             # statements, a COMMIT among them (S11).
             await self.connection.fetch(compiled.sql, *values, timeout=seconds)
         except (asyncpg.DataError, asyncpg.SyntaxOrAccessError) as error:
-            if is_pooled_unawares(error):  # the statement is not to blame
+            if is_undeclared_pooling(error):  # the statement is not to blame
                 raise
             raise InvalidStatement(f"{compiled.by_name(_without_values(error))}.") from error
 
@@ -245,7 +245,7 @@ class KeptConnection:
             await session.execute_raw("COMMIT")
         except BaseException as error:
             self.close()
-            if isinstance(error, FOREIGN):
+            if isinstance(error, DRIVER_ERRORS):
                 raise translate(error) from error
             raise
         self._used_at = self._monotonic()
@@ -322,7 +322,7 @@ class Database:
         self._closed = True
         try:
             await asyncio.wait_for(self._pool.close(), _CLOSE_SECONDS)
-        except FOREIGN:
+        except DRIVER_ERRORS:
             self._pool.terminate()
 
     def note_unavailable(self, error: Unavailable, *, must_write: bool = False) -> None:
@@ -342,7 +342,7 @@ class Database:
             async with self._pool.acquire(timeout=_CONNECT_SECONDS) as connection:
                 self._assert_open()
                 yield Session(connection, self.address)
-        except FOREIGN as error:
+        except DRIVER_ERRORS as error:
             self._assert_open()
             translated = self._translate(error)
             if isinstance(translated, ReadOnly):  # a new session may reach a server that writes
@@ -394,7 +394,7 @@ async def _transaction(session: Session, address: Address) -> AsyncIterator[None
         yield
         await session.execute_raw("COMMIT")
     except BaseException:
-        with suppress(*FOREIGN):  # a lost connection is rolled back by the server
+        with suppress(*DRIVER_ERRORS):  # a lost connection is rolled back by the server
             if session.connection.is_in_transaction():
                 await session.execute_raw("ROLLBACK")
         raise

@@ -15,7 +15,7 @@ from ackbox.stores.backlog import MAX_PARKED, Backlog, check_backlog
 from ackbox.stores.postgres import doctor_checks, migrator, rights
 from ackbox.stores.postgres.database import Address, Database, connect
 from ackbox.stores.postgres.doctor_checks import Condition, LongTransaction, Vacuumed
-from ackbox.stores.postgres.failures import FOREIGN, is_pooled_unawares, translate
+from ackbox.stores.postgres.failures import DRIVER_ERRORS, is_undeclared_pooling, translate
 from ackbox.stores.postgres.transfer_in import assert_no_unfinished_promotion
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ async def _examine(database: Database, clock: Clock, notify: bool) -> AsyncGener
 
 def _unavailable(error: Unavailable) -> Finding:
     detail, remedy = str(error), "Start it, or correct DATABASE_URL; servers wait for it."
-    if is_pooled_unawares(error.__cause__):
+    if is_undeclared_pooling(error.__cause__):
         detail, _, remedy = detail.rpartition(". ")
     return Finding("postgresql", Verdict.FAIL, detail, remedy)
 
@@ -163,7 +163,7 @@ async def _receives_notify(address: Address) -> bool:
         await asyncio.wait_for(received.wait(), _NOTIFY_SECONDS)
     except TimeoutError:
         return False
-    except FOREIGN as error:
+    except DRIVER_ERRORS as error:
         raise translate(error) from error
     finally:
         listener.terminate()

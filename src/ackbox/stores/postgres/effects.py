@@ -28,7 +28,7 @@ from ackbox.stores.postgres.database import (
     Session,
     set_locally,
 )
-from ackbox.stores.postgres.failures import is_connection_lost, is_pooled_unawares
+from ackbox.stores.postgres.failures import is_connection_lost, is_undeclared_pooling
 from ackbox.stores.postgres.settlement import (
     Written,
     apply,
@@ -202,7 +202,7 @@ def _users_errors() -> Iterator[None]:
     except InvalidStatement as error:
         raise InvalidStatement(f"tx: {error}") from None
     except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        if is_pooled_unawares(error) or _is_ours(error):
+        if is_undeclared_pooling(error) or _is_connection_failure(error):
             raise
         raise InvalidStatement(f"tx: {_message(error)}") from error
 
@@ -212,7 +212,7 @@ def _describe(error: AckboxError) -> str:
     return message if message.startswith("tx: ") else f"tx: {message}"
 
 
-def _is_ours(error: Exception) -> bool:
+def _is_connection_failure(error: Exception) -> bool:
     """Return whether the connection is lost. If the server continues after an ERROR, whatever its
     code, the user's statement raised it. If the server has a problem, such as refusing writes, our
     own statements fail too."""

@@ -12,7 +12,7 @@ from ackbox.errors import (
     Unavailable,
 )
 
-FOREIGN = (
+DRIVER_ERRORS = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
@@ -39,7 +39,7 @@ _LOST = (
     OSError,
     TimeoutError,
 )
-_POOLED_UNAWARES = (
+_UNDECLARED_POOLING = (
     asyncpg.InvalidSQLStatementNameError,  # prepared on a connection that another client has now
     asyncpg.DuplicatePreparedStatementError,  # prepared by another client on our connection
 )
@@ -56,10 +56,10 @@ def is_connection_lost(error: BaseException) -> bool:
     return isinstance(error, _LOST) and not isinstance(error, asyncpg.DataError)
 
 
-def is_pooled_unawares(error: BaseException | None) -> bool:
+def is_undeclared_pooling(error: BaseException | None) -> bool:
     """Whether a proxy gives each transaction another connection, although DATABASE_POOLING says
     otherwise."""
-    return isinstance(error, _POOLED_UNAWARES)
+    return isinstance(error, _UNDECLARED_POOLING)
 
 
 def translate(error: BaseException) -> AckboxError:
@@ -72,7 +72,7 @@ def translate(error: BaseException) -> AckboxError:
             "ledger, or grant it USAGE and CREATE on that schema, and SELECT, INSERT, UPDATE and "
             "DELETE on its tables."
         )
-    if is_pooled_unawares(error):
+    if is_undeclared_pooling(error):
         # The statement was not run, but the next may be: a running server keeps its events.
         return Unavailable(
             "A proxy before the database gives each transaction another connection, which lacks "

@@ -8,7 +8,7 @@ from ackbox.stores import migrations
 from ackbox.stores.migrations import Migration, insert_migration
 from ackbox.stores.postgres import rights
 from ackbox.stores.postgres.database import Database, Session
-from ackbox.stores.postgres.failures import is_pooled_unawares
+from ackbox.stores.postgres.failures import is_undeclared_pooling
 from ackbox.stores.postgres.statements import in_schema, lock_key
 
 # `CREATE SCHEMA IF NOT EXISTS` needs the right to create one, even if it exists.
@@ -107,7 +107,7 @@ def _reporting_proxies() -> Iterator[None]:
     try:
         yield
     except Unavailable as error:
-        if is_pooled_unawares(error.__cause__):
+        if is_undeclared_pooling(error.__cause__):
             raise SettingError(str(error)) from error
         raise
 

@@ -13,7 +13,7 @@ from typing import Any
 from ackbox.errors import AckboxError
 from ackbox.services import Services
 from ackbox.stores.postgres.database import Database, connect
-from ackbox.stores.postgres.failures import FOREIGN
+from ackbox.stores.postgres.failures import DRIVER_ERRORS
 from ackbox.stores.postgres.statements import channel
 
 _PAUSE_SECONDS = 0.02
@@ -44,7 +44,7 @@ class Notifications:
         """Listen until the connection is lost; the database reports its own outages."""
         try:
             await self._listen()
-        except (AckboxError, *FOREIGN):
+        except (AckboxError, *DRIVER_ERRORS):
             self._wake()  # a notification may have been missed
             await asyncio.sleep(_RETRY_SECONDS)
 

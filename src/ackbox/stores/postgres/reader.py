@@ -32,7 +32,7 @@ from ackbox.stores.postgres.database import (
     set_locally,
 )
 from ackbox.stores.postgres.event_detail import read_audit, read_detail
-from ackbox.stores.postgres.failures import FOREIGN
+from ackbox.stores.postgres.failures import DRIVER_ERRORS
 from ackbox.stores.postgres.pages import read_page, read_source_page, records
 from ackbox.stores.postgres.parameters import compile_named
 from ackbox.stores.postgres.user_sql import check_user_query
@@ -171,7 +171,7 @@ async def _unlock_on_failure(session: Session) -> AsyncIterator[None]:
     try:
         yield
     except BaseException:
-        with suppress(*FOREIGN):  # a lost connection has no locks
+        with suppress(*DRIVER_ERRORS):  # a lost connection has no locks
             if session.connection.is_in_transaction():
                 unlock = "ROLLBACK TO SAVEPOINT query; SELECT pg_advisory_unlock_all()"
                 await session.execute_raw(unlock)

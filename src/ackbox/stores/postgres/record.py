@@ -19,7 +19,7 @@ from ackbox.stores.postgres.lanes import lock_lanes, promote
 Key = tuple[str, str]
 
 
-class Kept(Struct, frozen=True, array_like=True):
+class KnownKey(Struct, frozen=True, array_like=True):
     """The record of a known key: its event, or the tombstone of a deleted event."""
 
     source: str
@@ -61,7 +61,9 @@ async def _count_repeats(database: Database, envelopes: Sequence[Envelope]) -> l
     return [_receipt(envelope, known.get(_key(envelope))) for envelope in envelopes]
 
 
-async def _count_repeats_of(database: Database, kept: Kept, envelopes: Sequence[Envelope]) -> None:
+async def _count_repeats_of(
+    database: Database, kept: KnownKey, envelopes: Sequence[Envelope]
+) -> None:
     """Wait for a locked row in a statement of its own: holding no other lock, the statement cannot
     deadlock."""
     same_key = [e for e in envelopes if _key(e) == (kept.source, kept.idempotency_key)]
@@ -108,8 +110,8 @@ def _keys(envelopes: Sequence[Envelope]) -> dict[str, object]:
     }
 
 
-def _known(text: str | None) -> dict[Key, Kept]:
-    rows = msgspec.json.decode(text or "[]", type=list[Kept])
+def _known(text: str | None) -> dict[Key, KnownKey]:
+    rows = msgspec.json.decode(text or "[]", type=list[KnownKey])
     return {(row.source, row.idempotency_key): row for row in rows}
 
 
@@ -121,7 +123,7 @@ def _new(envelope: Envelope, now: datetime) -> Receipt:
     return Receipt(ReceiptKind.NEW, envelope.id, Status.PENDING, now)
 
 
-def _receipt(envelope: Envelope, kept: Kept | None) -> Receipt:
+def _receipt(envelope: Envelope, kept: KnownKey | None) -> Receipt:
     if kept is None:  # pruned and purged since the insert found its key: a retry records it
         raise Unavailable("The event with this key was just deleted. Send it again.")
     if kept.id == envelope.id:
@@ -130,5 +132,5 @@ def _receipt(envelope: Envelope, kept: Kept | None) -> Receipt:
     return Receipt(kind, kept.id, kept.status, kept.created_at)
 
 
-def _is_conflict(envelope: Envelope, kept: Kept) -> bool:
+def _is_conflict(envelope: Envelope, kept: KnownKey) -> bool:
     return bytes.fromhex(kept.payload_sha256) != envelope.payload_sha256

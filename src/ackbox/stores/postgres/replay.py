@@ -15,7 +15,7 @@ from ackbox.stores.postgres.reader import is_event_id
 Kind = TypeVar("Kind", ReplayKind, DiscardKind)
 
 _ROWS = 1000
-_MOVED = (ReplayKind.REPLAYED, ReplayKind.EXPEDITED, ReplayKind.UNPARKED)
+_CHANGED = (ReplayKind.REPLAYED, ReplayKind.EXPEDITED, ReplayKind.UNPARKED)
 
 Groups = Mapping[Kind, Sequence[Any]]
 
@@ -82,14 +82,14 @@ async def _move(session: Session, rows: Groups[ReplayKind]) -> None:
     """Make the rows pending. The heads of their lanes are demoted first, because they may no longer
     be the oldest; then the oldest of each lane is promoted. If an event of a lane runs, its
     settlement promotes the next."""
-    moved = [row for kind in _MOVED for row in rows.get(kind, ())]
-    lanes = {(row["source"], row["lane"]) for row in moved if row["lane"] is not None}
+    changed = [row for kind in _CHANGED for row in rows.get(kind, ())]
+    lanes = {(row["source"], row["lane"]) for row in changed if row["lane"] is not None}
     if lanes:
         await demote(session, lanes)
-    for kind in _MOVED:
+    for kind in _CHANGED:
         if group := rows.get(kind):
             await session.fetch(f"replay_{kind}", rows=[row["ledger_id"] for row in group])
-    await session.fetch("refresh_live_events", rows=[row["ledger_id"] for row in moved])
+    await session.fetch("refresh_live_events", rows=[row["ledger_id"] for row in changed])
     if lanes:
         await promote(session, lanes)
     await _drop_tombstones(session, rows.get(ReplayKind.REPLAYED, ()))

@@ -18,7 +18,7 @@ async def add_tombstones(
     the pass ends with the first batch that has no old event. An event that a wrong clock dated into
     the future does not end the pass."""
     async with database.transaction() as session:
-        limits = {"keep": policy.keep_of(status), "rest": policy.rest}
+        limits = {"keep": policy.keep_of(status), "keep_after_end": policy.keep_after_end}
         (batch,) = await session.fetch(f"old_events_{status}", after=after, limit=_ROWS, **limits)
         rows = batch["rows"] or []
         tombstoned = (
@@ -31,7 +31,7 @@ async def prune(database: Database, policy: RetentionPolicy) -> PruneResult:
     """Delete events that have a tombstone. An event that changed since stays, and its tombstone is
     dropped."""
     async with database.transaction() as session:
-        prunable = await session.fetch("prunable", wait=policy.wait, limit=_ROWS)
+        prunable = await session.fetch("prunable", delete_delay=policy.delete_delay, limit=_ROWS)
         keys = {
             "sources": [row["source"] for row in prunable],
             "keys": [row["idempotency_key"] for row in prunable],
@@ -45,7 +45,7 @@ async def prune(database: Database, policy: RetentionPolicy) -> PruneResult:
 
 async def purge_tombstones(database: Database, policy: RetentionPolicy) -> int:
     """Delete expired tombstones. When none is left, at the end of a pass, drop idle lanes too."""
-    purged = len(await database.fetch("purge_tombstones", remember=policy.remember, limit=_ROWS))
+    purged = len(await database.fetch("purge_tombstones", keep_keys=policy.keep_keys, limit=_ROWS))
     if not purged:
         await _drop_idle_lanes(database)
     return purged

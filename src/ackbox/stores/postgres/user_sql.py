@@ -30,8 +30,10 @@ _NOT_ALLOWED = "only INSERT, UPDATE and DELETE on tables of your own are allowed
 def check_effect(sql: str, schema: str) -> None:
     """Allow one INSERT, UPDATE or DELETE, also after WITH."""
     if not _is_text(sql):
-        raise InvalidStatement("tx: the SQL contains a lone surrogate, which is half of a character. Remove it, or decode "
-            "the text correctly before building the SQL.")
+        raise InvalidStatement(
+            "tx: the SQL contains a lone surrogate, which is half of a character. Remove it, or "
+            "decode the text correctly before building the SQL."
+        )
     statement = list(_significant(sql, "tx"))
     _check_qualified_names(statement, schema, "tx")
     _check_session_functions(statement, "tx")

@@ -33,7 +33,9 @@ _OPEN_DRAFT = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
 class Source(Protocol):
     """An executor of operations on a connection to the ledger: the writer, or a separate reader."""
 
-    def submit(self, operation: Operation[T], *, alone: bool = False) -> Awaitable[T]: ...
+    def submit(
+        self, operation: Operation[T], *, outside_transaction: bool = False
+    ) -> Awaitable[T]: ...
 
 
 class Backup:
@@ -53,10 +55,10 @@ class Backup:
         except OSError as error:  # BACKUP_DIR may be a link loop
             raise StoreError(f"Cannot write {self._target}: {error.strerror}.") from error
         try:
-            backup = await self._writer.submit(copy.start, alone=True)
+            backup = await self._writer.submit(copy.start, outside_transaction=True)
             while not backup.done:
-                yield await self._writer.submit(lambda _: _step(backup), alone=True)
-            await self._writer.submit(copy.finish, alone=True)
+                yield await self._writer.submit(lambda _: _step(backup), outside_transaction=True)
+            await self._writer.submit(copy.finish, outside_transaction=True)
             await asyncio.to_thread(copy.verify)
             copy.move(self._target)
             await asyncio.to_thread(_sync_folder_of, self._target)
@@ -69,7 +71,7 @@ class Backup:
         ledger."""
         copy.unwanted = True
         try:
-            await self._writer.submit(copy.discard, alone=True)
+            await self._writer.submit(copy.discard, outside_transaction=True)
         except Unavailable:
             copy.remove()
 

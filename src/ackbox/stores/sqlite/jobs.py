@@ -16,18 +16,31 @@ Operation = Callable[[apsw.Connection], T]
 class Job(Generic[T]):
     """An operation and the future that waits for its result.
 
-    A job that is `alone` runs outside any transaction. A `guarded` job runs in a savepoint.
+    A job runs with others in one transaction, unless it is `outside_transaction`.
     """
 
-    __slots__ = ("alone", "error", "guarded", "is_resolved", "operation", "result", "waiter")
+    __slots__ = (
+        "error",
+        "in_savepoint",
+        "is_resolved",
+        "operation",
+        "outside_transaction",
+        "result",
+        "waiter",
+    )
 
     def __init__(
-        self, operation: Operation[T], waiter: asyncio.Future[T], *, alone: bool, guarded: bool
+        self,
+        operation: Operation[T],
+        waiter: asyncio.Future[T],
+        *,
+        outside_transaction: bool,
+        in_savepoint: bool,
     ) -> None:
         self.operation = operation
         self.waiter = waiter
-        self.alone = alone
-        self.guarded = guarded
+        self.outside_transaction = outside_transaction
+        self.in_savepoint = in_savepoint
         self.is_resolved = False
         self.result: T | None = None
         self.error: BaseException | None = None
@@ -50,7 +63,7 @@ def run_each(connection: apsw.Connection, jobs: Sequence[Job[Any]]) -> None:
     """
     try:
         for job in jobs:
-            if job.guarded and len(jobs) > 1:
+            if job.in_savepoint and len(jobs) > 1:
                 _run_guarded(connection, job)
             else:
                 job.result = job.operation(connection)

@@ -28,10 +28,12 @@ class Difference(Enum):
         "The ledger was moved or removed while this server runs, so new events are refused. Save "
         "its events with `ackbox backup` into BACKUP_DIR, or move the file back."
     )
-    TRUNCATED = "The ledger was truncated by another program while this server runs."
-    CUT = "The log of the ledger was truncated by another program while this server runs."
+    LEDGER_TRUNCATED = "The ledger was truncated by another program while this server runs."
+    LOG_TRUNCATED = "The log of the ledger was truncated by another program while this server runs."
     WRITTEN = "The ledger was changed by another program; it is checked and opened again."
-    LOG = "The log of the ledger was deleted by another program; the ledger is opened again."
+    LOG_DELETED = (
+        "The log of the ledger was deleted by another program; the ledger is opened again."
+    )
     LOCK = "The lock file of the ledger was removed; it is created and locked again."
 
 
@@ -94,7 +96,7 @@ class LedgerFiles:
         if size == self._log_size_at_begin:
             return None  # nothing was written since: the next commit decides
         if size > self._log_size or not _has_header(self._paths[1]):
-            return Difference.CUT
+            return Difference.LOG_TRUNCATED
         self._log_size = size
         return None
 
@@ -123,9 +125,9 @@ def _classify(
     if seen[0][:2] != expected[0][:2]:
         return Difference.MOVED
     if seen[0][2] < expected[0][2]:
-        return Difference.TRUNCATED
+        return Difference.LEDGER_TRUNCATED
     if seen[1] != expected[1]:
-        return Difference.LOG
+        return Difference.LOG_DELETED
     return Difference.WRITTEN if seen[0] != expected[0] else Difference.LOCK
 
 

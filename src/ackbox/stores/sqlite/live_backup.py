@@ -55,8 +55,8 @@ class _Snapshot:
         connection.execute("BEGIN")
         connection.execute("SELECT 1 FROM sqlite_schema").fetchall()  # fixes the snapshot
 
-    async def submit(self, operation: Operation[T], *, alone: bool = False) -> T:
-        if self._log_bytes() > self._limit and alone:
+    async def submit(self, operation: Operation[T], *, outside_transaction: bool = False) -> T:
+        if self._log_bytes() > self._limit and outside_transaction:
             self._limit = 1 << 62  # the clean-up may still run
             raise StoreError(
                 "The copy was stopped: the server wrote so much meanwhile that its log grew too "

@@ -128,7 +128,9 @@ class SqliteQueue:
 
     async def _settle_with_effects(self, settlement: Settlement, now: datetime) -> Written:
         try:
-            held = await self._writer.submit(self._effects.settle(settlement, now), guarded=True)
+            held = await self._writer.submit(
+                self._effects.settle(settlement, now), in_savepoint=True
+            )
         except Unavailable:
             raise
         except AckboxError as error:

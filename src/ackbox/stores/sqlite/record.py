@@ -36,7 +36,7 @@ _NO_SQL_VALUE = (OverflowError, TypeError, UnicodeError)  # raised by binding a 
 Row = tuple[Any, ...]
 
 
-class Kept(Struct, frozen=True, array_like=True):
+class KnownKey(Struct, frozen=True, array_like=True):
     """The event that has a key, or its tombstone, which has no `ledger_id`."""
 
     source: str
@@ -48,7 +48,7 @@ class Kept(Struct, frozen=True, array_like=True):
     payload_sha256: str
 
 
-ByKey = dict[tuple[str, str], Kept]
+ByKey = dict[tuple[str, str], KnownKey]
 
 
 class RecordOperations:
@@ -112,7 +112,7 @@ class RecordOperations:
 
     def _find(self, connection: apsw.Connection, block: str, keys: str) -> ByKey:
         encoded = connection.execute(self._sql[block], {"keys": keys}).get
-        rows = msgspec.json.decode(encoded, type=list[Kept])
+        rows = msgspec.json.decode(encoded, type=list[KnownKey])
         return {(row.source, row.idempotency_key): row for row in rows}
 
 
@@ -174,7 +174,7 @@ def _receipt(envelope: Envelope, kept: ByKey) -> Receipt:
     return Receipt(kind, row.id, row.status, from_text(row.created_at))
 
 
-def _is_conflict(envelope: Envelope, row: Kept) -> bool:
+def _is_conflict(envelope: Envelope, row: KnownKey) -> bool:
     return bytes.fromhex(row.payload_sha256) != envelope.payload_sha256
 
 

@@ -17,7 +17,7 @@ from ackbox.stores.sqlite.statements import Statements
 Kind = TypeVar("Kind", ReplayKind, DiscardKind)
 
 _ROWS = 1000
-_MOVED = (ReplayKind.REPLAYED, ReplayKind.EXPEDITED, ReplayKind.UNPARKED)
+_CHANGED = (ReplayKind.REPLAYED, ReplayKind.EXPEDITED, ReplayKind.UNPARKED)
 
 
 class Row(Struct, frozen=True, array_like=True):
@@ -93,11 +93,11 @@ def _move(sql: Statements, rows: Rows, now: str) -> None:
     """Make the events pending. Demote the oldest event of each lane first, because an older one may
     enter. Then promote the oldest again. If an event of the lane is running, its settlement does
     that later."""
-    moved = [row for kind in _MOVED for row in rows.get(kind, ())]
-    lanes = sorted({(row.source, row.lane) for row in moved if row.lane is not None})
+    changed = [row for kind in _CHANGED for row in rows.get(kind, ())]
+    lanes = sorted({(row.source, row.lane) for row in changed if row.lane is not None})
     if lanes:
         sql.run("demote", lanes=lanes)
-    for kind in _MOVED:
+    for kind in _CHANGED:
         if group := rows.get(kind):
             sql.run(f"replay_{kind}", rows=[row.ledger_id for row in group], now=now)
     if lanes:

@@ -40,7 +40,7 @@ def add_tombstones(
     the future do not end it."""
     limits = {
         "created_before": _ago(now, policy.keep_of(status)),
-        "finished_before": _ago(now, policy.rest),
+        "finished_before": _ago(now, policy.keep_after_end),
         "now": to_text(now),
     }
 
@@ -66,7 +66,9 @@ def prune(policy: RetentionPolicy, now: datetime) -> Operation[PruneResult]:
     def operation(connection: apsw.Connection) -> PruneResult:
         end = monotonic() + _BUDGET_SECONDS
         sql = Statements(connection)
-        prunable = sql.fetch("prunable", tombstoned_before=_ago(now, policy.wait), limit=_SCAN_ROWS)
+        prunable = sql.fetch(
+            "prunable", tombstoned_before=_ago(now, policy.delete_delay), limit=_SCAN_ROWS
+        )
         rows = 0
         for chunk in _chunks(prunable):
             rows += _prune_chunk(sql, chunk, to_text(now))
@@ -80,7 +82,7 @@ def prune(policy: RetentionPolicy, now: datetime) -> Operation[PruneResult]:
 def purge_tombstones(policy: RetentionPolicy, now: datetime) -> Operation[int]:
     def operation(connection: apsw.Connection) -> int:
         Statements(connection).run(
-            "purge_tombstones", tombstoned_before=_ago(now, policy.remember), limit=_ROWS
+            "purge_tombstones", tombstoned_before=_ago(now, policy.keep_keys), limit=_ROWS
         )
         return connection.changes()
 

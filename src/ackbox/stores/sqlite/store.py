@@ -154,7 +154,7 @@ class SqliteStore:
         now = self._clock()
         after = 0 if await self._writer.submit(recovery.end_leases(now)) else None
         while after is not None:
-            after = await self._writer.submit(recovery.redate(after, now))
+            after = await self._writer.submit(recovery.reschedule_future_rows(after, now))
 
     async def apply_schema(self, ddl: Sequence[str]) -> None:
         """Create the users' own tables."""

@@ -96,13 +96,24 @@ class Writer:
         self._thread.start()
 
     def submit(
-        self, operation: Operation[T], *, alone: bool = False, guarded: bool = False
+        self,
+        operation: Operation[T],
+        *,
+        outside_transaction: bool = False,
+        in_savepoint: bool = False,
     ) -> asyncio.Future[T]:
         """Run the operation in the next transaction. Cancelling the future does not stop it."""
         if self._dead is not None:
             raise self._dead
         waiter: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._jobs.put(Job(operation, waiter, alone=alone, guarded=guarded))
+        self._jobs.put(
+            Job(
+                operation,
+                waiter,
+                outside_transaction=outside_transaction,
+                in_savepoint=in_savepoint,
+            )
+        )
         return waiter
 
     def inspect(self) -> None:
@@ -158,11 +169,11 @@ class Writer:
         if self._connection is None:
             self._fail(jobs, self._unavailable())
             return
-        together = [job for job in jobs if not job.alone]
+        together = [job for job in jobs if not job.outside_transaction]
         if together:
             self._run_together(self._connection, together)
         for job in jobs:
-            if job.alone:
+            if job.outside_transaction:
                 self._run_alone(job)
         if self._connection is not None:
             self._checkpoint(self._connection)
@@ -272,9 +283,9 @@ class Writer:
         self._react(connection, difference)
 
     def _react(self, connection: apsw.Connection, difference: Difference) -> None:
-        if difference is Difference.TRUNCATED:
+        if difference is Difference.LEDGER_TRUNCATED:
             raise LedgerCorrupt(damaged(self._path, "another program truncated it"))
-        if difference is Difference.CUT:
+        if difference is Difference.LOG_TRUNCATED:
             raise LedgerCorrupt(damaged(self._path, "another program truncated its log"))
         if difference is not Difference.MOVED:
             self._save_log_and_reopen(connection, difference)
@@ -292,7 +303,7 @@ class Writer:
         self._observe(StoreFailed(difference.value))
         try:
             with self._readers_closed():
-                copy_log(connection, is_deleted=difference is Difference.LOG)
+                copy_log(connection, is_deleted=difference is Difference.LOG_DELETED)
                 self._disconnect(keep_log=True)
                 self._files.lock.take_again()
                 self._try_reopen()

@@ -176,7 +176,7 @@ $$;
 CREATE TABLE {schema}.lanes (
     source  text COLLATE "C" NOT NULL,
     lane    text COLLATE "C" NOT NULL,
-    held_at timestamptz NOT NULL,
+    last_locked_at timestamptz NOT NULL,
     PRIMARY KEY (source, lane)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.1);
 

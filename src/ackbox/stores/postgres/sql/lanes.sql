@@ -5,10 +5,10 @@
 -- name: lock_lanes
 -- Lock the rows of these lanes, in one order, and create those that are missing.
 -- SQLite has one writer and needs no rows to lock.
-INSERT INTO {schema}.lanes (source, lane, held_at)
+INSERT INTO {schema}.lanes (source, lane, last_locked_at)
 SELECT source, lane, now() FROM unnest(:sources::text[], :lanes::text[]) AS held (source, lane)
 ORDER BY source, lane
-ON CONFLICT (source, lane) DO UPDATE SET held_at = excluded.held_at
+ON CONFLICT (source, lane) DO UPDATE SET last_locked_at = excluded.last_locked_at
 
 -- name: promote
 -- Make the oldest event of each lane claimable, unless an event of that lane is running.
@@ -56,14 +56,14 @@ WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM changed))
 -- name: drop_lanes
 -- Delete the idle lanes among the next few after this one, and return the last that was read. Each
 -- pass reads every lane once, however many are in use. If a lane was used since, the lock sees its new
--- `held_at`. SQLite has no rows for lanes.
+-- `last_locked_at`. SQLite has no rows for lanes.
 WITH scanned AS MATERIALIZED (
     SELECT ctid AS tid, source, lane FROM {schema}.lanes
     WHERE (source, lane) > (:source, :lane) ORDER BY source, lane LIMIT :limit
 ), idle AS MATERIALIZED (
     SELECT ctid AS tid FROM {schema}.lanes
     WHERE ctid = ANY (ARRAY(SELECT tid FROM scanned))
-      AND held_at < now() - interval '1 hour' AND NOT EXISTS (
+      AND last_locked_at < now() - interval '1 hour' AND NOT EXISTS (
         SELECT 1 FROM {schema}.live_events
         WHERE live_events.source = lanes.source AND live_events.lane = lanes.lane AND NOT failed)
     FOR UPDATE SKIP LOCKED

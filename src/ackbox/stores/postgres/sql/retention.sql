@@ -8,7 +8,7 @@ SELECT max(ledger_id) AS last,
        bool_or(created_at < now() - :keep::interval OR created_at > now()) AS anything_old,
        array_agg(ledger_id ORDER BY ledger_id) FILTER (
            WHERE created_at < now() - :keep::interval AND status = 'completed'
-             AND processed_at < now() - :rest::interval) AS rows
+             AND processed_at < now() - :keep_after_end::interval) AS rows
 FROM scanned
 
 -- name: old_events_failed
@@ -21,7 +21,7 @@ SELECT max(ledger_id) AS last,
        bool_or(created_at < now() - :keep::interval OR created_at > now()) AS anything_old,
        array_agg(ledger_id ORDER BY ledger_id) FILTER (
            WHERE created_at < now() - :keep::interval
-             AND processed_at < now() - :rest::interval) AS rows
+             AND processed_at < now() - :keep_after_end::interval) AS rows
 FROM {schema}.events WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM scanned))
 
 -- name: add_tombstones
@@ -37,7 +37,7 @@ RETURNING 1
 -- name: prunable
 -- Lock and return tombstones that are old enough. Skip those that another instance prunes.
 SELECT source, idempotency_key, ledger_id FROM {schema}.tombstones
-WHERE ledger_id IS NOT NULL AND tombstoned_at <= now() - :wait::interval
+WHERE ledger_id IS NOT NULL AND tombstoned_at <= now() - :delete_delay::interval
 ORDER BY tombstoned_at LIMIT :limit FOR UPDATE SKIP LOCKED
 
 -- name: prune
@@ -91,7 +91,7 @@ SELECT 1 FROM {schema}.tombstones WHERE ledger_id IS NOT NULL LIMIT 1
 -- Delete closed tombstones that are old enough.
 DELETE FROM {schema}.tombstones WHERE (source, idempotency_key) IN (
     SELECT source, idempotency_key FROM {schema}.tombstones
-    WHERE ledger_id IS NULL AND tombstoned_at < now() - :remember::interval
+    WHERE ledger_id IS NULL AND tombstoned_at < now() - :keep_keys::interval
     ORDER BY tombstoned_at LIMIT :limit FOR UPDATE SKIP LOCKED)
 RETURNING 1
 

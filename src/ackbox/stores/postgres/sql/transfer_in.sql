@@ -86,7 +86,7 @@ WITH transferred AS (
 ), counted AS (
     INSERT INTO {schema}.status_counts (status, events) SELECT status, count(*) FROM transferred GROUP BY status
 )
-INSERT INTO {schema}.lanes (source, lane, held_at)
+INSERT INTO {schema}.lanes (source, lane, last_locked_at)
 SELECT DISTINCT source, lane, now() FROM transferred
 WHERE lane IS NOT NULL AND status IN ('pending', 'processing')
 ON CONFLICT (source, lane) DO NOTHING
