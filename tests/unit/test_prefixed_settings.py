@@ -228,7 +228,7 @@ def test_an_unprefixed_name_that_chooses_the_ledger_beside_prefixed_ones_is_warn
 ) -> None:
     lines = found(tmp_path, environ).warn_of_unprefixed_ledger()
     assert [line.partition(" ")[0] for line in lines] == ([] if name is None else [name])
-    assert all(f"set ACKBOX_{name} instead, or unset {name}." in line for line in lines)
+    assert all(f"set ACKBOX_{name}, or unset {name}." in line for line in lines)
 
 
 # N3
