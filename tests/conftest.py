@@ -1,3 +1,4 @@
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -9,8 +10,15 @@ from support.postgres import Install, PostgresServer, running_postgres
 from support.valkey import ValkeyServer, running_valkey
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Use more workers than cores: many tests wait for processes that they started."""
+    cores = len(os.sched_getaffinity(0))
+    return cores + cores // 2
+
+
 def pytest_configure() -> None:
-    """A shell starts what runs in the background deaf to Ctrl-C, and so would be what we start."""
+    """Restore SIGINT. A shell starts background jobs with SIGINT ignored, and the processes that
+    tests start would inherit that."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
