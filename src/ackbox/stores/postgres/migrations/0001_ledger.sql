@@ -75,8 +75,11 @@ WHERE source_sequence IS NOT NULL OR source_emitted_at IS NOT NULL;
 -- A narrow live row for each event that is not completed: claims, lanes and lists read these. No index
 -- of `events` has a column that changes, and no index of `live_events` has a column that a claim
 -- changes, so both rows are rewritten within their pages and no index is touched. `due_at` is when the
--- event becomes claimable. It stays while the event runs, and `lease_until` says for how long. Every
--- change to an event updates its live row in the same transaction, after locking that row first.
+-- event becomes claimable. It stays while the event runs, and `lease_until` says for how long. Claims
+-- read these two columns; `events.claimable_at` is a copy, for readers and `refresh_live_events`. A
+-- transaction that changes the state of an event locks its live row first, and changes both rows. Only
+-- the counters of repeated deliveries (`ingest_count`, `conflict_count`, `last_seen_at`) change without
+-- the live row.
 CREATE TABLE {schema}.live_events (
     ledger_id   bigint PRIMARY KEY,
     due_at      timestamptz,
@@ -96,8 +99,9 @@ CREATE TABLE {schema}.live_events (
 );
 
 -- Events that are claimable or running. `due_at` is NULL for failed and parked events, and for those
--- behind another in their lane. The next claim of a `suspect` would be its third or later in a row
--- without a settle. Suspects have an index of their own, so that an ordinary claim does not read them.
+-- behind another in their lane. `suspect` is about the next claim: it is true when that claim would be
+-- the third or later in a row without a settle, so already while the second of these runs is executed.
+-- Suspects have an index of their own, so that an ordinary claim does not read them.
 CREATE INDEX live_events_due ON {schema}.live_events (source, due_at, ledger_id)
 WHERE due_at IS NOT NULL AND NOT suspect;
 CREATE INDEX live_events_suspect ON {schema}.live_events (due_at, ledger_id) WHERE suspect;

@@ -1,8 +1,10 @@
 -- The share of rows that are due or running changes within a second, and the planner's statistics do
 -- not follow. Each block is therefore written so that only one index can serve it.
 --
--- Every transaction locks a live row before its event, and rows in the order of their numbers, so that
--- no two transactions deadlock. A claim and a renewal skip the live rows that others have locked.
+-- A transaction that changes the state of events locks each live row before its event, and rows in the
+-- order of their numbers, so that no two transactions deadlock. A claim and a renewal skip the live rows
+-- that others have locked. The counters of repeated deliveries (`repeat` and `repeat_one` in
+-- `ledger.sql`) change without the live row: their statements wait for no lock while they hold one.
 --
 -- `(:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]` is the value given for that row, found by
 -- binary search: `:rows` is sorted and has each row once. The planner could turn a join into a nested
