@@ -72,12 +72,12 @@ async def test_a_database_is_new_each_time(
     first, second = server.create_database(), server.create_database()
     await fetch(first, "CREATE TABLE seen ()")
     assert await fetch(second, "SELECT to_regclass('seen')") is None
-    server.take_back(second)
-    server.take_back(first)
+    server.recycle_database(second)
+    server.recycle_database(first)
     again = server.create_database()
     assert again == first
     assert await fetch(again, "SELECT to_regclass('seen')") is None
-    server.take_back(again)
+    server.recycle_database(again)
 
 
 async def test_a_crash_loses_connections_but_no_commit(own: PostgresServer) -> None:

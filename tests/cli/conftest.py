@@ -47,4 +47,4 @@ def target(postgres_of: Callable[[Install], PostgresServer]) -> Iterator[str]:
     server = postgres_of(find_installs()[-1])
     url = server.create_database()
     yield url
-    server.take_back(url)
+    server.recycle_database(url)

@@ -17,7 +17,7 @@ from support.cli import Cli, Done
 from support.events import NOON, envelopes
 from support.pooling_proxy import pooled
 from support.postgres import Install, PostgresServer, find_installs
-from support.postgres_backend import FOLLOW
+from support.postgres_backend import REBUILD_DERIVED
 from support.postgres_cli import PostgresLedger
 
 PASSWORD = "hunter2-hunter2-hunter2"
@@ -45,7 +45,7 @@ def ledger(
 ) -> Iterator[PostgresLedger]:
     made = PostgresLedger(postgres_of(request.param))
     yield made
-    made.server.take_back(made.url)
+    made.server.recycle_database(made.url)
 
 
 def findings(done: Done) -> dict[str, dict[str, Any]]:
@@ -197,7 +197,7 @@ def test_parked_events_are_a_warning(cli: Cli, ledger: PostgresLedger) -> None:
 
     ledger.fill(fill)
     ledger.execute("UPDATE events SET outcome = 'parked' WHERE idempotency_key <> 'key-0'")
-    for statement in FOLLOW:
+    for statement in REBUILD_DERIVED:
         ledger.execute(statement)
     verdict, words = examine(cli, "parked", ledger.url)
     assert verdict == "warn"

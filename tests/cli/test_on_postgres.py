@@ -29,7 +29,7 @@ WRITING = ["events replay k", "events replay --status failed --yes", "migrate"]
 def ledger(postgres_of: Callable[[Install], PostgresServer]) -> Iterator[PostgresLedger]:
     made = PostgresLedger(postgres_of(find_installs()[-1]))
     yield made
-    made.server.take_back(made.url)
+    made.server.recycle_database(made.url)
 
 
 @pytest.fixture

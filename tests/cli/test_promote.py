@@ -52,7 +52,7 @@ def test_every_column_of_every_event_arrives(
     here = sqlite_rows(tmp_path / "ackbox.db", "events", columns)
     assert len(here) >= 10
     assert postgres_rows(target, f"SELECT {columns} FROM events ORDER BY 1") == here
-    server.take_back(target)
+    server.recycle_database(target)
 
 
 def test_errors_schedules_and_lanes_arrive(

@@ -432,13 +432,15 @@ class LedgerMachine(RuleBasedStateMachine):
             return
         sql = "SELECT idempotency_key, id, ledger_id IS NOT NULL, tombstoned_at FROM tombstones"
         expected = [(k, s.id, s.has_row, to_text(s.at)) for k, s in self.tombstones.items()]
-        assert sorted(self.do(self.backend.ask(sql))) == sorted(expected)
+        assert sorted(self.do(self.backend.fetch(sql))) == sorted(expected)
 
     @invariant()
     def effects_are_exactly_those_of_completed_runs(self) -> None:
         if not hasattr(self, "store"):
             return
-        assert sorted(self.do(self.backend.ask("SELECT id, run FROM mine"))) == sorted(self.effects)
+        assert sorted(self.do(self.backend.fetch("SELECT id, run FROM mine"))) == sorted(
+            self.effects
+        )
 
 
 class SqliteMachine(LedgerMachine):

@@ -216,7 +216,7 @@ async def test_a_bad_call_does_not_affect_63_concurrent_calls(  # F28
 async def test_the_same_envelope_handed_over_again_is_still_the_new_one(  # F7
     backend: Backend,
 ) -> None:
-    """A retry after an unknown outcome: the sender's event, not a repeat of it."""
+    """Ingest retries after an unknown outcome with the same envelope, which is not a repeat."""
     sent = envelope()
     await backend.store.record([sent])
     assert kinds(await backend.store.record([sent])) == [NEW]
@@ -302,10 +302,10 @@ async def test_any_text_is_a_key_and_is_recognized(fresh: Fresh, keys: list[str]
     async with fresh() as backend:
         first = [envelope(key, source=key[::-1]) for key in keys]
         assert kinds(await backend.store.record(first)) == [NEW] * len(keys)
-        again = [envelope(key, source=key[::-1]) for key in keys]
-        receipts = await backend.store.record([envelope(), *again])
+        repeats = [envelope(key, source=key[::-1]) for key in keys]
+        receipts = await backend.store.record([envelope(), *repeats])
         assert kinds(receipts) == [NEW, *[DUPLICATE] * len(keys)]
         assert [receipt.id for receipt in receipts[1:]] == [item.id for item in first]
-        found = await backend.reader.event_by_key(keys[0][::-1], keys[0])
-        assert found is not None
-        assert (found.id, found.ingest_count) == (first[0].id, 2)
+        event = await backend.reader.event_by_key(keys[0][::-1], keys[0])
+        assert event is not None
+        assert (event.id, event.ingest_count) == (first[0].id, 2)

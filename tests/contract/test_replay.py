@@ -67,8 +67,8 @@ async def test_a_finished_event_runs_again_with_all_its_attempts(
     now = await row(backend, sent)
     assert (now["status"], now["attempts"], now["run"]) == (Status.PENDING, 0, 1)
     assert now["processed_at"] is None
-    (again_claimed,) = await claim(backend.store)
-    assert (again_claimed.id, again_claimed.attempts, again_claimed.run) == (sent.id, 1, 2)
+    (reclaimed,) = await claim(backend.store)
+    assert (reclaimed.id, reclaimed.attempts, reclaimed.run) == (sent.id, 1, 2)
 
 
 # N5
@@ -123,8 +123,8 @@ async def test_a_replay_requested_twice_is_one_run(backend: Backend) -> None:
     (sent,) = envelopes(1)
     await backend.store.record([sent])
     await work(backend.store, [sent], DEAD)
-    pressed = await asyncio.gather(replay(backend, sent), replay(backend, sent))
-    assert sorted(kind or "" for (kind,) in pressed) == [ReplayKind.REPLAYED, ReplayKind.WAITING]
+    results = await asyncio.gather(replay(backend, sent), replay(backend, sent))
+    assert sorted(kind or "" for (kind,) in results) == [ReplayKind.REPLAYED, ReplayKind.WAITING]
     assert await due(backend) == [sent.id]
     assert await due(backend) == []
 

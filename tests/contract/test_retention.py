@@ -244,7 +244,7 @@ async def test_a_step_covers_a_thousand_rows_at_most(backend: Backend) -> None:
 
 # W11
 async def test_an_event_from_the_future_does_not_end_the_pass(backend: Backend) -> None:
-    """The clock was wrong for a day."""
+    """The clock was wrong while these events were recorded."""
     right = backend.clock.now
     backend.clock.advance(days=999)
     await backend.store.record([envelope(f"w-{n}", at=backend.clock.now) for n in range(1000)])

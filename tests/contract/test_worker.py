@@ -18,7 +18,7 @@ ATTEMPTS = 3
 
 
 class Settlements:
-    """Observes a worker: the outcomes that were written, in their order."""
+    """An observer of a worker that collects the written outcomes in their order."""
 
     def __init__(self) -> None:
         self._written: asyncio.Queue[tuple[EventId, Outcome]] = asyncio.Queue()

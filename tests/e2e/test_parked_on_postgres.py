@@ -11,7 +11,7 @@ from ackbox.app import App
 from ackbox.config import Settings
 from support.events import envelope
 from support.postgres import Install, PostgresServer, find_installs
-from support.postgres_backend import FOLLOW
+from support.postgres_backend import REBUILD_DERIVED
 
 PARK = """UPDATE events SET status = 'pending', outcome = 'parked', claimable_at = NULL,
 processed_at = NULL"""
@@ -36,6 +36,6 @@ async def test_events_parked_during_a_rolling_update_are_unparked_without_a_rest
         completed = "SELECT count(*) FROM events WHERE status = 'completed'"
         while await asyncio.to_thread(server.execute, completed, url.rpartition("/")[2]) != "1":
             pass
-        for statement in (PARK, *FOLLOW):
+        for statement in (PARK, *REBUILD_DERIVED):
             await asyncio.to_thread(server.execute, statement, url.rpartition("/")[2])
         assert await asyncio.wait_for(runs.get(), 10) == 2

@@ -25,7 +25,7 @@ def database(
     for name in NAMES:
         server.execute(f"CREATE SCHEMA {name}_app", url.rpartition("/")[2])
     yield server, url
-    server.take_back(url)
+    server.recycle_database(url)
 
 
 @contextmanager

@@ -37,7 +37,7 @@ def server(postgres_of: Callable[[Install], PostgresServer]) -> PostgresServer:
 def url(server: PostgresServer) -> Iterator[str]:
     made = server.create_database()
     yield made
-    server.take_back(made)
+    server.recycle_database(made)
 
 
 def statuses(server: PostgresServer, url: str) -> str:

@@ -1,4 +1,4 @@
-"""An instance whose clock is wrong says so (F25)."""
+"""An instance reports that its clock differs from the server's (F25)."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,27 +14,27 @@ from support.postgres import Install, PostgresServer, find_installs
 
 
 # F25
-async def test_a_clock_that_disagrees_with_the_servers_is_told_until_it_agrees(
+async def test_a_clock_that_differs_from_the_servers_is_reported_until_it_agrees(
     postgres_of: Callable[[Install], PostgresServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stores, "_CHECK_SECONDS", 0.01)
     address = Address(postgres_of(find_installs()[-1]).create_database())
     ahead = timedelta(hours=1)
-    facts, told = Facts(), asyncio.Event()
+    facts, reported = Facts(), asyncio.Event()
 
     def observe(fact: Fact) -> None:
         if isinstance(fact, ClockSkewed):
             facts(fact)
-            told.set()
+            reported.set()
 
     opened = await stores.open_store(
         address, clock=lambda: datetime.now(UTC) + ahead, observe=observe
     )
     try:
-        await asyncio.wait_for(told.wait(), 10)
-        told.clear()
+        await asyncio.wait_for(reported.wait(), 10)
+        reported.clear()
         ahead = timedelta(seconds=5)
-        await asyncio.wait_for(told.wait(), 10)
+        await asyncio.wait_for(reported.wait(), 10)
     finally:
         await opened.close()
     first, last = facts.of(ClockSkewed)

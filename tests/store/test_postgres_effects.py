@@ -1,4 +1,4 @@
-"""Effects on PostgreSQL, where others have locks of their own on the users' rows."""
+"""Effects on PostgreSQL, where other transactions may hold locks on the users' rows."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -40,7 +40,7 @@ async def neighbour(backend: PostgresBackend) -> AsyncIterator[PostgresStore]:
 
 
 def touch(*ids: str, nap: bool = False) -> Outcome:
-    sql = [TOUCH.replace(":id", f"'{one}'") for one in ids]
+    sql = [TOUCH.replace(":id", f"'{row_id}'") for row_id in ids]
     return done(*([sql[0], NAP, *sql[1:]] if nap else sql))
 
 
@@ -51,19 +51,19 @@ async def claimed(store: PostgresStore, name: str, outcomes: list[Outcome]) -> l
 
 
 async def touches(backend: PostgresBackend) -> dict[str, int]:
-    return dict(await backend.ask("SELECT id, n FROM mine"))
+    return dict(await backend.fetch("SELECT id, n FROM mine"))
 
 
 def kinds(written: Any, batch: list[Settlement]) -> list[type]:
-    return [type(written.get(one.claim.id)) for one in batch]
+    return [type(written.get(settlement.claim.id)) for settlement in batch]
 
 
-async def test_instances_that_want_the_same_rows_in_other_orders_spend_no_attempt(
+async def test_instances_that_lock_the_same_rows_in_other_orders_spend_no_attempt(
     backend: PostgresBackend, neighbour: PostgresStore
 ) -> None:
-    there = [touch(one) for one in "abcde" * 30]
-    first = await claimed(backend.store, "here", there)
-    second = await claimed(neighbour, "there", there[::-1])
+    outcomes = [touch(row_id) for row_id in "abcde" * 30]
+    first = await claimed(backend.store, "here", outcomes)
+    second = await claimed(neighbour, "there", outcomes[::-1])
     started = monotonic()
     written = await asyncio.gather(
         backend.store.queue.settle(first), neighbour.queue.settle(second)
@@ -73,7 +73,7 @@ async def test_instances_that_want_the_same_rows_in_other_orders_spend_no_attemp
     assert await touches(backend) == dict.fromkeys("abcde", 60)
 
 
-async def test_two_runs_that_wait_for_each_other_are_tried_again(
+async def test_two_deadlocked_runs_are_tried_again(
     backend: PostgresBackend, neighbour: PostgresStore
 ) -> None:
     first = await claimed(backend.store, "here", [touch("a", "b", nap=True)])
@@ -85,16 +85,16 @@ async def test_two_runs_that_wait_for_each_other_are_tried_again(
     assert await touches(backend) == {"a": 2, "b": 2, "c": 0, "d": 0, "e": 0}
 
 
-async def test_a_row_that_others_keep_locked_fails_only_those_that_want_it(
+async def test_a_row_that_stays_locked_fails_only_the_runs_that_need_it(
     backend: PostgresBackend,
 ) -> None:
-    batch = await claimed(backend.store, "e", [touch(one) for one in "bacbd"])
+    batch = await claimed(backend.store, "e", [touch(row_id) for row_id in "bacbd"])
     locker = await connect(Address(backend.url))
     try:
         async with locker.transaction():
             await locker.execute("UPDATE mine SET n = 100 WHERE id = 'a'")
             written = await asyncio.wait_for(backend.store.queue.settle(batch), 4)
-            await locker.execute("SELECT 1")  # or it stands still for too long
+            await locker.execute("SELECT 1")  # resets the server's time-out of idle transactions
     finally:
         await locker.close()
     assert kinds(written, batch) == [Done, RetryLater, Done, Done, Done]
@@ -106,7 +106,7 @@ async def test_a_row_that_others_keep_locked_fails_only_those_that_want_it(
     assert await touches(backend) == {"a": 100, "b": 2, "c": 1, "d": 1, "e": 0}
 
 
-async def test_slow_statements_keep_no_lane_from_those_who_send(
+async def test_slow_statements_do_not_lock_their_lanes_for_senders(
     backend: PostgresBackend, neighbour: PostgresStore
 ) -> None:
     slow = [envelope(f"slow-{n}", lane=f"lane-{n}") for n in range(8)]
@@ -126,7 +126,7 @@ async def test_slow_statements_keep_no_lane_from_those_who_send(
 
 
 @pytest.mark.parametrize("code", ["08001", "57P01", "25006", "40001"])
-async def test_what_a_users_statement_raises_is_no_trouble_of_the_database(
+async def test_an_error_of_a_users_statement_does_not_make_the_store_unavailable(
     backend: PostgresBackend, code: str
 ) -> None:
     bad = done("INSERT INTO mine VALUES (:code, fail(:code))", code=code)
@@ -140,21 +140,21 @@ async def test_what_a_users_statement_raises_is_no_trouble_of_the_database(
     assert await touches(backend) == {"a": 1, "b": 1, "c": 0, "d": 0, "e": 0}
 
 
-async def test_a_run_that_lost_its_claim_while_it_was_settled_leaves_nothing(
+async def test_a_run_that_loses_its_claim_while_it_is_settled_has_no_effects(
     backend: PostgresBackend, neighbour: PostgresStore
 ) -> None:
-    """Its neighbours in the transaction are settled all the same."""
+    """The other runs of the transaction are settled."""
     batch = await claimed(backend.store, "e", [touch("a", nap=True), touch("b", nap=True)])
     settling = asyncio.ensure_future(backend.store.queue.settle(batch))
     await asyncio.sleep(0.05)
     backend.clock.advance(seconds=31)
     (taken,) = await QueueWorker(neighbour.queue, OTHER).claim(1)
-    lost = [one.claim.id == taken.id for one in batch]
+    lost = [settlement.claim.id == taken.id for settlement in batch]
     assert kinds(await settling, batch) == [type(None) if gone else Done for gone in lost]
     assert sum((await touches(backend)).values()) == 1
 
 
-async def test_what_only_the_commit_finds_is_told_as_the_server_said_it(
+async def test_an_error_at_the_commit_has_the_message_of_the_server(
     backend: PostgresBackend,
 ) -> None:
     await backend.store.apply_schema(
@@ -167,7 +167,7 @@ async def test_what_only_the_commit_finds_is_told_as_the_server_said_it(
     assert failed.failure.error.startswith('tx: insert or update on table "child" violates')
 
 
-async def test_a_statement_over_its_time_is_stopped_and_only_its_event_fails(
+async def test_a_statement_that_times_out_is_stopped_and_fails_only_its_event(
     backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("_SECONDS", "_LOCK_SECONDS", "_LOCK_SECONDS_ALONE"):
@@ -181,7 +181,7 @@ async def test_a_statement_over_its_time_is_stopped_and_only_its_event_fails(
     assert failed.failure.error.startswith(stopped)  # N2
 
 
-async def test_a_deferred_trigger_that_refuses_fails_its_event_alone(
+async def test_a_deferred_trigger_that_raises_fails_only_its_event(
     backend: PostgresBackend,
 ) -> None:
     await backend.store.apply_schema(
@@ -201,7 +201,7 @@ async def test_a_deferred_trigger_that_refuses_fails_its_event_alone(
     assert failed.failure.error == "tx: too much."
 
 
-async def test_what_is_deferred_keeps_no_lane_from_those_who_send(
+async def test_a_deferred_check_does_not_lock_its_lane_for_senders(
     backend: PostgresBackend, neighbour: PostgresStore
 ) -> None:
     await backend.store.apply_schema(
@@ -225,17 +225,17 @@ async def test_what_is_deferred_keeps_no_lane_from_those_who_send(
         await locker.close()
 
 
-async def test_a_failed_run_that_is_settled_again_is_told_as_failed(
+async def test_a_failed_run_that_is_settled_again_returns_its_failure(
     backend: PostgresBackend,
 ) -> None:
-    """As when the answer to the first call was lost."""
+    """The worker settles again if the response to its first call was lost."""
     batch = await claimed(backend.store, "e", [done("INSERT INTO nowhere VALUES (1)")])
     first = await backend.store.queue.settle(batch)
     assert await backend.store.queue.settle(batch) == first
     assert kinds(first, batch) == [RetryLater]
 
 
-async def test_a_type_that_the_driver_looks_up_leaves_the_session_as_it_was(
+async def test_a_type_that_the_driver_looks_up_does_not_change_the_session(
     backend: PostgresBackend,
 ) -> None:
     await backend.store.apply_schema(
@@ -247,26 +247,28 @@ async def test_a_type_that_the_driver_looks_up_leaves_the_session_as_it_was(
     assert kinds(await backend.store.queue.settle(batch), batch) == [Done]
     async with backend.store.database.reading() as session:
         assert await session.connection.fetchval("SHOW jit") == "off"
-    await backend.ask("DROP TYPE colour CASCADE")
+    await backend.fetch("DROP TYPE colour CASCADE")
 
 
-async def test_a_run_that_is_settled_twice_in_one_call_happens_once(
+async def test_a_run_that_is_settled_twice_in_one_call_has_its_effects_once(
     backend: PostgresBackend,
 ) -> None:
-    (one,) = await claimed(backend.store, "e", [touch("a")])
-    await backend.store.queue.settle([one, one])
+    (settlement,) = await claimed(backend.store, "e", [touch("a")])
+    await backend.store.queue.settle([settlement, settlement])
     assert (await touches(backend))["a"] == 1
 
 
-async def test_the_servers_default_of_isolation_does_not_matter(backend: PostgresBackend) -> None:
+async def test_the_servers_default_isolation_level_does_not_matter(
+    backend: PostgresBackend,
+) -> None:
     name = backend.url.rpartition("/")[2]
     level = f'ALTER DATABASE "{name}" SET default_transaction_isolation = '
-    await backend.ask(f"{level} 'repeatable read'")
+    await backend.fetch(f"{level} 'repeatable read'")
     opened = await open_store(Address(backend.url), clock=backend.clock, observe=ignore_facts)
     try:
         async with opened.database.transaction() as session:
-            found = await session.connection.fetchval("SHOW transaction_isolation")
-        assert found == "read committed"
+            isolation = await session.connection.fetchval("SHOW transaction_isolation")
+        assert isolation == "read committed"
     finally:
         await opened.close()
-        await backend.ask(f"{level} DEFAULT")
+        await backend.fetch(f"{level} DEFAULT")

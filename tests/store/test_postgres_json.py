@@ -1,4 +1,4 @@
-"""`payload_json`: the payload as `jsonb`, where that can hold it and be written down again."""
+"""`payload_json`: the payload as `jsonb`, if `jsonb` can store it and print it again."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -23,20 +23,20 @@ async def backend(
     await opened.close()
 
 
-async def test_a_payload_whose_json_would_outgrow_the_server_has_only_its_bytes(  # P7
+async def test_a_payload_whose_json_is_too_long_for_the_server_has_only_its_bytes(  # P7
     backend: PostgresBackend,
 ) -> None:
-    """Its text would have 1.2 GB: neither `SELECT` nor `pg_dump` could read the table."""
+    """The JSON text would have 1.2 GB: neither `SELECT` nor `pg_dump` could read the table."""
     sent = envelope(payload=BOMB)
     await backend.store.record([sent])
     assert await backend.reader.payload(sent.id) == BOMB
-    assert await backend.ask("SELECT length(payload_json::text) FROM events") == [(None,)]
+    assert await backend.fetch("SELECT length(payload_json::text) FROM events") == [(None,)]
 
 
 async def length_of(backend: PostgresBackend, payload: str) -> int | None:
-    """Of its `payload_json`, as text."""
+    """Record the payload and return the length of its `payload_json` as text."""
     await backend.store.record([envelope(payload=payload.encode())])
-    ((length,),) = await backend.ask("SELECT length(payload_json::text) FROM events")
+    ((length,),) = await backend.fetch("SELECT length(payload_json::text) FROM events")
     return None if length is None else int(length)
 
 
@@ -52,7 +52,7 @@ async def length_of(backend: PostgresBackend, payload: str) -> int | None:
         '{"a":\t1e999}',
     ],
 )
-async def test_a_number_far_longer_than_it_was_sent_is_not_made(  # P7
+async def test_a_number_that_would_be_far_longer_than_it_was_sent_is_not_stored_as_json(  # P7
     backend: PostgresBackend, number: str
 ) -> None:
     assert await length_of(backend, number) is None
@@ -70,22 +70,23 @@ async def test_a_number_far_longer_than_it_was_sent_is_not_made(  # P7
         '"' + "1" * 1000 + 'e500"',
     ],
 )
-async def test_other_numbers_and_whatever_strings_say_are_held_as_json(
+async def test_other_numbers_and_numbers_in_strings_are_stored_as_json(
     backend: PostgresBackend, payload: str
 ) -> None:
     assert await length_of(backend, payload) is not None
 
 
 @pytest.mark.parametrize("payload", ['"\\u0000"', '"\\ud800"', "[" * 100_000, "no JSON", "\0", ""])
-async def test_what_json_cannot_hold_has_only_its_bytes(  # P7
+async def test_a_payload_that_jsonb_cannot_store_has_only_its_bytes(  # P7
     backend: PostgresBackend, payload: str
 ) -> None:
     assert await length_of(backend, payload) is None
 
 
-async def test_what_is_too_long_to_be_asked_for_has_only_its_bytes(  # P7
+async def test_a_payload_whose_json_is_too_long_to_read_has_only_its_bytes(  # P7
     backend: PostgresBackend,
 ) -> None:
-    """At most 21 times as long as it was sent: `1e99,` has five characters and is given 102."""
+    """The JSON text may be 21 times as long as the payload: `1e99,` has five characters and becomes
+    102."""
     large = "[" + ",".join(["1e99"] * (32 * 1024 * 1024 // 5 + 1)) + "]"
     assert await length_of(backend, large) is None

@@ -1,4 +1,4 @@
-"""The rows that guard lanes, and the collation of what is compared (S14, S23)."""
+"""The rows that lock lanes, and the collation of compared columns (S14, S23)."""
 
 from datetime import timedelta
 
@@ -35,7 +35,7 @@ COLUMNS = {
 
 
 async def lanes(backend: PostgresBackend) -> list[str]:
-    return [row[0] for row in await backend.ask("SELECT lane FROM lanes ORDER BY lane")]
+    return [row[0] for row in await backend.fetch("SELECT lane FROM lanes ORDER BY lane")]
 
 
 async def test_a_pass_drops_every_idle_lane_and_no_other(backend: PostgresBackend) -> None:  # S14
@@ -45,21 +45,21 @@ async def test_a_pass_drops_every_idle_lane_and_no_other(backend: PostgresBacken
     await backend.store.record([envelope("c", lane="in-use")])
     backend.clock.advance(hours=2)
     await backend.store.record([envelope("d", lane="fresh")])
-    await backend.ask(IDLE)
+    await backend.fetch(IDLE)
     assert await backend.store.purge_tombstones(POLICY) == 0
     assert await lanes(backend) == ["fresh", "in-use"]
 
 
-async def test_what_is_compared_has_the_order_of_its_bytes(backend: PostgresBackend) -> None:
-    collations = dict(await backend.ask(COLLATIONS))  # S23
+async def test_compared_columns_sort_by_their_bytes(backend: PostgresBackend) -> None:
+    collations = dict(await backend.fetch(COLLATIONS))  # S23
     assert collations == dict.fromkeys(COLUMNS, "C")
 
 
-async def test_keys_that_a_language_sorts_together_are_found_each(
+async def test_keys_that_a_language_sorts_as_equal_stay_distinct(
     backend: PostgresBackend,
 ) -> None:  # S23
     keys = ["coop", "co-op", "Coop", "ÇOOP", "çoop", "co\u00adop", "\uff43oop"]
     await backend.store.record([envelope(key, lane=key) for key in keys])
-    again = await backend.store.record([envelope(key, lane=key) for key in reversed(keys)])
-    assert {receipt.kind for receipt in again} == {"duplicate"}
+    receipts = await backend.store.record([envelope(key, lane=key) for key in reversed(keys)])
+    assert {receipt.kind for receipt in receipts} == {"duplicate"}
     assert sorted(await QueueWorker(backend.store.queue).keys()) == sorted(keys)

@@ -1,4 +1,4 @@
-"""The live_events is what `events` says, whatever was done."""
+"""`live_events` agrees with `events` after every operation."""
 
 from datetime import timedelta
 
@@ -12,7 +12,7 @@ SELECT ledger_id, source, event_type, lane, run, unsettled, suspect, lease_until
        CASE WHEN lease_until IS NULL THEN due_at END, due_at IS NULL
 FROM live_events ORDER BY ledger_id
 """
-MEANT = """
+EXPECTED = """
 SELECT ledger_id, source, event_type, lane, run, unsettled,
        unsettled + (status = 'processing')::int >= 2, lease_until, status = 'failed',
        status = 'pending' AND outcome IS NOT DISTINCT FROM 'parked',
@@ -27,47 +27,47 @@ GROUP BY status HAVING sum(events) <> 0 ORDER BY status
 COUNTS = "SELECT status, count(*) FROM events GROUP BY status ORDER BY 1"
 
 
-async def assert_true(backend: PostgresBackend, rows: int) -> None:
-    live_events = await backend.ask(LIVE_ROWS)
-    assert live_events == await backend.ask(MEANT)
-    assert len(live_events) == rows
-    assert await backend.ask(STATUS_COUNTS) == await backend.ask(COUNTS)
+async def assert_agrees(backend: PostgresBackend, rows: int) -> None:
+    live_rows = await backend.fetch(LIVE_ROWS)
+    assert live_rows == await backend.fetch(EXPECTED)
+    assert len(live_rows) == rows
+    assert await backend.fetch(STATUS_COUNTS) == await backend.fetch(COUNTS)
 
 
-async def test_it_follows_every_step(backend: PostgresBackend) -> None:
+async def test_live_events_follow_every_operation(backend: PostgresBackend) -> None:
     me = QueueWorker(backend.store.queue)
     await backend.store.record([*envelopes(6), envelope("a", lane="l"), envelope("b", lane="l")])
-    await assert_true(backend, 8)
+    await assert_agrees(backend, 8)
     claims = await me.claim()
-    await assert_true(backend, 8)
+    await assert_agrees(backend, 8)
     ends: list[Outcome] = [done(), retry_later(), dead(), Release(), Release(parked=True), done()]
     for claim, end in zip(claims, ends, strict=False):
         await me.settle(claim, end)
-    await assert_true(backend, 6)
+    await assert_agrees(backend, 6)
     ids = [claim.id for claim in claims]
     await backend.store.replay(ids, actor="tester", completed=True)
-    await assert_true(backend, 8)
+    await assert_agrees(backend, 8)
     await backend.store.discard(ids, actor="tester")
-    await assert_true(backend, 2)  # one that runs, and one behind it
+    await assert_agrees(backend, 2)  # the running event and the next event of its lane
 
 
-async def test_it_knows_suspects(backend: PostgresBackend) -> None:  # S9
+async def test_live_events_mark_suspects(backend: PostgresBackend) -> None:  # S9
     me = QueueWorker(backend.store.queue)
     await backend.store.record(envelopes(1))
     for end in (Release(), Release(parked=True), retry_later(), dead()):
         for _ in range(2):
             await me.claim_any()
-            await assert_true(backend, 1)
+            await assert_agrees(backend, 1)
             backend.clock.advance(seconds=31)
         claim = await me.claim_any()
-        await assert_true(backend, 1)
+        await assert_agrees(backend, 1)
         await me.settle(claim, end)
-        await assert_true(backend, 1)
+        await assert_agrees(backend, 1)
         await backend.store.replay([claim.id], actor="tester")
-        await assert_true(backend, 1)
+        await assert_agrees(backend, 1)
 
 
-async def test_what_was_pruned_has_no_place_in_it(backend: PostgresBackend) -> None:
+async def test_a_pruned_event_has_no_live_row(backend: PostgresBackend) -> None:
     me = QueueWorker(backend.store.queue)
     await backend.store.record(envelopes(3))
     ends: list[Outcome] = [done(), dead()]
@@ -78,14 +78,14 @@ async def test_what_was_pruned_has_no_place_in_it(backend: PostgresBackend) -> N
     assert (await backend.store.add_dead_letter_tombstones(POLICY, after=0)).rows == 1
     backend.clock.now += timedelta(hours=1)
     assert (await backend.store.prune(POLICY)).rows == 2
-    await assert_true(backend, 1)
+    await assert_agrees(backend, 1)
 
 
-async def test_it_can_be_made_anew(backend: PostgresBackend) -> None:
+async def test_live_events_can_be_rebuilt(backend: PostgresBackend) -> None:
     me = QueueWorker(backend.store.queue)
     await backend.store.record(envelopes(4))
     (claim,) = await me.claim(1)
     await me.settle(claim, dead())
     await me.claim(1)
-    await backend.follow()
-    await assert_true(backend, 4)
+    await backend.rebuild_derived()
+    await assert_agrees(backend, 4)

@@ -1,4 +1,4 @@
-"""What one instance has locked must not stop the others."""
+"""Locks of one instance must not block the other instances."""
 
 import asyncio
 from datetime import timedelta
@@ -21,21 +21,21 @@ LOCKED = (
 DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
 
 
-async def test_a_transaction_that_stands_still_is_ended(backend: PostgresBackend) -> None:
-    """As when its instance is frozen between two statements."""
+async def test_an_idle_transaction_is_ended(backend: PostgresBackend) -> None:
+    """An instance may freeze between two statements."""
 
-    async def stand_still() -> None:
+    async def freeze() -> None:
         async with backend.store.database.transaction() as frozen:
             await lock_lanes(frozen, {("webhooks", "l")})
             async with asyncio.timeout(10):
                 await backend.store.record([envelope("a", lane="l")])
 
     with pytest.raises(Unavailable):
-        await stand_still()
+        await freeze()
     assert len(await backend.rows()) == 1
 
 
-async def test_a_renewal_does_not_wait_for_what_is_being_settled(backend: PostgresBackend) -> None:
+async def test_a_renewal_does_not_wait_for_a_settlement(backend: PostgresBackend) -> None:
     me = QueueWorker(backend.store.queue)
     await backend.store.record(envelopes(3))
     claims = await me.claim()
@@ -49,8 +49,8 @@ async def test_a_renewal_does_not_wait_for_what_is_being_settled(backend: Postgr
     assert await QueueWorker(backend.store.queue).keys() == ["key-0"]
 
 
-async def test_repeats_wait_in_no_circle_with_a_settle(backend: PostgresBackend) -> None:
-    """Whoever settles may have one of them and want another."""
+async def test_repeats_do_not_deadlock_with_a_settlement(backend: PostgresBackend) -> None:
+    """The settlement may hold the lock on one repeated event and wait for another."""
     me = QueueWorker(backend.store.queue)
     await backend.store.record(envelopes(3))
     claims = await me.claim()
@@ -63,10 +63,10 @@ async def test_repeats_wait_in_no_circle_with_a_settle(backend: PostgresBackend)
     await asyncio.wait_for(repeating, 5)
     counts = {row["idempotency_key"]: row["ingest_count"] for row in await backend.rows()}
     assert counts == {"key-0": 2, "key-1": 1, "key-2": 2}
-    assert await backend.ask(DEADLOCKS) == [(0,)]
+    assert await backend.fetch(DEADLOCKS) == [(0,)]
 
 
-async def test_a_settle_of_several_outcomes_waits_in_no_circle_with_a_replay(
+async def test_a_settlement_of_several_outcomes_does_not_deadlock_with_a_replay(
     backend: PostgresBackend,
 ) -> None:
     me = QueueWorker(backend.store.queue)
@@ -76,14 +76,14 @@ async def test_a_settle_of_several_outcomes_waits_in_no_circle_with_a_replay(
     async with backend.store.database.transaction() as session:
         await lock_claims(session, [Settlement(claims[0], done())])
         pairs = zip(claims, ends, strict=True)
-        ending = asyncio.create_task(me.queue.settle([Settlement(*one) for one in pairs]))
+        settling = asyncio.create_task(me.queue.settle([Settlement(*pair) for pair in pairs]))
         await waiting_for_a_lock(backend)
         await lock_claims(session, [Settlement(claims[2], done())])
-    assert len(await asyncio.wait_for(ending, 5)) == 3
-    assert await backend.ask(DEADLOCKS) == [(0,)]
+    assert len(await asyncio.wait_for(settling, 5)) == 3
+    assert await backend.fetch(DEADLOCKS) == [(0,)]
 
 
-async def test_what_is_being_replayed_is_not_pruned(backend: PostgresBackend) -> None:
+async def test_an_event_that_is_being_replayed_is_not_pruned(backend: PostgresBackend) -> None:
     me = QueueWorker(backend.store.queue)
     await backend.store.record(envelopes(2))
     ends: list[Outcome] = [done(), dead()]
@@ -103,5 +103,5 @@ async def test_what_is_being_replayed_is_not_pruned(backend: PostgresBackend) ->
 
 async def waiting_for_a_lock(backend: PostgresBackend) -> None:
     async with asyncio.timeout(5):
-        while await backend.ask(LOCKED) == [(0,)]:
+        while await backend.fetch(LOCKED) == [(0,)]:
             pass

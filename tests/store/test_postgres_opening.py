@@ -1,4 +1,4 @@
-"""Opening a PostgreSQL ledger: what is waited for is told, what waiting cannot mend is raised."""
+"""Opening a PostgreSQL ledger: report each outage and wait for its end; raise permanent errors."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ def ledger(postgres_of: Callable[[Install], PostgresServer]) -> Iterator[Postgre
     made = PostgresLedger(postgres_of(find_installs()[-1]))
     asyncio.run(migrate(made))
     yield made
-    made.server.take_back(made.url)
+    made.server.recycle_database(made.url)
 
 
 async def migrate(ledger: PostgresLedger) -> None:
@@ -44,7 +44,7 @@ async def migrate(ledger: PostgresLedger) -> None:
 
 
 def forbid_writes(ledger: PostgresLedger, *, on: bool) -> None:
-    """To sessions that begin after this."""
+    """Forbid or allow writes in sessions that begin after this call."""
     value = "on" if on else "off"
     ledger.server.execute(
         f"ALTER DATABASE {ledger.database} SET default_transaction_read_only = {value}"
@@ -52,8 +52,8 @@ def forbid_writes(ledger: PostgresLedger, *, on: bool) -> None:
 
 
 @contextmanager
-def somebody_else(ledger: PostgresLedger, *rights: str) -> Iterator[Address]:
-    """Who owns nothing there, and has these rights alone."""
+def other_role(ledger: PostgresLedger, *rights: str) -> Iterator[Address]:
+    """Create a role that owns nothing and has only these rights; yield its address."""
     ledger.execute(f"CREATE ROLE {READER} LOGIN; GRANT USAGE ON SCHEMA ackbox TO {READER}")
     for right in rights:
         ledger.execute(f"GRANT {right} TO {READER}")
@@ -63,16 +63,16 @@ def somebody_else(ledger: PostgresLedger, *rights: str) -> Iterator[Address]:
         ledger.execute(f"DROP OWNED BY {READER}; DROP ROLE {READER}")
 
 
-async def test_what_a_start_waits_for_is_told_also_when_the_server_answers(
+async def test_a_start_reports_the_failure_that_it_waits_for_even_if_the_server_responds(
     postgres_of: Callable[[Install], PostgresServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = Address(postgres_of(find_installs()[-1]).create_database())
-    really, facts, slept = migrator.migrate, Facts(), list[float]()
+    real_migrate, facts, slept = migrator.migrate, Facts(), list[float]()
 
     async def migrate(database: Database) -> object:
         if len(slept) < 2:
             raise StorageFull("no room")
-        return await really(database)
+        return await real_migrate(database)
 
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
@@ -98,16 +98,14 @@ async def test_what_a_start_waits_for_is_told_also_when_the_server_answers(
         (ConnectionRefusedError("x"), Unavailable),
     ],
 )
-def test_only_what_waiting_cannot_mend_ends_a_start(
-    error: Exception, kind: type[AckboxError]
-) -> None:
+def test_only_a_permanent_error_ends_a_start(error: Exception, kind: type[AckboxError]) -> None:
     assert isinstance(translate(error), kind)
 
 
 async def test_a_session_that_does_not_sync_its_commits_is_refused(
     postgres_of: Callable[[Install], PostgresServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As behind a proxy that drops what we set."""
+    """A proxy may drop our session settings."""
     address = Address(postgres_of(find_installs()[-1]).create_database())
     monkeypatch.setattr(Address, "session_settings", {"synchronous_commit": "off"})
     with pytest.raises(StoreError, match="synchronous_commit"):
@@ -115,7 +113,7 @@ async def test_a_session_that_does_not_sync_its_commits_is_refused(
 
 
 # F38
-async def test_a_database_that_takes_no_writes_is_waited_for(ledger: PostgresLedger) -> None:
+async def test_a_start_waits_for_a_read_only_database(ledger: PostgresLedger) -> None:
     facts, slept = Facts(), list[float]()
 
     async def sleep(seconds: float) -> None:
@@ -127,9 +125,9 @@ async def test_a_database_that_takes_no_writes_is_waited_for(ledger: PostgresLed
     opened = await stores.open_store(Address(ledger.url), clock=noon, observe=facts, sleep=sleep)
     try:
         assert slept == [0.1, 0.2, 0.4]
-        unavailable_reason, recovered = facts.of(StoreFailed, StoreRecovered)
-        assert isinstance(unavailable_reason, StoreFailed)
-        assert "takes no writes" in unavailable_reason.reason
+        failed, recovered = facts.of(StoreFailed, StoreRecovered)
+        assert isinstance(failed, StoreFailed)
+        assert "takes no writes" in failed.reason
         assert isinstance(recovered, StoreRecovered)
         assert opened.unavailable_reason is None
     finally:
@@ -137,7 +135,7 @@ async def test_a_database_that_takes_no_writes_is_waited_for(ledger: PostgresLed
 
 
 # F38
-async def test_a_database_that_stops_taking_writes_is_not_well_because_it_can_be_read(
+async def test_a_database_that_becomes_read_only_stays_unavailable_while_it_can_be_read(
     ledger: PostgresLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stores, "_CHECK_SECONDS", 0.05)
@@ -154,17 +152,17 @@ async def test_a_database_that_stops_taking_writes_is_not_well_because_it_can_be
         assert opened.unavailable_reason is not None
         with pytest.raises(Unavailable):
             await opened.record(envelopes(1))
-        told = len(facts.of(StoreFailed))
+        reported = len(facts.of(StoreFailed))
         forbid_writes(ledger, on=False)
         await until(lambda: opened.unavailable_reason is None)
         assert len(await opened.record(envelopes(1))) == 1
-        assert len(facts.of(StoreFailed)) == told
+        assert len(facts.of(StoreFailed)) == reported
     finally:
         await opened.close()
 
 
 # F38
-async def test_a_connection_lost_meanwhile_does_not_make_reading_enough(
+async def test_a_lost_connection_does_not_let_a_read_end_a_read_only_outage(
     ledger: PostgresLedger,
 ) -> None:
     database = Database(Address(ledger.url))
@@ -184,10 +182,10 @@ WRITE = "INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA ackbox"
 
 
 @pytest.mark.parametrize("rights", [(SELECT,), (SELECT, WRITE)], ids=["select", "no sequence"])
-async def test_who_may_not_write_is_told_what_to_grant(
+async def test_a_role_without_write_rights_gets_the_statement_to_grant_them(
     ledger: PostgresLedger, rights: tuple[str, ...]
 ) -> None:
-    with somebody_else(ledger, *rights) as address:
+    with other_role(ledger, *rights) as address:
         open_it = partial(stores.open_store, address, clock=noon, observe=Facts())
         with pytest.raises(StoreError, match="lacks rights") as caught:
             await open_it()
@@ -202,5 +200,5 @@ async def test_who_may_not_write_is_told_what_to_grant(
 
 async def until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
-        while not holds():  # noqa: ASYNC110 - the store tells nobody
+        while not holds():  # noqa: ASYNC110 - the store has no signal for it
             await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""PostgreSQL is strict about the types of parameters, and says so by the names that users wrote."""
+"""PostgreSQL checks the types of parameters. Its errors name a parameter as the user wrote it."""
 
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ async def url(postgres_of: Callable[[Install], PostgresServer]) -> AsyncIterator
     server = postgres_of(find_installs()[-1])
     made = server.create_database()
     yield made
-    server.take_back(made)
+    server.recycle_database(made)
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ async def test_a_value_of_another_type_fails_by_its_name(
     [
         ("n", 7),
         ("at", datetime(2026, 1, 31, tzinfo=UTC)),
-        ("local_at", datetime(2026, 1, 31)),  # noqa: DTZ001 - that is what such a column takes
+        ("local_at", datetime(2026, 1, 31)),  # noqa: DTZ001 - such a column takes a naive time
         ("body", '{"a": 1}'),
     ],
 )
@@ -88,18 +88,18 @@ async def test_a_value_of_the_columns_type_is_written(
     assert isinstance(await settle(store, INSERT.format(column), id="a", value=value), Done)
 
 
-async def test_what_the_server_says_of_a_parameter_names_it_too(store: PostgresStore) -> None:
+async def test_an_error_of_the_server_names_the_parameter(store: PostgresStore) -> None:
     sql = "INSERT INTO mine (id) SELECT :id WHERE :unknown IS NULL"
     written = await settle(store, sql, id="a", unknown=None)
     assert isinstance(written, RetryLater)
     assert "could not determine data type of :unknown" in written.failure.error
 
 
-async def test_a_question_names_the_parameter_too(reader: PostgresReader) -> None:
+async def test_an_error_of_a_query_names_the_parameter(reader: PostgresReader) -> None:
     with pytest.raises(InvalidStatement, match="invalid input for :n: 'x'"):
         await reader.query("SELECT id FROM mine WHERE n = :n", {"n": "x"})
 
 
-async def test_a_question_that_writes_is_refused_as_such(reader: PostgresReader) -> None:
+async def test_a_query_that_writes_is_refused(reader: PostgresReader) -> None:
     with pytest.raises(InvalidStatement, match="nextval"):
         await reader.query("SELECT nextval('numbers')", {})

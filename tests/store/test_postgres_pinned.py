@@ -1,4 +1,4 @@
-"""A session idle in its transaction keeps vacuum away; claims stay quick all the same (F37)."""
+"""An idle transaction keeps vacuum from removing dead rows; claims stay fast (F37)."""
 
 from collections.abc import Callable
 from statistics import median

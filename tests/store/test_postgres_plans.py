@@ -1,4 +1,4 @@
-"""Plan guards on PostgreSQL: what a hot block costs does not depend on rows it has no use for."""
+"""Plan guards on PostgreSQL: the cost of a hot block does not depend on rows that it cannot use."""
 
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -22,7 +22,7 @@ from ackbox.telemetry import ignore_facts
 from support.backends import BACKENDS, Server
 from support.events import envelope
 from support.postgres import find_installs
-from support.postgres_backend import FOLLOW, PostgresBackend, connect_for_tests
+from support.postgres_backend import REBUILD_DERIVED, PostgresBackend, connect_for_tests
 
 ROWS = 40_000
 GROW = """
@@ -50,7 +50,7 @@ CLAIM: dict[str, Any] = {
     "worker": "w",
     "holding": True,
 }
-WALK = {"after": 0, "limit": 100, "keep": timedelta(days=1), "rest": timedelta(days=1)}
+TOMBSTONE_PASS = {"after": 0, "limit": 100, "keep": timedelta(days=1), "rest": timedelta(days=1)}
 WRITES: dict[str, Mapping[str, Any]] = {
     "renew": {"rows": [1], "runs": [1], "lease": timedelta(seconds=1)},
     "held": {"rows": [1], "runs": [1]},
@@ -61,8 +61,8 @@ WRITES: dict[str, Mapping[str, Any]] = {
     "prunable": {"wait": timedelta(minutes=1), "limit": 10},
     "purge_tombstones": {"remember": timedelta(days=7), "limit": 10},
     "replayable_parked": {"source": "a", "event_type": "b", "limit": 10},
-    "old_events_completed": WALK,
-    "old_events_failed": WALK,
+    "old_events_completed": TOMBSTONE_PASS,
+    "old_events_failed": TOMBSTONE_PASS,
 }
 READS: dict[str, Mapping[str, Any]] = {
     "id_by_key": {"source": "webhooks", "idempotency_key": "old-7"},
@@ -84,8 +84,8 @@ LISTED = [None, Status.PENDING, Status.PROCESSING, Status.FAILED]
 async def grown(
     request: pytest.FixtureRequest, postgres_of: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Connection]:
-    """A ledger with much in it that nobody can claim, and a little that can be; its
-    `live_events` begins with pages where nothing is left."""
+    """A ledger with many events that cannot be claimed and a few that can. Its `live_events` begins
+    with empty pages."""
     backend = BACKENDS[request.param](tmp_path_factory.mktemp("grown"), postgres_of)
     assert isinstance(backend, PostgresBackend)
     await backend.open()
@@ -96,25 +96,25 @@ async def grown(
         ("capped", "old-", "pending", None),
     ):
         await connection.execute(GROW, source, key, status, lane, ROWS)
-    await connection.execute("; ".join(FOLLOW * 2))
+    await connection.execute("; ".join(REBUILD_DERIVED * 2))
     await connection.execute("VACUUM (ANALYZE, INDEX_CLEANUP on) events, live_events")
     await backend.store.record([envelope(f"live-{n}", source="live") for n in range(50)])
     yield connection
     await connection.execute(
         "TRUNCATE events, live_events, status_counts"
-    )  # quicker than row by row
+    )  # faster than row by row
     await connection.close()
     await backend.close()
 
 
 async def blocks_touched(connection: Connection, name: str, values: Mapping[str, Any]) -> int:
-    """Pages of tables and indexes that the block looked at, planned as it is in production; nothing
-    of it is kept."""
+    """Return how many pages of tables and indexes the block reads with its plan of production. Its
+    changes are rolled back."""
     compiled = blocks("ackbox")[name]
     reads = name in READS or name.startswith("events_")
     given = ", ".join(map(literal, compiled.values(values)))
-    undone = connection.transaction()
-    await undone.start()
+    transaction = connection.transaction()
+    await transaction.start()
     if reads:
         settings = Address("", planned_by_value=True).session_settings
         await connection.execute(set_locally({**USERS_PLANS, **settings}))
@@ -123,28 +123,28 @@ async def blocks_touched(connection: Connection, name: str, values: Mapping[str,
     explain = f"EXPLAIN (ANALYZE, BUFFERS, TIMING off, FORMAT json) {run}"
     plan = await connection.fetchval(explain)
     await connection.execute("DEALLOCATE guarded")
-    await undone.rollback()
+    await transaction.rollback()
     return touched(plan)
 
 
 def touched(plan: str) -> int:
-    found = msgspec.json.decode(plan)[0]["Plan"]
-    return int(found["Shared Hit Blocks"] + found["Shared Read Blocks"])
+    node = msgspec.json.decode(plan)[0]["Plan"]
+    return int(node["Shared Hit Blocks"] + node["Shared Read Blocks"])
 
 
-async def test_a_claim_costs_what_it_takes(grown: Connection) -> None:
-    """Beside 40 000 rows behind a lane's head, and 40 000 of a source that has its share."""
+async def test_the_cost_of_a_claim_depends_on_what_it_claims(grown: Connection) -> None:
+    """The ledger has 40 000 rows behind a lane's head, and 40 000 of a source at its cap."""
     assert await blocks_touched(grown, "claim", CLAIM) < 180
 
 
-async def test_a_claim_from_a_place_looks_at_less(grown: Connection) -> None:
+async def test_a_claim_after_a_cursor_reads_fewer_pages(grown: Connection) -> None:
     since = datetime(2026, 1, 2, tzinfo=UTC)
-    place = {"full_scan": False, "sources": ["capped"], "since": [since], "after": [0]}
-    assert await blocks_touched(grown, "claim", {**CLAIM, **place}) < 40
+    cursor = {"full_scan": False, "sources": ["capped"], "since": [since], "after": [0]}
+    assert await blocks_touched(grown, "claim", {**CLAIM, **cursor}) < 40
 
 
 async def test_a_claim_needs_no_statistics(postgres_of: Server) -> None:
-    """It was planned when there was nothing, and nobody has looked since."""
+    """The claim was planned on an empty table, and the table was not analyzed since."""
     url = postgres_of(find_installs()[-1]).create_database()
     store = await open_store(Address(url), clock=utc_now, observe=ignore_facts)
     connection = await connect_for_tests(url, seconds=120)
@@ -154,7 +154,7 @@ async def test_a_claim_needs_no_statistics(postgres_of: Server) -> None:
         await connection.execute(f"PREPARE claim AS {compiled.sql}")
         await connection.execute(claim)
         await connection.execute(GROW, "live", "new-", "pending", None, 50_000)
-        await connection.execute("; ".join(FOLLOW))
+        await connection.execute("; ".join(REBUILD_DERIVED))
         plan = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT json) {claim}")
         assert touched(plan) < 300
     finally:
@@ -176,25 +176,25 @@ def literal(value: object) -> str:
 
 @pytest.mark.parametrize("order", list(Order))
 @pytest.mark.parametrize("status", LISTED)
-async def test_a_list_looks_at_a_page(
+async def test_a_list_reads_little_more_than_its_page(
     grown: Connection, status: Status | None, order: Order
 ) -> None:
     where = EventFilter(status=status)
-    asked = {**terms(where), **bounds(where, order, 50, None), "source": None}
-    asked |= {"unordered": False, "last_readable": 1 << 40}
-    assert await blocks_touched(grown, f"events_{order}", asked) < 400
+    parameters = {**terms(where), **bounds(where, order, 50, None), "source": None}
+    parameters |= {"unordered": False, "last_readable": 1 << 40}
+    assert await blocks_touched(grown, f"events_{order}", parameters) < 400
 
 
 # N19
 @pytest.mark.parametrize("order", list(Order))
-async def test_a_list_by_prefix_looks_at_no_more_than_one_by_type(
+async def test_a_list_by_prefix_reads_no_more_pages_than_a_list_by_type(
     grown: Connection, order: Order
 ) -> None:
     pages = []
     for where in (EventFilter(event_type="nobody"), EventFilter(event_type="nobody.*")):
-        asked = {**terms(where), **bounds(where, order, 50, None), "source": where.source}
-        asked |= {"unordered": False, "last_readable": 1 << 40}
-        pages.append(await blocks_touched(grown, f"events_{order}", asked))
+        parameters = {**terms(where), **bounds(where, order, 50, None), "source": where.source}
+        parameters |= {"unordered": False, "last_readable": 1 << 40}
+        pages.append(await blocks_touched(grown, f"events_{order}", parameters))
     by_type, by_prefix = pages
     assert by_prefix <= by_type * 1.05 + 10
 

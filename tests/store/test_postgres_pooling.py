@@ -1,4 +1,4 @@
-"""Behind a proxy that gives each transaction another server connection (`DATABASE_POOLING`)."""
+"""A store behind a proxy that gives each transaction another connection (`DATABASE_POOLING`)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -32,8 +32,8 @@ def server(
 
 @pytest.fixture
 def proxy(server: PostgresServer) -> Iterator[PoolingProxy]:
-    with pooled(server.port, server.create_database().rpartition("/")[2]) as made:
-        yield made
+    with pooled(server.port, server.create_database().rpartition("/")[2]) as running:
+        yield running
 
 
 @pytest.fixture
@@ -75,8 +75,8 @@ async def test_events_are_recorded_once_claimed_and_settled(
 ) -> None:
     sent = [envelope(f"key-{n}") for n in range(5)]
     first = await store.record(sent)
-    again = await store.record([envelope("key-0"), envelope("key-9")])
-    assert again[0].id == first[0].id
+    second = await store.record([envelope("key-0"), envelope("key-9")])
+    assert second[0].id == first[0].id
     claims = await me.claim()
     assert len(claims) == 6
     assert len(await store.queue.renew(claims, lease=timedelta(seconds=30))) == 6
@@ -84,7 +84,11 @@ async def test_events_are_recorded_once_claimed_and_settled(
     await me.settle(claims[4], retry_later())
     await me.settle(claims[5], dead())
     counts = (await reader.stats()).counts
-    assert [counts[one] for one in (Status.COMPLETED, Status.PENDING, Status.FAILED)] == [4, 1, 1]
+    assert [counts[status] for status in (Status.COMPLETED, Status.PENDING, Status.FAILED)] == [
+        4,
+        1,
+        1,
+    ]
     assert proxy.lent > 10
 
 
@@ -97,8 +101,8 @@ async def test_effects_are_those_of_the_valid_run(
     for claim in claims:
         insert = done("INSERT INTO seen VALUES (:key, :n)", key=claim.idempotency_key, n=1)
         await me.settle(claim, insert)
-    found = await reader.query("SELECT key FROM seen WHERE n = :n ORDER BY key", {"n": 1})
-    assert found == [{"key": "a"}, {"key": "b"}]
+    rows = await reader.query("SELECT key FROM seen WHERE n = :n ORDER BY key", {"n": 1})
+    assert rows == [{"key": "a"}, {"key": "b"}]
 
 
 async def test_users_sql_never_finds_our_schema(
@@ -141,7 +145,7 @@ async def test_a_replay_runs_again(store: PostgresStore, me: QueueWorker) -> Non
 
 
 async def test_a_lease_is_renewed_from_another_loop(store: PostgresStore, me: QueueWorker) -> None:
-    """As the heartbeat does, which has a thread and a loop of its own."""
+    """The heartbeat renews from its own thread and event loop."""
     await store.record([envelope("a")])
     claim = await me.claim_one()
 
@@ -153,23 +157,23 @@ async def test_a_lease_is_renewed_from_another_loop(store: PostgresStore, me: Qu
     await asyncio.to_thread(lambda: asyncio.run(renew()))
 
 
-async def test_a_start_that_was_not_told_of_it_ends_with_the_setting(url: str) -> None:
+async def test_a_start_without_the_pooling_setting_fails_and_names_the_setting(url: str) -> None:
     with pytest.raises(SettingError, match="Set DATABASE_POOLING=transaction"):
         async with asyncio.timeout(10):
             await open_store(Address(url), clock=utc_now, observe=ignore_facts)
 
 
-async def test_who_was_not_told_of_it_later_may_try_again(url: str) -> None:
+async def test_a_database_without_the_pooling_setting_stays_available_for_retries(url: str) -> None:
     database = Database(Address(url), size=1)
     try:
         with pytest.raises(Unavailable, match="Set DATABASE_POOLING=transaction"):
-            await ask_often(database)
+            await query_often(database)
         assert database.unavailable_reason is None
     finally:
         await database.close()
 
 
-async def ask_often(database: Database) -> None:
+async def query_often(database: Database) -> None:
     for _ in range(10):
         await database.fetch("server_time")
 
@@ -188,7 +192,7 @@ async def handle(event, tx):
 """
 
 
-def test_a_server_behind_it_keeps_its_leases_without_a_notice(
+def test_a_server_behind_a_proxy_keeps_its_leases_without_notifications(
     server: PostgresServer, proxy: PoolingProxy, url: str, tmp_path: Path
 ) -> None:
     settings = {"DATABASE_POOLING": "transaction", "NOTIFY": "off", "CLAIM_TIMEOUT": "2s"}

@@ -1,4 +1,4 @@
-"""The heartbeat's own connection: one, kept between beats, and made anew when it is lost (S7)."""
+"""The heartbeat keeps one connection between beats, and replaces a lost connection (S7)."""
 
 import asyncio
 import threading
@@ -20,7 +20,7 @@ from support.postgres import Install, PostgresServer, find_installs
 
 
 class Beats:
-    """Renews from a thread with a loop of its own, as the heartbeat does."""
+    """A heartbeat that renews when a test says so, from its own thread and event loop."""
 
     def __init__(self, store: PostgresStore, claims: list[Any]) -> None:
         self._queue, self._claims = store.queue, claims
@@ -43,7 +43,7 @@ class Beats:
 
 
 class Connections(list[Any]):
-    """Those that were made outside of the pool, by `application_name`."""
+    """The connections that were opened outside of the pool."""
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ async def beats(server: PostgresServer, connections: Connections) -> AsyncIterat
     made = Beats(store, await claim(store))
     yield made
     await made.close()
-    assert all(one.is_closed() for one in connections)
+    assert all(connection.is_closed() for connection in connections)
     await store.close()
 
 
@@ -91,9 +91,9 @@ async def test_a_connection_that_was_lost_is_replaced_in_the_same_beat(
     assert len(connections) == 2
 
 
-async def test_a_server_that_is_away_is_unavailable(
+async def test_a_server_that_refuses_connections_is_unavailable(
     beats: Beats, connections: Connections, monkeypatch: pytest.MonkeyPatch
-) -> None:  # S7: an outage is no bug of the heartbeat
+) -> None:  # S7: an outage is not a bug of the heartbeat
     await beats.beat()
     real = database.connect
 
@@ -108,9 +108,9 @@ async def test_a_server_that_is_away_is_unavailable(
     assert len(await beats.beat()) == 1
 
 
-async def test_a_connection_that_was_idle_for_long_is_not_trusted(
+async def test_a_connection_that_was_idle_for_long_is_replaced(
     server: PostgresServer, connections: Connections
-) -> None:  # S7: a firewall that forgot it drops its packets, and the beat would hang
+) -> None:  # S7: a firewall may drop the packets of an idle connection, and the beat would hang
     now = 0.0
     kept = KeptConnection(Address(server.create_database()), monotonic=lambda: now)
     for now in (0.0, 59.0, 118.0, 179.0, 238.0):  # noqa: B007 - the clock

@@ -37,7 +37,7 @@ def ledger(postgres_of: Server) -> Iterator[PostgresLedger]:
     """An empty database."""
     created = PostgresLedger(postgres_of(find_installs()[-1]))
     yield created
-    created.server.take_back(created.url)
+    created.server.recycle_database(created.url)
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ async def keys(ledger: PostgresLedger, schema: str) -> list[str]:
 
 
 @asynccontextmanager
-async def asking(address: Address) -> AsyncIterator[Database]:
+async def connected(address: Address) -> AsyncIterator[Database]:
     database = Database(address, size=1)
     try:
         yield database
@@ -100,7 +100,7 @@ async def until(holds: Callable[[], bool]) -> None:
 # --- several ledgers in one database
 
 
-async def test_what_one_ledger_records_hides_nothing_of_another(
+async def test_an_open_transaction_of_one_ledger_hides_no_event_of_another(
     ledger: PostgresLedger, opened: Open
 ) -> None:
     first, second = await opened("first"), await opened("second")
@@ -119,7 +119,7 @@ async def test_a_notification_wakes_the_instances_of_its_own_ledger_alone(
     monkeypatch.setattr(PostgresQueue, "wake", lambda queue: (wakes.update([queue]), wake(queue)))
     sender, peer = await opened("first", notify=True), await opened("first", notify=True)
     other = await opened("second", notify=True)
-    await until(lambda: len(wakes) == 3)  # each listens, and has looked once
+    await until(lambda: len(wakes) == 3)  # each instance listens, and was woken once at its start
     before = wakes.copy()
     for number in range(5):
         await sender.record([envelope(f"key-{number}")])
@@ -158,7 +158,7 @@ async def test_a_schema_may_have_any_allowed_name(
 
 
 @pytest.mark.parametrize("before", [0, 1, 2**32 - 3, 2**32 - 2, 2**32, 2**40 + 7])
-async def test_what_is_still_open_ends_what_can_be_read(
+async def test_an_event_is_not_readable_while_an_earlier_ingest_is_open(
     ledger: PostgresLedger, opened: Open, before: int
 ) -> None:
     store = await opened("first")
@@ -176,8 +176,8 @@ async def test_what_is_still_open_ends_what_can_be_read(
 
 
 @pytest.mark.parametrize("number", [0, 1, 2**32 - 1, 2**32, 2**32 + 1, 2**40, 2**63 - 2**31 - 1])
-def test_a_number_is_known_again_by_its_low_bits(number: int) -> None:
-    """The number may have been given after the last number was read."""
+def test_a_ledger_id_is_restored_from_its_low_bits(number: int) -> None:
+    """The ledger id may have been given after the last id was read."""
     for given in (number, number + 1, number + 100_000, max(number - 1, 0)):
         assert nearest(number & 0xFFFFFFFF, given) == number
 
@@ -221,7 +221,7 @@ async def test_users_tables_may_have_the_names_of_ours(opened: Open, pooled: boo
 async def test_users_sql_of_a_role_named_ackbox_does_not_find_our_tables(
     ledger: PostgresLedger, opened: Open, pooled: bool
 ) -> None:
-    """Its "$user" is our schema."""
+    """The "$user" in the search path of this role is our schema."""
     rights_of_role = f"GRANT CREATE ON DATABASE {ledger.database} TO ackbox"
     with role(ledger, "ackbox", rights_of_role, "GRANT CREATE ON SCHEMA public TO ackbox") as url:
         await use_tables_named_like_ours(await opened(url=url, pooled=pooled))
@@ -267,7 +267,7 @@ async def test_a_start_without_a_schema_for_users_tables_fails_and_says_what_to_
 # --- the rights of a role
 
 
-async def test_a_role_that_may_not_create_the_schema_is_told_what_an_administrator_runs(
+async def test_a_role_that_may_not_create_the_schema_gets_the_statement_to_run(
     ledger: PostgresLedger, opened: Open
 ) -> None:
     with role(ledger, "guest") as url:
@@ -284,7 +284,7 @@ async def test_a_role_that_may_not_create_the_schema_is_told_what_an_administrat
         assert await keys(ledger, "inbox") == ["a"]
 
 
-async def test_a_role_that_may_not_use_the_schema_is_told_what_to_grant(
+async def test_a_role_that_may_not_use_the_schema_gets_the_statement_to_grant_it(
     ledger: PostgresLedger, opened: Open
 ) -> None:
     await opened()
@@ -295,20 +295,20 @@ async def test_a_role_that_may_not_use_the_schema_is_told_what_to_grant(
         assert len(await (await opened(url=url)).record(envelopes(1))) == 1
 
 
-async def test_a_ledger_in_another_schema_does_not_hinder_a_new_one(
+async def test_a_ledger_in_another_schema_does_not_prevent_a_new_ledger(
     ledger: PostgresLedger, opened: Open
 ) -> None:
     await opened("first")
-    async with asking(Address(ledger.url, schema="second")) as database:
+    async with connected(Address(ledger.url, schema="second")) as database:
         assert len(await migrator.pending(database)) == len(migrator.all_migrations())
         assert await rights.find_hindrance(database) is None
 
 
-async def test_a_table_under_a_name_of_ours_hinders_a_ledger_in_its_schema(
+async def test_a_table_with_a_name_of_ours_prevents_a_ledger_in_its_schema(
     ledger: PostgresLedger,
 ) -> None:
     ledger.execute("CREATE SCHEMA second; CREATE TABLE second.events (id int)")
-    async with asking(Address(ledger.url, schema="second")) as database:
+    async with connected(Address(ledger.url, schema="second")) as database:
         hindrance = await rights.find_hindrance(database)
     assert hindrance is not None
     assert "events" in hindrance[0]
@@ -324,13 +324,14 @@ async def test_a_restored_dump_is_the_same_ledger(ledger: PostgresLedger, opened
     restored = PostgresLedger(ledger.server)
     try:
         dump_and_restore(ledger, restored)
-        again = await opened("inbox", url=restored.url)
-        await again.apply_schema(["CREATE TABLE IF NOT EXISTS mine (id text)"])
+        reopened = await opened("inbox", url=restored.url)
+        await reopened.apply_schema(["CREATE TABLE IF NOT EXISTS mine (id text)"])
         kinds = [
-            receipt.kind for receipt in await again.record([envelope("a", b"[1]"), envelope("c")])
+            receipt.kind
+            for receipt in await reopened.record([envelope("a", b"[1]"), envelope("c")])
         ]
         assert kinds == [ReceiptKind.DUPLICATE, ReceiptKind.NEW]
-        worker = QueueWorker(again.queue)
+        worker = QueueWorker(reopened.queue)
         claims = {claim.idempotency_key: claim for claim in await worker.claim()}
         assert set(claims) == {"a", "c"}
         await worker.settle(claims["a"], done("INSERT INTO mine VALUES (:id)", id="a"))
@@ -338,7 +339,7 @@ async def test_a_restored_dump_is_the_same_ledger(ledger: PostgresLedger, opened
         assert restored.execute("SELECT * FROM mine") == "a"
         assert restored.execute("SELECT count(payload_json) FROM inbox.events") == "3"
     finally:
-        ledger.server.take_back(restored.url)
+        ledger.server.recycle_database(restored.url)
 
 
 def dump_and_restore(source: PostgresLedger, target: PostgresLedger) -> None:

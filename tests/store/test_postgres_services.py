@@ -30,13 +30,13 @@ async def test_a_loop_that_raises_is_restarted(
 ) -> None:  # S26, F56
     monkeypatch.setattr(store_module, "_CHECK_SECONDS", 0.0)
     where, method = LOOPS[name]
-    really, errors, works = getattr(where, method), [ValueError("x")] * 2, asyncio.Event()
+    real_loop, errors, works = getattr(where, method), [ValueError("x")] * 2, asyncio.Event()
 
     async def fails_twice(self: Any) -> None:
         if errors:
             raise errors.pop()
         works.set()
-        await really(self)
+        await real_loop(self)
 
     monkeypatch.setattr(where, method, fails_twice)
     server, facts = postgres_of(find_installs()[-1]), Facts()
@@ -46,6 +46,6 @@ async def test_a_loop_that_raises_is_restarted(
         await asyncio.wait_for(works.wait(), 10)
     finally:
         await store.close()
-        server.take_back(url)
+        server.recycle_database(url)
     failed = [(fact.name, fact.failures) for fact in facts.of(ServiceFailed)]
     assert failed == [(name, 1), (name, 2)]

@@ -1,4 +1,4 @@
-"""SQL of the users' own leaves nothing behind in a session of PostgreSQL that others get (S11)."""
+"""Users' SQL leaves no setting and no lock in a PostgreSQL session that is used again (S11)."""
 
 import pytest
 
@@ -43,20 +43,20 @@ async def test_a_comment_hides_no_second_statement(
     claim = await me.claim_one()
     written = await me.settle(claim, done(sql))
     assert isinstance(written[claim.id], RetryLater)
-    assert await backend.ask("SELECT * FROM mine") == []
+    assert await backend.fetch("SELECT * FROM mine") == []
 
 
 async def test_a_statement_without_parameters_is_one_statement_to_the_server(
     backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # S11
-    """Even if our own check let several through."""
+    """The server refuses several statements even if our own check accepts them."""
     monkeypatch.setattr("ackbox.stores.postgres.effects.check_effect", lambda *_: None)
     me = QueueWorker(backend.store.queue)
     await backend.store.record([envelope("a"), envelope("b")])
     first, second = await me.claim()
     written = await me.settle(first, done("INSERT INTO mine VALUES ('a'); COMMIT"))
     assert isinstance(written[first.id], RetryLater)
-    assert await backend.ask("SELECT * FROM mine") == []
+    assert await backend.fetch("SELECT * FROM mine") == []
     written = await me.settle(second, done("INSERT INTO mine VALUES ('b')"))
     assert isinstance(written[second.id], Done)
 
@@ -80,7 +80,7 @@ async def test_a_query_leaves_no_setting_and_no_lock_behind(
         with pytest.raises((InvalidStatement, Unavailable)):
             await reader.query("SELECT lock_and_fail()", {})
         assert await reader.query(LEFT, {}) == before
-        assert await backend.ask(LOCKS) == [(0,)]
-        assert (await reader.stats()).oldest_pending is None  # our own queries go on
+        assert await backend.fetch(LOCKS) == [(0,)]
+        assert (await reader.stats()).oldest_pending is None  # our own queries still work
     finally:
         await reader.close()

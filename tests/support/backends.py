@@ -46,11 +46,11 @@ class Backend(Protocol):
         ...
 
     async def rows(self) -> list[Row]:
-        """Every event with every column, by arrival."""
+        """Return every event with every column, by arrival."""
         ...
 
-    async def ask(self, sql: str) -> list[tuple[Any, ...]]:
-        """Of any table; ids and times come as text."""
+    async def fetch(self, sql: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a query on any table; ids and times are text."""
         ...
 
 
@@ -93,7 +93,7 @@ class SqliteBackend:
     async def rows(self) -> list[Row]:
         return await self.store._writer.submit(all_rows)
 
-    async def ask(self, sql: str) -> list[tuple[Any, ...]]:
+    async def fetch(self, sql: str) -> list[tuple[Any, ...]]:
         return await self.store._writer.submit(lambda c: c.execute(sql).fetchall())
 
 

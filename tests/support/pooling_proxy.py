@@ -1,5 +1,5 @@
-"""A transaction-pooling proxy like PgBouncer. A client has a server connection from its first
-message until the transaction ends, and then, if possible, another one."""
+"""A transaction-pooling proxy like PgBouncer. A client has a server connection for one transaction,
+and then, if possible, gets another connection."""
 
 import asyncio
 import struct
@@ -56,7 +56,7 @@ class PoolingProxy:
         self.lent += 1
         try:
             await _converse(message, (reader, writer), server)
-        except BaseException:  # in the middle of a transaction: no other client may get it
+        except BaseException:  # the transaction may be open: no other client may get it
             self._opened.remove(server[1])
             server[1].transport.abort()
             raise
@@ -79,26 +79,26 @@ async def _converse(first: bytes, client: Streams, server: Streams) -> None:
     """Forward messages until every request has its response and no transaction is open."""
     server[1].write(first)
     owed = int(first[:1] in _REQUESTS)
-    asking = asyncio.ensure_future(_message(client[0]))
-    answering = asyncio.ensure_future(_message(server[0]))
+    from_client = asyncio.ensure_future(_message(client[0]))
+    from_server = asyncio.ensure_future(_message(server[0]))
     try:
         while True:
-            await asyncio.wait([asking, answering], return_when=asyncio.FIRST_COMPLETED)
-            if asking.done():
-                owed += asking.result()[:1] in _REQUESTS
-                server[1].write(asking.result())
-                asking = asyncio.ensure_future(_message(client[0]))
-            if answering.done():
-                answer = answering.result()
-                owed -= answer[:1] == _READY
-                client[1].write(answer)
-                if owed == 0 and answer == _READY + b"\0\0\0\x05I":
+            await asyncio.wait([from_client, from_server], return_when=asyncio.FIRST_COMPLETED)
+            if from_client.done():
+                owed += from_client.result()[:1] in _REQUESTS
+                server[1].write(from_client.result())
+                from_client = asyncio.ensure_future(_message(client[0]))
+            if from_server.done():
+                response = from_server.result()
+                owed -= response[:1] == _READY
+                client[1].write(response)
+                if owed == 0 and response == _READY + b"\0\0\0\x05I":
                     return
-                answering = asyncio.ensure_future(_message(server[0]))
+                from_server = asyncio.ensure_future(_message(server[0]))
     finally:
-        asking.cancel()
-        answering.cancel()
-        await asyncio.gather(asking, answering, return_exceptions=True)
+        from_client.cancel()
+        from_server.cancel()
+        await asyncio.gather(from_client, from_server, return_exceptions=True)
 
 
 async def _message(reader: asyncio.StreamReader) -> bytes:

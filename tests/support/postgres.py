@@ -1,4 +1,4 @@
-"""Real PostgreSQL servers: the one of a wheel, and any that are installed on this machine."""
+"""Real PostgreSQL servers: the server of a wheel, and those installed on this machine."""
 
 import importlib.util
 import os
@@ -30,7 +30,7 @@ _SETTINGS = {
 }
 
 TESTS_PATH = "public,ackbox"
-"""The search path of the tests' own connections: they ask for `events` by its bare name."""
+"""The search path of the tests' own connections: they find `events` by its bare name."""
 _EMPTY = """DO $$ DECLARE schema regnamespace; BEGIN
     PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid();
@@ -58,10 +58,10 @@ def find_installs() -> list[Install]:
     wheel = importlib.util.find_spec(_WHEEL)  # finds the package without running its code
     assert wheel is not None, f"no package {_WHEEL} here: make .venv/.test"
     assert wheel.origin is not None
-    of_machine = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
-    of_wheel = sorted(Path(wheel.origin).parent.glob("pginstall*/bin/postgres"))
-    assert of_wheel, f"{_WHEEL} has no server for this platform"
-    by_major = {_major(server): server.parent for server in [*of_machine, *of_wheel]}
+    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    bundled = sorted(Path(wheel.origin).parent.glob("pginstall*/bin/postgres"))
+    assert bundled, f"{_WHEEL} has no server for this platform"
+    by_major = {_major(server): server.parent for server in [*installed, *bundled]}
     return [Install(m, by_major[m]) for m in sorted(by_major) if _OLDEST <= m <= _NEWEST]
 
 
@@ -99,14 +99,14 @@ class PostgresServer(GuardedServer):
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
 
     def create_database(self) -> str:
-        """Return the URL of an empty database, which is new or was taken back."""
+        """Return the URL of an empty database, new or recycled."""
         if self._free:
             return self.url(self._free.pop())
         name = f"test_{secrets.token_hex(8)}"
         self.execute(f"CREATE DATABASE {name}")
         return self.url(name)
 
-    def take_back(self, url: str) -> None:
+    def recycle_database(self, url: str) -> None:
         """Empty a database for the next test, even while clients are connected to it. Dropping it
         would wait for a checkpoint, and so would creating another."""
         name = url.rpartition("/")[2]
@@ -133,8 +133,8 @@ class PostgresServer(GuardedServer):
 def running_postgres(install: Install, **settings: str) -> Iterator[PostgresServer]:
     """Run a new server in a temporary folder. Both are removed at the end.
 
-    Not in pytest's temporary folder: that one only its owner may reach. The folder is removed by a
-    process of its own: on a busy disk that takes longer than the last test may.
+    The folder is not in pytest's temporary folder, which only its owner can reach. A separate
+    process removes the folder: on a busy disk that takes longer than the last test may.
     """
     folder = tempfile.mkdtemp(prefix=f"ackbox-{install}-")
     server = PostgresServer(install, Path(folder), **settings)
@@ -151,10 +151,12 @@ def _user() -> str:
 
 
 def _major(server: Path) -> int:
-    told = subprocess.run([server, "--version"], check=True, capture_output=True, text=True).stdout
-    found = re.search(r"\d+", told)
-    assert found is not None, told
-    return int(found[0])
+    printed = subprocess.run(
+        [server, "--version"], check=True, capture_output=True, text=True
+    ).stdout
+    major = re.search(r"\d+", printed)
+    assert major is not None, printed
+    return int(major[0])
 
 
 def _reachable(install: Install, folder: Path) -> Install:
@@ -162,9 +164,9 @@ def _reachable(install: Install, folder: Path) -> Install:
     folder."""
     if all(parent.stat().st_mode & 0o001 for parent in install.bin.parents):
         return install
-    home, packages = install.bin.parent, install.bin.parents[2]
-    copy = folder / _WHEEL / home.name
-    shutil.copytree(home, copy, ignore=shutil.ignore_patterns("include"))
+    root, packages = install.bin.parent, install.bin.parents[2]
+    copy = folder / _WHEEL / root.name
+    shutil.copytree(root, copy, ignore=shutil.ignore_patterns("include"))
     # The wheel's programs look for their libraries here, relative to themselves.
     shutil.copytree(packages / f"{_WHEEL}.libs", folder / f"{_WHEEL}.libs")
     return Install(install.major, copy / "bin")

@@ -16,14 +16,14 @@ from support.clock import ManualClock
 from support.events import NOON
 from support.postgres import TESTS_PATH, PostgresServer
 
-FOLLOW = (
+REBUILD_DERIVED = (
     "DELETE FROM live_events",
     "SELECT refresh_live_events(ARRAY(SELECT ledger_id FROM events))",
     "DELETE FROM status_counts",
     "INSERT INTO status_counts (status, events)"
     " SELECT status, count(*) FROM events GROUP BY status",
 )
-"""The live_events and the status_counts made anew from `events`."""
+"""Statements that rebuild `live_events` and `status_counts` from `events`."""
 _MOVE = """UPDATE events
 SET status = $2, lease_until = CASE WHEN $2 = 'processing' THEN now() + interval '30 s' END
 WHERE id = $1::text::uuid"""
@@ -32,15 +32,14 @@ AS $$ SELECT pg_catalog.pg_read_file('{file}')::timestamptz $$"""
 
 
 async def connect_for_tests(url: str, *, seconds: float = 15.0) -> Connection:
-    """Return a connection that is configured as one of ours, and finds our tables by their bare
-    names."""
+    """Return a connection that is configured like ours and finds our tables by their bare names."""
     connection = await connect(Address(url), seconds=seconds)
     await connection.execute(f"SET search_path = {TESTS_PATH}, pg_catalog")
     return connection
 
 
 class ServerClock(ManualClock):
-    """The server reads the time from a file: whoever moves it needs no connection."""
+    """A clock that the server reads from a file, so that moving it needs no connection."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -53,7 +52,7 @@ class ServerClock(ManualClock):
     @now.setter
     def now(self, moment: datetime) -> None:
         self._now = moment
-        with self._file.open("r+") as file:  # replaced in place: the server may be reading it
+        with self._file.open("r+") as file:  # overwrite in place: the server may be reading
             file.write(to_text(moment))
 
 
@@ -61,7 +60,7 @@ class PostgresBackend:
     store: PostgresStore
     reader: PostgresReader
     _connection: Connection
-    """For what no port offers."""
+    """The connection for statements that no port offers."""
 
     def __init__(self, _: Path, server: PostgresServer) -> None:
         self.url = _database_of(server)
@@ -84,31 +83,31 @@ class PostgresBackend:
         await self._connection.close()
 
     async def move(self, event_id: EventId, status: Status) -> None:
-        await self._fetch(_MOVE, event_id, status)
-        await self.follow()
+        await self._fetch_records(_MOVE, event_id, status)
+        await self.rebuild_derived()
 
     async def remove(self, event_id: EventId) -> None:
-        await self._fetch("DELETE FROM events WHERE id = $1::text::uuid", event_id)
-        await self.follow()
+        await self._fetch_records("DELETE FROM events WHERE id = $1::text::uuid", event_id)
+        await self.rebuild_derived()
 
-    async def follow(self) -> None:
-        """After `events` was changed by hand."""
-        for statement in FOLLOW:
-            await self._fetch(statement)
+    async def rebuild_derived(self) -> None:
+        """Rebuild the derived tables after a test has changed `events` directly."""
+        for statement in REBUILD_DERIVED:
+            await self._fetch_records(statement)
 
     async def rows(self) -> list[dict[str, Any]]:
-        rows = await self._fetch("SELECT * FROM events ORDER BY ledger_id")
+        rows = await self._fetch_records("SELECT * FROM events ORDER BY ledger_id")
         return [_plain(dict(row)) for row in rows]
 
-    async def ask(self, sql: str) -> list[tuple[Any, ...]]:
-        return [tuple(map(_text, row)) for row in await self._fetch(sql)]
+    async def fetch(self, sql: str) -> list[tuple[Any, ...]]:
+        return [tuple(map(_text, row)) for row in await self._fetch_records(sql)]
 
-    async def _fetch(self, sql: str, *values: object) -> Any:
+    async def _fetch_records(self, sql: str, *values: object) -> Any:
         async with self._turn:
             return await self._connection.fetch(sql, *values)
 
     async def _clean(self) -> None:
-        """Remove what an earlier test left, users' tables among it."""
+        """Remove the rows and users' tables of earlier tests."""
         users = await self._tables("public")
         drops = [f'DROP TABLE public."{name}" CASCADE' for name in users]
         ours = await self._tables("ackbox") - {"schema_migrations"}
@@ -118,12 +117,12 @@ class PostgresBackend:
 
     async def _tables(self, schema: str) -> set[str]:
         sql = "SELECT tablename FROM pg_tables WHERE schemaname = $1"
-        return {row[0] for row in await self._fetch(sql, schema)}
+        return {row[0] for row in await self._fetch_records(sql, schema)}
 
 
 @cache
 def _database_of(server: PostgresServer) -> str:
-    """One for all tests of this process: they run one after the other."""
+    """Return the database of this process. Its tests share it, one after the other."""
     url = server.create_database()
     name = url.rpartition("/")[2]
     server.execute(f'ALTER DATABASE "{name}" SET search_path = public, pg_catalog', name)
@@ -140,7 +139,7 @@ def _clock_file(server: PostgresServer) -> Path:
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """As SQLite would show it: times and ids are text there."""
+    """Return the row as SQLite shows it: times and ids are text."""
     with suppress(KeyError):
         del row["payload_json"]
     return {name: _text(value) for name, value in row.items()}

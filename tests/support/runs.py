@@ -1,4 +1,4 @@
-"""Claims and registrations for tests of the worker, and a queue that does what it is told."""
+"""Claims and registrations for tests of the worker, and a queue that a test controls."""
 
 import asyncio
 from collections import deque
@@ -49,13 +49,13 @@ def registration(
 
 def registry(*registrations: Registration) -> Registry:
     made = Registry()
-    for one in registrations:
-        made.add(one)
+    for item in registrations:
+        made.add(item)
     return made
 
 
 def executor(**more: Any) -> Executor:
-    """Any of its policy and of its other arguments may be given."""
+    """Return an executor; a test may override any field of its policy and any other argument."""
     policy: dict[str, Any] = {
         "backoff": lambda attempts: timedelta(seconds=10 * attempts),
         "max_attempts": 5,
@@ -68,7 +68,7 @@ def executor(**more: Any) -> Executor:
 
 
 class ScriptedQueue:
-    """Hands out what was put in, and notes what comes back."""
+    """A queue that returns the claims that a test put in, and records what was settled."""
 
     def __init__(self) -> None:
         self.due: deque[Claim] = deque()
@@ -89,7 +89,7 @@ class ScriptedQueue:
         self.changed.set()
 
     def outcomes(self) -> dict[str, Outcome]:
-        return {one.claim.id: one.outcome for one in self.settled}
+        return {item.claim.id: item.outcome for item in self.settled}
 
     async def claim(
         self,
