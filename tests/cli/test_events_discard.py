@@ -72,7 +72,7 @@ def test_a_running_event_is_refused_and_a_completed_one_is_not_changed(
 
 
 # N14
-def test_what_a_filter_finds_is_discarded(cli: Cli, where: Where) -> None:
+def test_events_that_match_a_filter_are_discarded(cli: Cli, where: Where) -> None:
     _, path = where
     done = cli("events", "discard", "--error", "boom", "--yes", DB_PATH=str(path))
     assert done.out.splitlines()[-1] == "2 of 2 events discarded"
@@ -115,7 +115,7 @@ def test_a_filter_leaves_completed_events_out(cli: Cli, alone: Where) -> None:
     "options",
     [[], ["--yes"], ["failed", "--status", "failed"], ["failed", "--dry-run"]],
 )
-def test_what_is_not_clear_is_a_usage_error(cli: Cli, alone: Where, options: list[str]) -> None:
+def test_an_invalid_selection_is_a_usage_error(cli: Cli, alone: Where, options: list[str]) -> None:
     _, path = alone
     assert cli("events", "discard", *options, DB_PATH=str(path)).code == 2
     assert state(path, "failed") == ("failed", "dead")

@@ -122,7 +122,7 @@ def test_an_event_that_runs_is_refused_and_the_others_are_not(cli: Cli, where: W
 
 
 # L11
-def test_what_a_filter_finds_is_replayed(cli: Cli, where: Where) -> None:
+def test_events_that_match_a_filter_are_replayed(cli: Cli, where: Where) -> None:
     _, path = where
     done = cli("events", "replay", "--error", "boom", "--yes", DB_PATH=str(path))
     assert done.out.splitlines()[-1] == "2 of 2 events replayed"
@@ -176,7 +176,7 @@ def test_no_match_is_a_message_and_no_error(cli: Cli, alone: Where) -> None:
         ["--status", "broken"],
     ],
 )
-def test_what_is_not_clear_is_a_usage_error(cli: Cli, alone: Where, options: list[str]) -> None:
+def test_an_invalid_selection_is_a_usage_error(cli: Cli, alone: Where, options: list[str]) -> None:
     _, path = alone
     assert cli("events", "replay", *options, DB_PATH=str(path)).code == 2
     assert status(path, "failed") == "failed"

@@ -73,7 +73,7 @@ def take(cli: Cli, tmp_path: Path) -> Callable[..., Done]:
 Take = Callable[..., Done]
 
 
-def test_what_was_exported_is_imported_byte_for_byte(
+def test_exported_events_are_imported_byte_for_byte(
     cli: Cli, ledger: Ledger, empty: dict[str, str], tmp_path: Path
 ) -> None:
     path = ledger(RICH)

@@ -119,7 +119,9 @@ def test_the_url_may_come_from_the_settings(cli: Cli, ledger: Ledger, target: st
     assert postgres_rows(target, "SELECT count(*) FROM events") == [(3,)]
 
 
-def test_what_only_the_log_holds_is_transferred(cli: Cli, tmp_path: Path, target: str) -> None:
+def test_events_that_are_only_in_the_log_are_transferred(
+    cli: Cli, tmp_path: Path, target: str
+) -> None:
     """The ledger is in the state that a killed server leaves."""
     path = tmp_path / "ackbox.db"
     script = (

@@ -438,9 +438,8 @@ class LedgerMachine(RuleBasedStateMachine):
     def effects_are_exactly_those_of_completed_runs(self) -> None:
         if not hasattr(self, "store"):
             return
-        assert sorted(self.do(self.backend.fetch("SELECT id, run FROM mine"))) == sorted(
-            self.effects
-        )
+        effects = self.do(self.backend.fetch("SELECT id, run FROM mine"))
+        assert sorted(effects) == sorted(self.effects)
 
 
 class SqliteMachine(LedgerMachine):

@@ -57,7 +57,7 @@ async def faulty(open_it: OpenStore, vfs: FaultyVfs) -> AsyncIterator[SqliteStor
 
 @pytest.fixture
 async def backend(postgres_of: Server, tmp_path: Path) -> AsyncIterator[PostgresBackend]:
-    """Of the newest PostgreSQL: for what all versions do alike."""
+    """A ledger on the newest PostgreSQL, for behaviour that is the same in all versions."""
     opened = PostgresBackend(tmp_path, postgres_of(find_installs()[-1]))
     await opened.open()
     yield opened

@@ -42,7 +42,7 @@ async def test_closing_twice_at_once_is_closing_once(path: Path) -> None:
 async def test_the_lock_is_held_until_everything_queued_is_durable(
     faulty: SqliteStore, vfs: FaultyVfs, path: Path
 ) -> None:
-    sync = vfs.hold_up("sync", "wal")
+    sync = vfs.block("sync", "wal")
     call = asyncio.ensure_future(faulty.record([envelope("in commit")]))
     await asyncio.to_thread(sync.reached.wait, 10)
     closing = asyncio.ensure_future(faulty.close())
@@ -59,7 +59,7 @@ async def test_the_lock_is_held_until_everything_queued_is_durable(
 async def test_a_cancelled_close_can_be_repeated(
     faulty: SqliteStore, vfs: FaultyVfs, path: Path
 ) -> None:
-    sync = vfs.hold_up("sync", "wal")
+    sync = vfs.block("sync", "wal")
     call = asyncio.ensure_future(faulty.record([envelope()]))
     await asyncio.to_thread(sync.reached.wait, 10)
     closing = asyncio.ensure_future(faulty.close())

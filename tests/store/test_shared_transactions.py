@@ -88,7 +88,7 @@ async def test_operations_queued_while_a_commit_syncs_share_the_next_one(
 async def test_no_caller_gets_a_result_before_the_commit_has_synced(
     faulty: SqliteStore, vfs: FaultyVfs
 ) -> None:  # promise 1
-    sync = vfs.hold_up("sync", "wal")
+    sync = vfs.block("sync", "wal")
     call = asyncio.ensure_future(faulty.record([envelope()]))
     await asyncio.to_thread(sync.reached.wait, 10)
     done, _ = await asyncio.wait([call], timeout=0.05)
@@ -192,7 +192,7 @@ async def test_an_operation_alone_that_fails_leaves_no_transaction_open(
 async def test_callers_cancelled_in_mid_commit_leave_the_writer_ready(
     faulty: SqliteStore, vfs: FaultyVfs
 ) -> None:  # F27
-    sync = vfs.hold_up("sync", "wal")
+    sync = vfs.block("sync", "wal")
     call = asyncio.ensure_future(faulty.record([envelope("in commit")]))
     await asyncio.to_thread(sync.reached.wait, 10)
     queued = asyncio.ensure_future(faulty.record([envelope("queued")]))

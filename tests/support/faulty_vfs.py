@@ -68,7 +68,7 @@ class Fault:
         self._times = 0
         self._released.set()
 
-    def meet(self, operation: Operation, kind: str) -> None:
+    def inject(self, operation: Operation, kind: str) -> None:
         if operation != self._operation or self._kind not in {kind, "any"} or self._times == 0:
             return
         if self._skip:
@@ -105,7 +105,7 @@ class FaultyVfs(apsw.VFS):
     ) -> Fault:
         return self._add(Fault(operation, kind, error, skip, times))
 
-    def hold_up(self, operation: Operation, kind: Kind, *, skip: int = 0) -> Fault:
+    def block(self, operation: Operation, kind: Kind, *, skip: int = 0) -> Fault:
         """Block the call until the fault is released."""
         return self._add(Fault(operation, kind, None, skip, None))
 
@@ -115,16 +115,16 @@ class FaultyVfs(apsw.VFS):
         self._faults.clear()
         self.opens_read_only = False
 
-    def meet(self, operation: Operation, kind: str) -> None:
+    def inject(self, operation: Operation, kind: str) -> None:
         self.calls[operation, kind] += 1
         for fault in tuple(self._faults):
-            fault.meet(operation, kind)
+            fault.inject(operation, kind)
 
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> "FaultyFile":  # noqa: N802
         if self.opens_read_only:  # as SQLite does on a read-only file system
             flags[0] = flags[0] & ~(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
             flags[0] |= apsw.SQLITE_OPEN_READONLY
-        self.meet("open", _kind(_text(name)))
+        self.inject("open", _kind(_text(name)))
         return FaultyFile(self, name, flags)
 
     def _add(self, fault: Fault) -> Fault:
@@ -141,19 +141,19 @@ class FaultyFile(apsw.VFSFile):
         super().__init__("", name, flags)
 
     def xRead(self, amount: int, offset: int) -> bytes:  # noqa: N802
-        self._vfs.meet("read", self._kind)
+        self._vfs.inject("read", self._kind)
         return super().xRead(amount, offset)
 
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
-        self._vfs.meet("write", self._kind)
+        self._vfs.inject("write", self._kind)
         super().xWrite(data, offset)
 
     def xTruncate(self, newsize: int) -> None:  # noqa: N802
-        self._vfs.meet("truncate", self._kind)
+        self._vfs.inject("truncate", self._kind)
         super().xTruncate(newsize)
 
     def xSync(self, flags: int) -> None:  # noqa: N802
-        self._vfs.meet("sync", self._kind)
+        self._vfs.inject("sync", self._kind)
         super().xSync(flags)
 
 

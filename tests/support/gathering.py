@@ -14,7 +14,7 @@ async def gathering(store: SqliteStore, vfs: FaultyVfs) -> AsyncIterator[None]:
     """Block the writer until the block ends. It then runs all operations submitted inside at
     once."""
     await store.prove_writable()  # the log has begun: from now on a commit writes, then syncs once
-    fault = vfs.hold_up("sync", "wal")
+    fault = vfs.block("sync", "wal")
     first = asyncio.ensure_future(store.record([envelope("held up")]))
     await asyncio.to_thread(fault.reached.wait, 10)
     try:

@@ -48,7 +48,7 @@ class FileControlledVfs(FaultyVfs):
         self.opens_read_only = self._fault_file.read_text() == "read-only"
         return super().xOpen(name, flags)
 
-    def meet(self, operation: Any, kind: str) -> None:
+    def inject(self, operation: Any, kind: str) -> None:
         while operation == "sync" and self._fault_file.read_text() == STALL:
             time.sleep(0.002)
         name, _, how_often = self._fault_file.read_text().partition(" ")

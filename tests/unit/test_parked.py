@@ -12,7 +12,7 @@ Type = tuple[str, str]
 
 
 class Parked:
-    """So many parked events of each type; a call unparks at most two."""
+    """A store with these numbers of parked events by type; a call unparks at most two."""
 
     def __init__(self, events: dict[Type, int], failures: int = 0) -> None:
         self.events = events

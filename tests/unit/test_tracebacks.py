@@ -1,4 +1,4 @@
-"""Where a run failed: a place in the user's own code, and a traceback without local variables."""
+"""A failure has its location in the user's code, and a traceback without local variables."""
 
 import json
 from collections.abc import Callable
@@ -79,11 +79,11 @@ def test_an_error_of_ackbox_itself_has_no_location() -> None:
     assert where_of(without_outer(raised_by(lambda: from_text("nonsense")), 2)) is None
 
 
-def test_what_was_never_raised_has_no_place() -> None:
+def test_an_error_that_was_never_raised_has_no_location() -> None:
     assert where_of(ValueError("secret")) is None
 
 
-def test_an_endless_recursion_has_a_place() -> None:
+def test_an_endless_recursion_has_a_location() -> None:
     def again() -> None:
         again()
 
@@ -128,7 +128,7 @@ def fail_while_handling(first: Callable[[], object]) -> None:
         raise KeyError("amount")  # noqa: B904 - that is the point
 
 
-def fail_in_place_of(first: Callable[[], object]) -> None:
+def fail_instead_of(first: Callable[[], object]) -> None:
     try:
         first()
     except ValueError:
@@ -137,9 +137,9 @@ def fail_in_place_of(first: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize(
     ("fail", "words"),
-    [(fail_from, "direct cause"), (fail_while_handling, "During handling"), (fail_in_place_of, "")],
+    [(fail_from, "direct cause"), (fail_while_handling, "During handling"), (fail_instead_of, "")],
 )
-def test_what_led_to_an_error_comes_first(fail: Callable[..., None], words: str) -> None:  # N2
+def test_the_cause_of_an_error_comes_first(fail: Callable[..., None], words: str) -> None:  # N2
     text = str(format_error(raised_by(lambda: fail(raise_secret))))
     assert text.endswith("KeyError: 'amount'")
     assert words in text
@@ -220,7 +220,7 @@ def test_an_error_of_ackbox_itself_has_no_traceback() -> None:  # N2
     assert format_error(without_outer(raised_by(lambda: from_text("nonsense")), 2)) is None
 
 
-def test_what_was_never_raised_has_no_traceback() -> None:  # N2
+def test_an_error_that_was_never_raised_has_no_traceback() -> None:  # N2
     assert format_error(ValueError("secret")) is None
 
 
