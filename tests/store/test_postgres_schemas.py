@@ -30,6 +30,9 @@ from support.queue_worker import QueueWorker, done
 
 Open = Callable[..., Awaitable[PostgresStore]]
 LONG = "a_schema_name_as_long_as_postgresql_takes_them_" + "x" * 16
+MAY_READ = (
+    'GRANT USAGE ON SCHEMA "user" TO guest; GRANT SELECT ON ALL TABLES IN SCHEMA "user" TO guest'
+)
 
 
 @pytest.fixture
@@ -293,6 +296,49 @@ async def test_a_role_that_may_not_use_the_schema_gets_the_statement_to_grant_it
             await opened(url=url)
         ledger.execute(str(refused.value).partition("its owner: ")[2])
         assert len(await (await opened(url=url)).record(envelopes(1))) == 1
+
+
+async def test_a_role_that_may_not_use_an_empty_schema_is_told_to_own_it(
+    ledger: PostgresLedger, opened: Open
+) -> None:
+    """Grants on tables that do not exist yet would not let it create them."""
+    ledger.execute("CREATE SCHEMA ackbox")
+    with role(ledger, "guest") as url:
+        with pytest.raises(StoreError, match="may not use the schema ackbox") as refused:
+            await opened(url=url)
+        ledger.execute(str(refused.value).partition("own the schema: ")[2])
+        assert len(await (await opened(url=url)).record(envelopes(1))) == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "mark"),
+    [
+        ("SELECT 1", "Run as an administrator: "),
+        ('CREATE SCHEMA "user"', "own the schema: "),
+        (migrator.schema_sql("user"), "its owner: "),
+        (f"{migrator.schema_sql('user')}; {MAY_READ}", "its owner: "),
+    ],
+    ids=["no schema", "an empty schema", "a ledger", "a ledger that it may only read"],
+)
+async def test_the_printed_remedy_can_be_run_for_a_schema_that_is_a_keyword(
+    ledger: PostgresLedger, opened: Open, before: str, mark: str
+) -> None:
+    with role(ledger, "guest", before) as url:
+        with pytest.raises(StoreError) as refused:
+            await opened("user", url=url)
+        ledger.execute(str(refused.value).partition(mark)[2])
+        assert len(await (await opened("user", url=url)).record(envelopes(1))) == 1
+
+
+async def test_a_role_that_may_use_but_not_create_is_told_every_right_it_lacks(
+    ledger: PostgresLedger, opened: Open
+) -> None:
+    ledger.execute("CREATE SCHEMA ackbox")
+    with (
+        role(ledger, "guest", "GRANT USAGE ON SCHEMA ackbox TO guest") as url,
+        pytest.raises(StoreError, match=r"CREATE on that schema, .* on its sequences"),
+    ):
+        await opened(url=url)
 
 
 async def test_a_ledger_in_another_schema_does_not_prevent_a_new_ledger(

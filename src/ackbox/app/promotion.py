@@ -54,7 +54,7 @@ async def promote_ledger(settings: Settings, file: Path, url: str, report: Repor
             await _verify(ledger, database, report)
             await transfer_in.finish(database, ledger.sequences())
             target = PostgresBackend(settings, url).name
-            return Promoted(target, ledger.counts(), ledger.own_tables())
+            return Promoted(target, ledger.counts(), ledger.user_tables())
     finally:
         await database.close()
 

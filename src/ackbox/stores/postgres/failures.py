@@ -69,8 +69,8 @@ def translate(error: BaseException) -> AckboxError:
     if isinstance(error, asyncpg.InsufficientPrivilegeError):
         return StoreError(
             f"The user of DATABASE_URL lacks a right: {message}. Let it own the schema of the "
-            "ledger, or grant it USAGE and CREATE on that schema, and SELECT, INSERT, UPDATE and "
-            "DELETE on its tables."
+            "ledger, or grant it USAGE and CREATE on that schema, SELECT, INSERT, UPDATE and "
+            "DELETE on its tables, and SELECT and USAGE on its sequences."
         )
     if is_undeclared_pooling(error):
         # The statement was not run, but the next may be: a running server keeps its events.

@@ -19,16 +19,16 @@ OWN_TABLES = frozenset(
         "write_probe",
     )
 )
-_WRITTEN = sorted(OWN_TABLES - {"schema_migrations"})
+_MIGRATIONS = "schema_migrations"
+_WRITTEN = sorted(OWN_TABLES - {_MIGRATIONS})
 _SHOWN = 3
 
 
 async def assert_usable(session: Session) -> None:
     """Raise `StoreError` if the schema is missing and the role may not create it, or if the role
     may not use it."""
-    row = await session.fetch_one("schema_state", tables=[])
-    problem = _missing_schema(row, session.address.schema)
-    if problem is not None:
+    row = await session.fetch_one("schema_state", tables=[_MIGRATIONS])
+    if (problem := _missing_schema(row)) is not None:
         raise StoreError(" ".join(problem))
 
 
@@ -56,12 +56,11 @@ async def find_hindrance(database: Database) -> tuple[str, str] | None:
     """Return what keeps a ledger from being created in the schema, and the remedy; None if nothing
     does."""
     (row,) = await database.fetch("schema_state", tables=sorted(OWN_TABLES))
-    role, schema = row["role"], database.address.schema
-    if (problem := _missing_schema(row, schema)) is not None:
+    if (problem := _missing_schema(row)) is not None:
         return problem
     if row["present"] and not row["may_create_tables"]:
-        detail = f"The user {role} may not create tables in the schema {schema}."
-        return detail, f"Let it own the schema: ALTER SCHEMA {schema} OWNER TO {role}"
+        detail = f"The user {row['role']} may not create tables in the schema {row['schema']}."
+        return detail, _ownership(row)
     if row["taken"]:
         detail = f"There is no ledger, but tables under its names: {', '.join(row['taken'])}."
         return detail, "Name another schema in DATABASE_SCHEMA: ackbox needs one of its own."
@@ -75,13 +74,12 @@ async def find_missing(database: Database) -> tuple[str, str] | None:
         return None
     names = [row["name"] for row in rows]
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    role, schema = rows[0]["role"], database.address.schema
-    detail = f"The user {role} lacks rights on {', '.join(names[:_SHOWN])}{more}."
-    return detail, _grants(schema, role)
+    detail = f"The user {rows[0]['role']} lacks rights on {', '.join(names[:_SHOWN])}{more}."
+    return detail, _grants(rows[0])
 
 
-def _missing_schema(row: Any, schema: str) -> tuple[str, str] | None:
-    role = row["role"]
+def _missing_schema(row: Any) -> tuple[str, str] | None:
+    role, schema = row["role"], row["schema"]
     if not row["present"] and not row["may_create_schema"]:
         detail = (
             f"The database {row['database']} has no schema {schema}, and the user {role} may not "
@@ -90,11 +88,18 @@ def _missing_schema(row: Any, schema: str) -> tuple[str, str] | None:
         return detail, f"Run as an administrator: CREATE SCHEMA {schema} AUTHORIZATION {role}"
     if row["present"] and not row["may_use"]:
         detail = f"The user {role} may not use the schema {schema}."
-        return detail, _grants(schema, role)
+        return detail, _grants(row) if _MIGRATIONS in row["taken"] else _ownership(row)
     return None
 
 
-def _grants(schema: str, role: str) -> str:
+def _ownership(row: Any) -> str:
+    """Return the remedy for a role that has to create the ledger's tables."""
+    return f"Let it own the schema: ALTER SCHEMA {row['schema']} OWNER TO {row['role']}"
+
+
+def _grants(row: Any) -> str:
+    """Return the remedy for a role that uses a ledger of another owner."""
+    role, schema = row["role"], row["schema"]
     return (
         f"Let it own the ledger, or run as its owner: GRANT USAGE ON SCHEMA {schema} TO {role}; "
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}; "

@@ -69,8 +69,8 @@ class SourceLedger:
         ((ledger_id, audit_id),) = self._connection.execute(blocks()["export_sequences"])
         return Sequences(ledger_id, audit_id)
 
-    def own_tables(self) -> list[str]:
-        """Return the names of the users' own tables, which are not transferred."""
+    def user_tables(self) -> list[str]:
+        """Return the names of the users' tables, which are not transferred."""
         names = [name for (name,) in self._connection.execute(blocks()["table_names"])]
         return [n for n in names if n.lower() not in OWN_TABLES and not n.startswith("sqlite_")]
 

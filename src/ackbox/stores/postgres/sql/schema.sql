@@ -49,6 +49,7 @@ SELECT current_setting('server_version_num')::int AS version,
 -- Return whether our schema exists, what the role may do with it, and which of these tables it has.
 -- The catalog is read by name: `to_regclass` fails in a schema that the role may not use.
 SELECT quote_ident(current_user) AS role, quote_ident(current_database()) AS database,
+       quote_ident(trim('{schema}', '"')) AS schema,
        found.schema IS NOT NULL AS present,
        has_database_privilege(current_database(), 'CREATE') AS may_create_schema,
        coalesce(has_schema_privilege(found.schema, 'USAGE'), false) AS may_use,
@@ -60,7 +61,8 @@ FROM (SELECT to_regnamespace('{schema}')::oid AS schema) AS found
 
 -- name: missing_rights
 -- Return the tables and sequences of ours on which the role lacks a right that a server needs.
-SELECT relname::text AS name, quote_ident(current_user) AS role
+SELECT relname::text AS name, quote_ident(current_user) AS role,
+       quote_ident(trim('{schema}', '"')) AS schema
 FROM pg_class
 WHERE relnamespace = to_regnamespace('{schema}')
   AND (relkind = 'r' AND relname = ANY (:tables::text[])
