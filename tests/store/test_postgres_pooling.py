@@ -10,7 +10,7 @@ import pytest
 from ackbox.app import utc_now
 from ackbox.errors import SettingError, Unavailable
 from ackbox.model import EventId, ReplayKind, Status
-from ackbox.stores.postgres.database import Address, Database
+from ackbox.stores.postgres.database import Address, Database, Session
 from ackbox.stores.postgres.reader import PostgresReader
 from ackbox.stores.postgres.store import PostgresStore, open_store
 from ackbox.telemetry import ignore_facts
@@ -126,6 +126,57 @@ async def test_users_sql_never_finds_our_schema(
         await reader.close()
         await store.close()
     assert server.execute("SELECT key FROM public.lanes", proxy_to_our_path.database) == "a"
+
+
+async def test_no_transaction_sets_a_search_path_that_lacks_our_schema(
+    store: PostgresStore,
+) -> None:
+    assert await path_within_transactions(store) == '"$user", public'
+    assert "search_path" not in store.database.address.begin
+
+
+async def test_every_transaction_narrows_a_search_path_that_has_our_schema(
+    proxy_to_our_path: PoolingProxy,
+) -> None:
+    url = f"postgresql://postgres@127.0.0.1:{proxy_to_our_path.port}/any"
+    address = Address(url, pooled=True)
+    store = await open_store(address, clock=utc_now, observe=ignore_facts)
+    try:
+        assert await path_within_transactions(store) == "public"
+    finally:
+        await store.close()
+
+
+async def test_a_transaction_that_began_before_the_path_was_known_is_narrowed(
+    proxy_to_our_path: PoolingProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"postgresql://postgres@127.0.0.1:{proxy_to_our_path.port}/any"
+    database = Database(Address(url, pooled=True), size=2)
+    execute_raw = Session.execute_raw
+
+    async def begin_and_let_another_learn_the_path(session: Session, sql: str) -> None:
+        await execute_raw(session, sql)
+        monkeypatch.setattr(Session, "execute_raw", execute_raw)
+        await database.fetch("users_path")
+        assert database.address.users_path == '"public"'
+
+    monkeypatch.setattr(Session, "execute_raw", begin_and_let_another_learn_the_path)
+    try:
+        async with database.transaction() as session:
+            path = await session.connection.fetchval("SHOW search_path")
+            assert path == '"public"'
+    finally:
+        await database.close()
+
+
+async def path_within_transactions(store: PostgresStore) -> str:
+    """Return the search path that several transactions have."""
+    paths = set()
+    for _ in range(5):
+        async with store.database.transaction() as session:
+            paths.add(await session.connection.fetchval("SHOW search_path"))
+    (path,) = paths
+    return str(path)
 
 
 async def test_a_lane_runs_in_order(store: PostgresStore, me: QueueWorker) -> None:

@@ -67,7 +67,8 @@ class Address(Struct, frozen=True):
     planned_by_value: bool = False
     schema: str = "ackbox"
     users_path: str | None = None
-    """The search path of users' SQL, once it is known."""
+    """The search path that each transaction sets for users' SQL behind a pooling proxy. It is None
+    until it is known, and empty if the role's own path does not have our schema."""
 
     @property
     def blocks(self) -> Blocks:
@@ -102,10 +103,10 @@ class Address(Struct, frozen=True):
         begin = "BEGIN ISOLATION LEVEL READ COMMITTED"
         if not self.pooled:
             return begin
-        path = self.blocks["narrow_transaction_path"].sql
-        if self.users_path is not None:  # measured: 0.1 ms instead of 0.46
-            path = f"SET LOCAL search_path = {self.users_path}"
-        return f"{begin}; {set_locally(self.session_settings)}; {path}"
+        begin = f"{begin}; {set_locally(self.session_settings)}"
+        if not self.users_path:  # measured: the SET takes 0.1 ms
+            return begin
+        return f"{begin}; SET LOCAL search_path = {self.users_path}"
 
     async def configure_session(self, connection: Any) -> None:
         """Configure a session of our own. Behind a pooling proxy, each transaction does it."""
@@ -293,10 +294,12 @@ class Database:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Session]:
-        async with self._session() as session, _transaction(session, self.address):
-            if self.address.pooled and self.address.users_path is None:
-                (row,) = await session.fetch("users_path")
-                self.address = replace(self.address, users_path=row["search_path"] or "''")
+        address = self.address
+        async with self._session() as session, _transaction(session, address):
+            if address.pooled and address.users_path is None:
+                (row,) = await session.fetch("narrow_transaction_path")
+                users_path = (row["search_path"] or "''") if row["has_ours"] else ""
+                self.address = replace(address, users_path=users_path)
             yield session
 
     @asynccontextmanager

@@ -1,32 +1,34 @@
 -- part: users_path
-coalesce((
-    SELECT string_agg(name, ', ' ORDER BY number)
-    FROM (
-        SELECT number,
-               CASE WHEN entry LIKE '"%' THEN entry ELSE '"' || lower(entry) || '"' END AS name
-        FROM regexp_matches(current_setting('search_path'), '"(?:[^"]|"")*"|[^",\s]+', 'g')
-             WITH ORDINALITY AS found (entries, number), unnest(entries) AS entry
-    ) AS path
-    WHERE name <> '{schema}' AND NOT (name = '"$user"' AND '"' || current_user || '"' = '{schema}')
-), '')
+FROM (
+    SELECT coalesce(string_agg(name, ', ' ORDER BY number) FILTER (WHERE NOT is_ours), '') AS users,
+           coalesce(bool_or(is_ours), false) AS has_ours
+    FROM regexp_matches(current_setting('search_path'), '"(?:[^"]|"")*"|[^",\s]+', 'g')
+         WITH ORDINALITY AS matches (entries, number),
+    LATERAL (
+        SELECT CASE WHEN entry LIKE '"%' THEN entry ELSE '"' || lower(entry) || '"' END AS name
+        FROM unnest(entries) AS entry
+    ) AS quoted,
+    LATERAL (
+        SELECT name = '{schema}'
+               OR name = '"$user"' AND '"' || current_user || '"' = '{schema}' AS is_ours
+    ) AS compared
+) AS path
 
 -- name: narrow_session_path
 -- Take our schema out of the session's search path, so that users' SQL never finds our tables. A
 -- role that is named like our schema has it there as "$user".
-SELECT set_config('search_path',
+SELECT set_config('search_path', users, false)
 -- here: users_path
-, false)
 
 -- name: narrow_transaction_path
 -- Do the same until the end of the transaction: behind a pooling proxy a session is not ours.
-SELECT set_config('search_path',
+-- Return the narrowed path, and whether our schema was on the session's own path.
+SELECT set_config('search_path', users, true) AS search_path, has_ours
 -- here: users_path
-, true)
 
 -- name: users_path
--- Return the search path of users' SQL, the schemas on it that exist, and the role.
-SELECT current_setting('search_path') AS search_path, current_schemas(false)::text[] AS schemas,
-       quote_ident(current_user) AS role
+-- Return the schemas in which users' SQL finds its tables, and whose search path it is.
+SELECT current_schemas(false)::text[] AS schemas, quote_ident(current_user) AS role
 
 -- name: has_migrations_table
 -- Return whether the ledger has been created.
