@@ -85,6 +85,7 @@ def test_a_sound_ledger_is_found_sound(cli: Cli, ledger: PostgresLedger) -> None
         *(
             "transactions",
             "notify",
+            "search_path",
             "writing",
             "ledger",
             "rights",
@@ -182,6 +183,18 @@ def test_a_user_who_may_not_create_a_ledger_is_reported(cli: Cli, ledger: Postgr
         ledger.execute("DROP ROLE guest")
     assert verdict == "fail"
     assert "CREATE SCHEMA ackbox AUTHORIZATION guest" in words
+
+
+def test_a_search_path_without_a_schema_for_users_tables_is_a_failure(
+    cli: Cli, ledger: PostgresLedger
+) -> None:
+    ledger.execute(f"ALTER DATABASE {ledger.database} SET search_path = ackbox")
+    verdict, words = examine(cli, "search_path", ledger.url)
+    assert verdict == "fail"
+    assert words.startswith("Your own tables have no schema: ")
+    assert words.endswith(
+        "Run ALTER ROLE postgres SET search_path = public, or name another schema there."
+    )
 
 
 def test_a_table_of_others_with_our_name_is_reported(cli: Cli, ledger: PostgresLedger) -> None:

@@ -76,8 +76,15 @@ async def _examine(database: Database, clock: Clock, notify: bool) -> AsyncGener
     for finding in doctor_checks.check_transactions([LongTransaction(**dict(row)) for row in rows]):
         yield finding
     yield await _check_notify(database.address, notify)
+    yield await _check_users_path(database)
     async for finding in _ledger(database, condition):
         yield finding
+
+
+async def _check_users_path(database: Database) -> Finding:
+    if (problem := await rights.find_empty_path(database)) is not None:
+        return Finding("search_path", Verdict.FAIL, *problem)
+    return Finding("search_path", Verdict.OK, "your own tables have a schema")
 
 
 def _unavailable(error: Unavailable) -> Finding:
@@ -191,7 +198,7 @@ def _compare_counts(rows: list[asyncpg.Record]) -> Finding:
         return Finding("status_counts", Verdict.OK, f"{total} events, counted one by one")
     remedy = "No event is lost, but metrics use these counts: please report it."
     return Finding(
-        "status_counts", Verdict.FAIL, f"Kept counts are wrong: {'; '.join(wrong)}.", remedy
+        "status_counts", Verdict.FAIL, f"Stored counts are wrong: {'; '.join(wrong)}.", remedy
     )
 
 

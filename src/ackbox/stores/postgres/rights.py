@@ -34,14 +34,8 @@ async def assert_usable(session: Session) -> None:
 
 async def assert_users_path(database: Database) -> None:
     """Raise `SettingError` if users' SQL would have no schema for its tables."""
-    (row,) = await database.fetch("users_path")
-    if not row["schemas"]:
-        role, schema = row["role"], database.address.schema
-        raise SettingError(
-            f"Your own tables have no schema: the search_path of the role {role} names no schema "
-            f"that exists and that it may use, apart from {schema}, which is ackbox's own. Run "
-            f"ALTER ROLE {role} SET search_path = public, or name another schema there."
-        )
+    if (problem := await find_empty_path(database)) is not None:
+        raise SettingError(" ".join(problem))
 
 
 async def assert_writable(database: Database) -> None:
@@ -50,6 +44,19 @@ async def assert_writable(database: Database) -> None:
     if (missing := await find_missing(database)) is not None:
         raise StoreError(" ".join(missing))
     await database.prove_writable()
+
+
+async def find_empty_path(database: Database) -> tuple[str, str] | None:
+    """Return why users' SQL has no schema for its tables, and the remedy; None if it has one."""
+    (row,) = await database.fetch("users_path")
+    if row["schemas"]:
+        return None
+    role, schema = row["role"], database.address.schema
+    detail = (
+        f"Your own tables have no schema: the search_path of the role {role} names no schema that "
+        f"exists and that it may use, apart from {schema}, which is ackbox's own."
+    )
+    return detail, f"Run ALTER ROLE {role} SET search_path = public, or name another schema there."
 
 
 async def find_hindrance(database: Database) -> tuple[str, str] | None:
