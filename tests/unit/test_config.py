@@ -308,7 +308,10 @@ def test_an_unknown_key_in_the_file_is_refused_with_the_nearest_known_one(folder
         "workers_count in ackbox.toml is not a setting: did you mean worker_count?"
     )
     assert refusal_of_file(folder, "Port = 1").endswith("did you mean port?")
-    assert refusal_of_file(folder, "[zzz]\nport = 1").endswith("`ackbox config` lists them all.")
+    assert refusal_of_file(folder, "[zzz]\nport = 1") == (
+        "zzz in ackbox.toml is not a setting: remove it. For all settings, see "
+        "the documentation page reference/settings."
+    )
     assert refusal_of_file(folder, '"a\\nb" = 1').startswith("a\\nb in ackbox.toml")
 
 

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 
 from ackbox.config.display import show_text
 from ackbox.config.settings import Settings
+from ackbox.documentation import name_page
 from ackbox.errors import SettingError
 
 PREFIX = "ACKBOX_"
@@ -27,7 +28,8 @@ def find_field(key: str, origin: str) -> str:
     field = key.lower()
     if field in Settings.model_fields and key in {field, field.upper()}:
         return field
-    remedy = _suggest(field, Settings.model_fields) or "`ackbox config` lists them all."
+    fallback = f"remove it. For all settings, see {name_page('reference/settings')}."
+    remedy = _suggest(field, Settings.model_fields) or fallback
     raise SettingError(f"{show_text(key)} in {show_text(origin)} is not a setting: {remedy}")
 
 
