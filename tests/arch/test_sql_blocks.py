@@ -7,7 +7,7 @@ import pytest
 
 STORES = Path(__file__).parents[2] / "src/ackbox/stores"
 BLOCK = re.compile(r"^-- name: (\w+)\n(.*)", re.MULTILINE)
-SENTENCE = re.compile(r"-- [A-Z].*\w.*")
+SENTENCE = re.compile(r"-- [A-Z][a-z]+[ ,].*\w.*")
 
 ONLY = {
     "sqlite": {

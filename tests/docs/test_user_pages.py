@@ -1,10 +1,8 @@
 """The pages on using, running and upgrading ackbox work for users who have only the package."""
 
-import ast
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from configparser import ConfigParser
 from pathlib import Path
 from shutil import which
@@ -15,7 +13,6 @@ from docs.pages import PAGES, ROOT, blocks
 
 HOW_TO = ROOT / "docs" / "how-to"
 SYSTEMD = HOW_TO / "run-under-systemd.md"
-SOURCES = sorted((ROOT / "src").rglob("*.py"))
 
 
 # N8
@@ -27,17 +24,6 @@ def test_a_project_needs_the_wheel_and_nothing_of_the_repository(tmp_path: Path)
     assert origin.startswith(str(package))
     run_python(tmp_path, package, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_app.py")
     assert "applied 0001" in run_python(tmp_path, package, "-m", "ackbox", "migrate")
-
-
-# N8
-def test_no_message_points_at_a_file_that_a_wheel_does_not_have() -> None:
-    pointing = (
-        f"{path.relative_to(ROOT)}: {text}"
-        for path in SOURCES
-        for text in messages_of(ast.parse(path.read_text()))
-        if "docs/" in text
-    )
-    assert list(pointing) == []
 
 
 # N18
@@ -118,12 +104,3 @@ def parse_unit(text: str) -> ConfigParser:
     unit.optionxform = str  # type: ignore[assignment, method-assign]
     unit.read_string(text)
     return unit
-
-
-def messages_of(module: ast.Module) -> Iterator[str]:
-    """Yield every text of the module that is not a docstring."""
-    statements = (node for node in ast.walk(module) if isinstance(node, ast.Expr))
-    documentation = {id(statement.value) for statement in statements}
-    for node in ast.walk(module):
-        if isinstance(node, ast.Constant) and id(node) not in documentation:
-            yield str(node.value)

@@ -1,8 +1,5 @@
 """Blocks and parts of `.sql` files."""
 
-import re
-from importlib.resources import files
-
 import pytest
 
 from ackbox.stores.sql import split_blocks
@@ -49,12 +46,3 @@ def test_the_description_of_a_block_is_left_out() -> None:
 def test_a_duplicate_or_missing_name_is_an_error(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         split_blocks(text)
-
-
-@pytest.mark.parametrize("package", ["ackbox.stores.sqlite", "ackbox.stores.postgres"])
-def test_every_block_starts_with_a_sentence_that_says_what_it_does(package: str) -> None:
-    texts = [file.read_text("utf-8") for file in files(package).joinpath("sql").iterdir()]
-    blocks = re.findall(r"^-- name: (\w+)\n(.*)$", "\n".join(texts), flags=re.MULTILINE)
-    assert len(blocks) > 40
-    lacking = [name for name, line in blocks if not re.match(r"-- [A-Z][a-z]+[ ,]", line)]
-    assert lacking == []

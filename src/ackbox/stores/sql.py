@@ -2,7 +2,8 @@
 
 A part that several blocks of a file share is written once (`-- part: wanted`). A line of its own
 (`-- here: wanted`) inserts the part into a block. The comment lines at the start of a block are for
-readers and are left out: apsw takes a statement that begins with a comment for that of a trigger.
+readers and are left out: when apsw traces statements (`trace_v2`), it reports one that begins with
+`--` as a trigger's and does not reset its counters (measured with apsw 3.54.1).
 """
 
 import re

@@ -14,8 +14,8 @@ from ackbox.stores.sqlite.backup import Backup
 from ackbox.stores.sqlite.connections import (
     APPLICATION_ID,
     assert_ledger_file,
-    open_immutable,
     open_reader,
+    open_without_trace,
     open_writer,
     translate,
 )
@@ -93,7 +93,8 @@ def open_for_inspection(path: Path) -> Iterator[apsw.Connection]:
     """Yield a read-only connection. Raise `StoreError` unless the file is a ledger."""
     try:
         _assert_exists(path)
-        connection = _open_without_trace(path)
+        is_open = find_holder(path) is not None
+        connection = open_reader(path) if is_open else open_without_trace(path)
         try:
             yield connection
         finally:
@@ -128,12 +129,3 @@ def _assert_exists(path: Path) -> None:
         assert_ledger_file(path)
     except OSError as error:
         raise StoreError(f"Cannot read the ledger {path}: {error.strerror}.") from error
-
-
-def _open_without_trace(path: Path) -> apsw.Connection:
-    """Open the file read-only. If no process holds the lock and the log is empty, the file alone is
-    the ledger: leave no files beside it."""
-    log = path.with_name(path.name + "-wal")
-    if find_holder(path) is not None or (log.exists() and log.stat().st_size):
-        return open_reader(path)
-    return open_immutable(path)
