@@ -12,6 +12,7 @@ from support.events import envelope, envelopes
 from support.queue_worker import OTHER, QueueWorker, done, retry_later
 
 SCHEMA = ["CREATE TABLE mine (id TEXT PRIMARY KEY, n INTEGER)", "CREATE TABLE log (what TEXT)"]
+DELETE = "DELETE FROM {} RETURNING 1"
 ADD = "INSERT INTO mine (id, n) VALUES (:id, :n)"
 
 
@@ -215,6 +216,25 @@ async def test_a_user_query_returns_rows_by_column_name(backend: Backend) -> Non
     await settle(backend, done(ADD, id="a", n=1), done(ADD, id="b", n=2), retry_later())
     rows = await backend.reader.query("SELECT id, n FROM mine WHERE n > :least", {"least": 1})
     assert rows == [{"id": "b", "n": 2}]
+
+
+async def test_a_user_query_reads_the_events_and_cannot_change_them(backend: Backend) -> None:
+    await backend.store.record([envelope("a"), envelope("b")])
+    table = backend.events_table
+    sql = f"SELECT idempotency_key AS key FROM {table} WHERE status = :status ORDER BY ledger_id"
+    assert await backend.reader.query(sql, {"status": "pending"}) == [{"key": "a"}, {"key": "b"}]
+    with pytest.raises(InvalidStatement):
+        await backend.reader.query(f"WITH gone AS ({DELETE.format(table)}) TABLE gone", {})
+    with pytest.raises(InvalidStatement):
+        await backend.reader.query(DELETE.format(table), {})
+    assert await statuses(backend) == ["pending", "pending"]
+
+
+@pytest.mark.parametrize("sql", ["DELETE FROM {}", "INSERT INTO log SELECT status FROM {}"])
+async def test_an_effect_cannot_use_the_events(backend: Backend, sql: str) -> None:
+    (written,) = await settle(backend, done(sql.format(backend.events_table)))
+    assert isinstance(written, RetryLater)
+    assert await statuses(backend) == ["pending"]
 
 
 @pytest.mark.parametrize(

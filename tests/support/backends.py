@@ -24,6 +24,9 @@ Row = dict[str, Any]
 class Backend(Protocol):
     """A ledger of its own for one test, and what no port offers yet but a test must see or do."""
 
+    events_table: str
+    """The name by which users' SQL reads the events."""
+
     @property
     def clock(self) -> ManualClock: ...
 
@@ -63,6 +66,7 @@ OpenStore = Callable[..., Awaitable[SqliteStore]]
 
 
 class SqliteBackend:
+    events_table = "events"
     store: SqliteStore
     reader: SqliteReader
 

@@ -57,6 +57,7 @@ class ServerClock(ManualClock):
 
 
 class PostgresBackend:
+    events_table = "ackbox.events"
     store: PostgresStore
     reader: PostgresReader
     _connection: Connection

@@ -6,7 +6,7 @@ import pytest
 
 from ackbox.errors import InvalidStatement
 from ackbox.stores.postgres.migrator import all_migrations
-from ackbox.stores.postgres.rights import OWN_TABLES
+from ackbox.stores.postgres.rights import OWN_FUNCTIONS, OWN_TABLES
 from ackbox.stores.postgres.user_sql import check_effect, check_schema, check_user_query
 
 
@@ -25,6 +25,8 @@ from ackbox.stores.postgres.user_sql import check_effect, check_schema, check_us
         'UPDATE "lanes" SET n = 1 FROM shop.tombstones AS promotion',
         "INSERT INTO ackbox VALUES (:ackbox)",
         "INSERT INTO mine VALUES ('ackbox.events') -- ackbox.events",
+        "UPDATE ackbox SET n = ackbox.n + 1 WHERE ackbox.id = :id",
+        'DELETE FROM mine USING "ackbox" WHERE mine.id = "ackbox".mine_id',
     ],
 )
 def test_writes_to_the_users_own_tables_are_allowed(sql: str) -> None:
@@ -57,6 +59,7 @@ def test_writes_to_the_users_own_tables_are_allowed(sql: str) -> None:
         'DELETE FROM "ackbox"."events"',
         'DELETE FROM this_database . "ackbox" . events',
         "UPDATE mine SET n = 1 FROM AckBox.lanes",
+        "INSERT INTO mine SELECT ackbox.refresh_live_events('{1}')",
         'DELETE FROM U&"\\0061ckbox".events',
         'DELETE FROM U&"\\0065vents"',
         "INSERT INTO mine SELECT set_config('role', 'postgres', true)",
@@ -76,10 +79,18 @@ def test_every_other_statement_is_refused(sql: str) -> None:
 
 @pytest.mark.parametrize(
     "sql",
-    ["SELECT 1", "WITH a AS (SELECT 1) SELECT * FROM a", "TABLE mine", "VALUES (1)", "SELECT 1;"],
+    [
+        "SELECT 1",
+        "WITH a AS (SELECT 1) SELECT * FROM a",
+        "TABLE mine",
+        "VALUES (1)",
+        "SELECT 1;",
+        "SELECT * FROM ackbox.events",
+        'TABLE "ackbox".audit',
+    ],
 )
 def test_a_user_query_is_one_select(sql: str) -> None:
-    check_user_query(sql, "ackbox")
+    check_user_query(sql)
 
 
 @pytest.mark.parametrize(
@@ -91,14 +102,12 @@ def test_a_user_query_is_one_select(sql: str) -> None:
         "SET x = 1",
         "BEGIN",
         "WITH a AS (x)",
-        "SELECT * FROM ackbox.events",
-        'TABLE "ackbox".audit',
         'SELECT 1 FROM U&"\\0061".b',
     ],
 )
 def test_any_other_user_query_is_refused(sql: str) -> None:
     with pytest.raises(InvalidStatement, match=r"inbox\.read"):
-        check_user_query(sql, "ackbox")
+        check_user_query(sql)
 
 
 @pytest.mark.parametrize(
@@ -110,6 +119,24 @@ def test_any_other_user_query_is_refused(sql: str) -> None:
         "CREATE TABLE mine (id bigint REFERENCES ackbox.events)",
         "CREATE TABLE a (); DROP TABLE ackbox.audit",
         "DROP SCHEMA shop, ackbox CASCADE",
+        "DROP SCHEMA IF EXISTS ackbox",
+        "CREATE SCHEMA IF NOT EXISTS ackbox",
+        "CREATE SCHEMA AUTHORIZATION ackbox",
+        "CREATE SCHEMA IF NOT EXISTS AUTHORIZATION ackbox",
+        "ALTER SCHEMA ackbox RENAME TO other",
+        "COMMENT ON SCHEMA ackbox IS 'mine'",
+        "ALTER DEFAULT PRIVILEGES IN SCHEMA shop, AckBox GRANT SELECT ON TABLES TO PUBLIC",
+        "CREATE EXTENSION hstore WITH SCHEMA ackbox",
+        "CREATE TABLE ackbox.mine (id int)",
+        "CREATE TABLE IF NOT EXISTS ackbox.mine AS SELECT 1",
+        "CREATE FUNCTION ackbox.mine() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+        "DROP TABLE mine, ackbox.mine",
+        "DROP FUNCTION mine(int), ackbox.mine(int)",
+        "DROP INDEX ackbox.events_key",
+        "CREATE VIEW mine AS SELECT * FROM ackbox.events",
+        "CREATE TABLE mine (LIKE ackbox.events)",
+        "WITH a AS (SELECT 1) SELECT * INTO ackbox.mine FROM a",
+        "DELETE FROM ackbox.events",
         "ALTER TABLE mine SET SCHEMA ackbox",
         'GRANT SELECT ON ALL TABLES IN SCHEMA "ackbox" TO PUBLIC',
         "COMMIT",
@@ -119,6 +146,26 @@ def test_any_other_user_query_is_refused(sql: str) -> None:
 def test_a_users_schema_cannot_change_ackboxs_tables(sql: str) -> None:
     with pytest.raises(InvalidStatement, match=r"inbox\.schema"):
         check_schema(sql, "ackbox")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "GRANT USAGE ON SCHEMA billing TO ackbox",
+        "CREATE SCHEMA billing AUTHORIZATION ackbox",
+        "CREATE TABLE t (schema text, ackbox text)",
+        'CREATE TABLE "schema" (ackbox text)',
+        "ALTER TABLE t ADD schema text, ADD ackbox text",
+        "CREATE VIEW v AS SELECT ackbox.id FROM ackbox",
+        "CREATE TABLE ackbox (n int CHECK (ackbox.n > 0))",
+        "ALTER TABLE ackbox ALTER n TYPE bigint USING ackbox.n::bigint",
+        "UPDATE ackbox SET n = ackbox.n + 1",
+        "INSERT INTO t SELECT schema, ackbox FROM ackbox",
+        "GRANT SELECT ON mine TO ackbox",
+    ],
+)
+def test_a_users_schema_may_use_the_word_for_its_own_things(sql: str) -> None:
+    check_schema(sql, "ackbox")
 
 
 def test_a_refusal_names_the_schema_that_is_reserved() -> None:
@@ -144,3 +191,12 @@ def test_the_rights_on_every_table_of_ackbox_are_checked() -> None:
         for name in re.findall(r"CREATE TABLE \{schema\}\.(\w+)", migration.sql)
     }
     assert created | {"schema_migrations"} == OWN_TABLES
+
+
+def test_every_function_of_ackbox_is_known() -> None:
+    created = {
+        name
+        for migration in all_migrations()
+        for name in re.findall(r"CREATE FUNCTION \{schema\}\.(\w+)", migration.sql)
+    }
+    assert created == OWN_FUNCTIONS

@@ -148,7 +148,7 @@ class PostgresReader:
         return None if row is None else (row[0], row[1])
 
     async def query(self, sql: str, params: Mapping[str, object]) -> list[dict[str, Any]]:
-        check_user_query(sql, self._database.address.schema)
+        check_user_query(sql)
         compiled = compile_named(sql)
         async with self._database.transaction() as session:
             await session.execute_raw(f"{_READ_ONLY}; {set_locally(USERS_PLANS)}; SAVEPOINT query")

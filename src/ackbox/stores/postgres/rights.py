@@ -19,6 +19,7 @@ OWN_TABLES = frozenset(
         "write_probe",
     )
 )
+OWN_FUNCTIONS = frozenset(("count_move", "parse_json", "refresh_live_events"))
 _MIGRATIONS = "schema_migrations"
 _WRITTEN = sorted(OWN_TABLES - {_MIGRATIONS})
 _SHOWN = 3

@@ -5,10 +5,11 @@ a schema of their own, which is not in the search path of users' SQL.
 """
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import takewhile
 
 from ackbox.errors import InvalidStatement
 from ackbox.stores.postgres.parameters import Token, tokens
+from ackbox.stores.postgres.rights import OWN_FUNCTIONS, OWN_TABLES
 
 _SESSION_FUNCTIONS = frozenset(
     (
@@ -18,6 +19,7 @@ _SESSION_FUNCTIONS = frozenset(
         *("pg_try_advisory_lock", "pg_try_advisory_lock_shared"),
     )
 )
+_OWN = OWN_TABLES | OWN_FUNCTIONS
 _END = Token("sign", ";")
 _DDL = frozenset(
     {"create", "alter", "drop", "comment", "grant", "insert", "update", "delete", "with"}
@@ -35,7 +37,9 @@ def check_effect(sql: str, schema: str) -> None:
             "decode the text correctly before building the SQL."
         )
     statement = list(_significant(sql, "tx"))
-    _check_qualified_names(statement, schema, "tx")
+    for name in _qualified_names(statement, schema):
+        if name in _OWN:
+            raise InvalidStatement(f"tx: {schema}.{name} is ackbox's own, and tx may not name it.")
     _check_session_functions(statement, "tx")
     if _verb(statement) not in _WRITES:
         raise InvalidStatement(f"tx: {_NOT_ALLOWED}")
@@ -52,38 +56,73 @@ def check_schema(sql: str, schema: str) -> None:
         statement = []
 
 
-def check_user_query(sql: str, schema: str) -> None:
-    """Allow one SELECT on users' tables."""
+def check_user_query(sql: str) -> None:
+    """Allow one SELECT. It may read our tables too: its transaction is read-only."""
     statement = list(_significant(sql, "inbox.read"))
     if _verb(statement) not in ("select", "values", "table"):
         raise InvalidStatement("inbox.read takes one SELECT.")
-    _check_qualified_names(statement, schema, "inbox.read")
 
 
 def _check_ddl(statement: list[Token], schema: str) -> None:
     names = list(map(_name, statement))
-    _check_qualified_names(statement, schema, "inbox.schema")
     _check_session_functions(statement, "inbox.schema")
-    if "schema" in names and schema in names:  # as in DROP SCHEMA, or IN SCHEMA
-        raise InvalidStatement(f"inbox.schema: {_reserved(schema)}")
+    own = _OWN.intersection(_qualified_names(statement, schema))
+    target = any(_qualified_names(_target(statement), schema))
+    if own or target or schema in _named_schemas(statement):
+        raise InvalidStatement(
+            f"inbox.schema: the schema {schema} is ackbox's own, and your SQL may not name it."
+        )
     if statement and names[0] not in _DDL:
         raise InvalidStatement(f"inbox.schema: {statement[0].text} is not allowed.")
 
 
-def _check_qualified_names(statement: list[Token], schema: str, caller: str) -> None:
-    for token, following in pairwise(statement):
-        if following.text == "." and _name(token) == schema:
-            raise InvalidStatement(f"{caller}: {_reserved(schema)}")
+def _qualified_names(statement: list[Token], schema: str) -> Iterator[str]:
+    """Yield each name that follows our schema and a dot. It may also be a column, of a table or
+    an alias that is named like our schema."""
+    for token, dot, name in zip(statement, statement[1:], statement[2:], strict=False):
+        if dot.text == "." and _name(token) == schema:
+            yield _name(name)
+
+
+def _target(statement: list[Token]) -> list[Token]:
+    """Return the part of a statement that names the objects it creates or changes. An expression
+    is in parentheses, or after AS or USING; there, a qualified name may be a column."""
+    if not statement or _name(statement[0]) in _WRITES | {"with"}:
+        into = [at for at, token in enumerate(statement) if token.text.lower() == "into"]
+        return [token for at in into for token in statement[at + 1 : at + 4]]
+    outer = _outside_parentheses(statement)
+    return list(takewhile(lambda token: token.text.lower() not in ("as", "using"), outer))
+
+
+def _named_schemas(statement: list[Token]) -> Iterator[str]:
+    """Yield the names in the list after each keyword SCHEMA. Inside parentheses it is a column."""
+    outer = _outside_parentheses(statement)
+    words = [token.text.lower() for token in outer]
+    for at in (at for at, word in enumerate(words) if word == "schema"):
+        start = at + 1
+        for optional in (["if", "not", "exists"], ["if", "exists"], ["authorization"]):
+            if words[start : start + len(optional)] == optional:
+                start += len(optional)
+        yield from map(_name, outer[start : start + 1])
+        while words[start + 1 : start + 2] == [","]:
+            start += 2
+            yield from map(_name, outer[start : start + 1])
+
+
+def _outside_parentheses(statement: list[Token]) -> list[Token]:
+    depth = 0
+    outer = []
+    for token in statement:
+        depth += (token.text == "(") - (token.text == ")")
+        if depth == 0 and token.text != ")":
+            outer.append(token)
+    return outer
 
 
 def _check_session_functions(statement: list[Token], caller: str) -> None:
     for token in statement:
         if _name(token) in _SESSION_FUNCTIONS:
             raise InvalidStatement(f"{caller}: {token.text} is not allowed.")
-
-
-def _reserved(schema: str) -> str:
-    return f"the schema {schema} is ackbox's own, and your SQL may not name it."
 
 
 def _significant(sql: str, caller: str, *, several: bool = False) -> Iterator[Token]:
