@@ -438,9 +438,12 @@ async def test_a_thread_whose_claim_was_lost_hangs_only_past_its_own_timeout(
     facts: list[Fact] = []
     timers = ManualTimers()
 
-    def hangs(event: Event) -> None:
+    def wait_at_gate() -> None:
         loop.call_soon_threadsafe(started.set)
         gate.wait()
+
+    def hangs(event: Event) -> None:
+        wait_at_gate()
 
     made = executor(observe=facts.append, timers=timers.as_timers)
     task = asyncio.create_task(made.run(claim(), registration(hangs, timeout="300ms")))
@@ -452,7 +455,7 @@ async def test_a_thread_whose_claim_was_lost_hangs_only_past_its_own_timeout(
     assert made.abandoned == 0
     timers.move_to(0.3)
     assert made.abandoned == 1
-    assert "gate.wait()" in str(getattr(facts[0], "stack", None))
+    assert "wait_at_gate()" in str(getattr(facts[0], "stack", None))
 
 
 async def test_a_thread_whose_claim_was_lost_and_that_ends_is_never_abandoned(
