@@ -39,11 +39,11 @@ def main() -> int:
 
 def _run(options: Options) -> int:
     _prepare(options.directory)
-    surroundings = environment.describe(options.directory)
-    surroundings["load generator"] = generator.resolve(options.generator)
-    _say(", ".join(f"{name} {value}" for name, value in surroundings.items()))
+    machine = environment.describe(options.directory)
+    machine["load generator"] = generator.resolve(options.generator)
+    _say(", ".join(f"{name} {value}" for name, value in machine.items()))
     if options.against:
-        return _compare_with(options.against, options, surroundings)
+        return _compare_with(options.against, options, machine)
     taken = [
         _compare(name, compare, options)
         for name, compare in COMPARISONS.items()
@@ -51,15 +51,15 @@ def _run(options: Options) -> int:
     ]
     shares = _profile(options) if "profile" in options.sections else None
     if options.json:
-        report.write_json(options.json, surroundings, taken, shares)
+        report.write_json(options.json, machine, taken, shares)
     return _conclude(taken)
 
 
-def _compare_with(revision: str, options: Options, surroundings: Mapping[str, str]) -> int:
+def _compare_with(revision: str, options: Options, machine: Mapping[str, str]) -> int:
     compared = against.compare(options, revision, _say)
     if options.json:
-        report.write_comparisons(options.json, surroundings, against.plain(compared))
-    slower = [one.section for one in compared if one.interval.is_slower]
+        report.write_comparisons(options.json, machine, against.plain(compared))
+    slower = [comparison.section for comparison in compared if comparison.interval.is_slower]
     for section in slower:
         _say(f"\nSLOWER: {section}")
     return 1 if slower else 0

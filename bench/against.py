@@ -1,7 +1,8 @@
 """`--against REV`: is the working tree slower than another revision?
 
-Rounds of both are taken in pairs, one right after the other, and each pair begins with the other
-tree: a slow minute of the machine, and what a round leaves in its caches, meets both alike.
+Each pair of rounds measures both trees, one right after the other, and the pairs take turns in
+which tree is first. A slow minute of the machine, and caches left by a round, affect both trees
+equally. Each tree is measured by its own bench, so the names of tables and settings may differ.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,14 +22,14 @@ Pair = tuple[float, float]
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of one contender; of a latency, less is better."""
+    """One figure of one contender. `less_is_better` is true for latencies and CPU time."""
 
     contender: str
     name: str = "rate"
     less_is_better: bool = False
 
     def ratio(self, pair: Pair) -> float:
-        """Return how much faster the working tree is: above 1, it is."""
+        """Return the ratio of speeds: above 1, the working tree is faster."""
         before, after = pair
         return before / after if self.less_is_better else after / before
 
@@ -59,7 +60,7 @@ FIGURES: Mapping[str, Sequence[Figure]] = {
 
 
 def compare(options: Options, revision: str, progress: Progress) -> list[Comparison]:
-    """Compare every chosen section; each is printed when it is done."""
+    """Compare every chosen section. Print each result as soon as it is known."""
     progress(f"preparing {revision} ...")
     old, new = worktree_of(revision, options.directory), working_tree(options.directory)
     progress(f"{new.label} against {old.label}, {options.rounds} pairs of rounds")
@@ -67,20 +68,20 @@ def compare(options: Options, revision: str, progress: Progress) -> list[Compari
         progress(f"fewer than {FEWEST_PAIRS} pairs show that it runs, and hardly any difference")
     compared: list[Comparison] = []
     for section in (name for name in options.sections if name in FIGURES):
-        found = compare_section(section, old, new, options, progress)
-        progress("\n" + "\n".join(map(line, found)))
-        compared += found
+        comparisons = compare_section(section, old, new, options, progress)
+        progress("\n" + "\n".join(map(line, comparisons)))
+        compared += comparisons
     return compared
 
 
 def line(comparison: Comparison) -> str:
-    figure, found = comparison.figure, comparison.interval
+    figure, interval = comparison.figure, comparison.interval
     what = f"{comparison.section}, {figure.contender}"
     if figure.less_is_better:
         what += f" {figure.name}, inverted"
     return (
-        f"  {what:<44}{found.ratio:>6.3f}   95 % of {found.low:.3f} to {found.high:.3f}"
-        f"   {found.verdict}"
+        f"  {what:<44}{interval.ratio:>6.3f}   95 % of {interval.low:.3f} to {interval.high:.3f}"
+        f"   {interval.verdict}"
     )
 
 
@@ -99,11 +100,11 @@ def compare_section(
     for number in range(options.rounds):
         order = (old, new) if number % 2 == 0 else (new, old)
         taken = {tree: tree.measure(section, options) for tree in order}
-        for figure, found in pairs.items():
-            found.append((_value(figure, taken[old]), _value(figure, taken[new])))
-        ratios = "  ".join(f"{figure.ratio(found[-1]):.3f}" for figure, found in pairs.items())
+        for figure, values in pairs.items():
+            values.append((_value(figure, taken[old]), _value(figure, taken[new])))
+        ratios = "  ".join(f"{figure.ratio(values[-1]):.3f}" for figure, values in pairs.items())
         progress(f"  pair {number + 1}/{options.rounds}   {ratios}")
-    return [_conclude(section, figure, found) for figure, found in pairs.items()]
+    return [_conclude(section, figure, values) for figure, values in pairs.items()]
 
 
 def _conclude(section: str, figure: Figure, pairs: Sequence[Pair]) -> Comparison:

@@ -1,4 +1,4 @@
-"""What is asked of a comparison: ratios to be reached, ceilings to stay under."""
+"""The bounds of a comparison: ratios to be reached, ceilings to stay under."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -37,29 +37,29 @@ class Section:
 
 @dataclass(frozen=True)
 class Verdict:
-    asked: Bar | Ceiling
+    bound: Bar | Ceiling
     value: float
 
     @property
     def missed(self) -> bool:
-        return self.asked.must is not None and not self.reaches(self.asked.must)
+        return self.bound.must is not None and not self.reaches(self.bound.must)
 
-    def reaches(self, bound: float) -> bool:
-        return self.value >= bound if isinstance(self.asked, Bar) else self.value <= bound
+    def reaches(self, limit: float) -> bool:
+        return self.value >= limit if isinstance(self.bound, Bar) else self.value <= limit
 
 
 def verdicts(section: Section) -> list[Verdict]:
-    """What cannot be judged has none: a contender that did not run, a figure that was not taken."""
-    asked: list[Bar | Ceiling] = [*section.bars, *section.ceilings]
-    values = [(one, _value(one, section.summaries)) for one in asked]
-    return [Verdict(one, value) for one, value in values if value is not None]
+    """Judge every bound, except those whose contender did not run or whose figure was not taken."""
+    bounds: list[Bar | Ceiling] = [*section.bars, *section.ceilings]
+    values = [(bound, _value(bound, section.summaries)) for bound in bounds]
+    return [Verdict(bound, value) for bound, value in values if value is not None]
 
 
-def _value(asked: Bar | Ceiling, summaries: Mapping[str, Summary]) -> float | None:
-    of = _figure(summaries.get(asked.of), asked.figure)
-    if isinstance(asked, Ceiling):
+def _value(bound: Bar | Ceiling, summaries: Mapping[str, Summary]) -> float | None:
+    of = _figure(summaries.get(bound.of), bound.figure)
+    if isinstance(bound, Ceiling):
         return of
-    against = _figure(summaries.get(asked.against), asked.figure)
+    against = _figure(summaries.get(bound.against), bound.figure)
     return of / against if of is not None and against else None
 
 

@@ -38,8 +38,8 @@ def observe(
         warm = generator.run(replace(load, seconds=warm_up), server.port)
         timed, cpu_us = _timed(server, load)
         before_stop(server)
-    found = audit(database, before, [warm, timed]) if database.exists() else None
-    return Observed(_sample(warm, timed, cpu_us, found), timed)
+    audited = audit(database, before, [warm, timed]) if database.exists() else None
+    return Observed(_sample(warm, timed, cpu_us, audited), timed)
 
 
 def _timed(server: Server, load: Load) -> tuple[LoadReport, float | None]:
@@ -52,7 +52,7 @@ def _timed(server: Server, load: Load) -> tuple[LoadReport, float | None]:
 
 
 def _sample(
-    warm: LoadReport, timed: LoadReport, cpu_us: float | None, found: Audit | None
+    warm: LoadReport, timed: LoadReport, cpu_us: float | None, audited: Audit | None
 ) -> Sample:
     acked = warm.acked + timed.acked
     errors = warm.errors + timed.errors
@@ -63,7 +63,7 @@ def _sample(
         p50_ms=timed.p50_ms,
         p99_ms=timed.p99_ms,
         cpu_us=cpu_us,
-        kept=found.kept if found else None,
+        kept=audited.kept if audited else None,
         at_most=acked + errors + warm.in_flight + timed.in_flight,
-        missing=found.missing if found else 0,
+        missing=audited.missing if audited else 0,
     )

@@ -81,10 +81,10 @@ def _sync(file: Path) -> None:
 
 def _schema(database: Path) -> str:
     """A checksum of all that makes ackbox take one file and refuse another."""
-    found = read(database, "SELECT name, sql FROM sqlite_schema ORDER BY name")
-    found += read(database, "SELECT version, checksum FROM schema_migrations")
-    found += [(name, *read(database, f"PRAGMA {name}")[0]) for name in HEADER_PRAGMAS]
-    return hashlib.sha256(repr(found).encode()).hexdigest()[:12]
+    rows_read = read(database, "SELECT name, sql FROM sqlite_schema ORDER BY name")
+    rows_read += read(database, "SELECT version, checksum FROM schema_migrations")
+    rows_read += [(name, *read(database, f"PRAGMA {name}")[0]) for name in HEADER_PRAGMAS]
+    return hashlib.sha256(repr(rows_read).encode()).hexdigest()[:12]
 
 
 def _prefill(database: Path, content: Iterable[rows.Row]) -> None:

@@ -1,4 +1,4 @@
-"""What the command line asked for."""
+"""The options of the command line."""
 
 import argparse
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ class Options:
 def parse(arguments: Sequence[str] | None = None) -> Options:
     parser = _parser()
     chosen = parser.parse_args(arguments)
-    sections = tuple(name for one in chosen.sections for name in _meant(one))
+    sections = tuple(name for section in chosen.sections for name in _expand(section))
     if unknown := set(sections) - set(SECTIONS):
         parser.error(f"no such section: {', '.join(sorted(unknown))} ({_listed(SECTIONS)})")
     if chosen.against and chosen.only:
@@ -88,7 +88,7 @@ def _default_rounds(quick: bool, against: str | None) -> int:
     return 10 if against else 5
 
 
-def _meant(section: str) -> list[str]:
+def _expand(section: str) -> list[str]:
     return [f"postgres-{name}" for name in ON_POSTGRES] if section == "postgres" else [section]
 
 

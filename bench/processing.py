@@ -60,12 +60,12 @@ def _flowing(recipe: Recipe, load: Load, options: Options) -> Callable[[Path], S
     def measure(directory: Path) -> Sample:
         database = directory / "ledger.db"
         observed = http_load.observe(recipe, load, options.warm_up, database)
-        found = flow.during(database, observed.timed)
+        measured = flow.during(database, observed.timed)
         return replace(
             observed.sample,
-            completed_rate=found.completed_rate,
-            backlog=found.backlog,
-            backlog_growth=found.growth,
+            completed_rate=measured.completed_rate,
+            backlog=measured.backlog,
+            backlog_growth=measured.growth,
         )
 
     return measure
@@ -101,7 +101,7 @@ def _catch_up(directory: Path, count: int) -> Sample:
 
 def _cpu_us_per_event(server: Server, count: int) -> float | None:
     """Nothing is subtracted. What is completed while the server starts is not counted: neither the
-    events nor, but for the few milliseconds of the first question, their CPU time."""
+    events nor, but for the few milliseconds of the first request, their CPU time."""
     before = server.cpu_seconds()
     left = count - stats.completed(server)
     stats.await_empty(server)

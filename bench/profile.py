@@ -17,7 +17,7 @@ from bench.options import Options
 from bench.server import running
 
 TOP = 20
-PLACE = re.compile(r"(?P<function>.+) \((?P<file>.+?)(?::(?P<line>\d+))?\)$")
+LOCATION = re.compile(r"(?P<function>.+) \((?P<file>.+?)(?::(?P<line>\d+))?\)$")
 THREAD = re.compile(r"thread \([^)]*\)(?:: )?(?P<name>.*)$")
 
 
@@ -71,10 +71,10 @@ def plain(profile: Profile) -> dict[str, object]:
 
 def _py_spy() -> str:
     beside = Path(sys.executable).with_name("py-spy")
-    found = str(beside) if beside.exists() else shutil.which("py-spy")
-    if found is None:
+    program = str(beside) if beside.exists() else shutil.which("py-spy")
+    if program is None:
         raise BenchFailed("py-spy is not installed (`make bench` installs it)")
-    return found
+    return program
 
 
 def _record(py_spy: str, stacks: Path, options: Options) -> None:
@@ -92,22 +92,22 @@ def _record(py_spy: str, stacks: Path, options: Options) -> None:
             text=True,
         )
         generator.run(load, server.port)
-        _, complaint = recorder.communicate()
+        _, stderr = recorder.communicate()
     if recorder.returncode:
-        raise BenchFailed(f"py-spy could not record (it may need root here): {complaint.strip()}")
+        raise BenchFailed(f"py-spy could not record (it may need root here): {stderr.strip()}")
 
 
 def _count(profile: Profile, outermost: str, innermost: str, seen: int) -> None:
-    thread, place = THREAD.match(outermost), PLACE.match(innermost)
+    thread, location = THREAD.match(outermost), LOCATION.match(innermost)
     profile.threads[thread["name"].strip('"') if thread else "unnamed"] += seen
-    if place is None:
+    if location is None:
         profile.areas["unknown"] += seen
         return
-    area = _area(place["file"])
+    area = _area(location["file"])
     profile.areas[area] += seen
-    profile.functions[f"{place['function']} ({place['file']})"] += seen
+    profile.functions[f"{location['function']} ({location['file']})"] += seen
     if area.startswith("ackbox"):
-        profile.lines[f"{place['file']}:{place['line']} {place['function']}"] += seen
+        profile.lines[f"{location['file']}:{location['line']} {location['function']}"] += seen
 
 
 def _area(file: str) -> str:

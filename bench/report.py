@@ -30,8 +30,8 @@ WIDTHS = {
 
 
 def failed(section: Section) -> bool:
-    complaints = any(summary.complaints for summary in section.summaries.values())
-    return complaints or any(verdict.missed for verdict in verdicts(section))
+    has_problems = any(summary.complaints for summary in section.summaries.values())
+    return has_problems or any(verdict.missed for verdict in verdicts(section))
 
 
 def text(section: Section) -> str:
@@ -41,9 +41,9 @@ def text(section: Section) -> str:
     lines += [_row(summary, columns) for summary in summaries]
     lines += map(_verdict_line, verdicts(section))
     lines += [
-        f"  FAILED {summary.name}: {complaint}"
+        f"  FAILED {summary.name}: {problem}"
         for summary in summaries
-        for complaint in summary.complaints
+        for problem in summary.complaints
     ]
     return "\n".join(lines)
 
@@ -92,25 +92,24 @@ def _cell(name: str, value: float | tuple[float, ...] | None) -> str:
 
 
 def _verdict_line(verdict: Verdict) -> str:
-    asked = verdict.asked
-    line = f"  {_label(asked):<34}{verdict.value:>7.2f}"
-    bounds = [("must", asked.must), ("aim", asked.aim)]
-    for name, bound in bounds:
-        if bound is not None:
-            mark = "pass" if verdict.reaches(bound) else "MISS"
-            line += f"   {name} {_limit(asked)}{bound:.2f} {mark}"
+    bound = verdict.bound
+    line = f"  {_label(bound):<34}{verdict.value:>7.2f}"
+    for name, limit in (("must", bound.must), ("aim", bound.aim)):
+        if limit is not None:
+            mark = "pass" if verdict.reaches(limit) else "MISS"
+            line += f"   {name} {_limit(bound)}{limit:.2f} {mark}"
     return line
 
 
-def _label(asked: Bar | Ceiling) -> str:
-    if isinstance(asked, Ceiling):
-        return f"{asked.of}, {TITLES[asked.figure]}"
-    figure = "" if asked.figure == "rate" else f", {TITLES[asked.figure]}"
-    return f"{asked.of} / {asked.against}{figure}"
+def _label(bound: Bar | Ceiling) -> str:
+    if isinstance(bound, Ceiling):
+        return f"{bound.of}, {TITLES[bound.figure]}"
+    figure = "" if bound.figure == "rate" else f", {TITLES[bound.figure]}"
+    return f"{bound.of} / {bound.against}{figure}"
 
 
-def _limit(asked: Bar | Ceiling) -> str:
-    return "at most " if isinstance(asked, Ceiling) else ""
+def _limit(bound: Bar | Ceiling) -> str:
+    return "at most " if isinstance(bound, Ceiling) else ""
 
 
 def _plain(section: Section) -> dict[str, object]:
@@ -119,14 +118,14 @@ def _plain(section: Section) -> dict[str, object]:
         "title": section.title,
         "contenders": [asdict(summary) for summary in section.summaries.values()],
         "ratios": [
-            {**asdict(found.asked), "ratio": found.value}
-            for found in judged
-            if isinstance(found.asked, Bar)
+            {**asdict(verdict.bound), "ratio": verdict.value}
+            for verdict in judged
+            if isinstance(verdict.bound, Bar)
         ],
         "ceilings": [
-            {**asdict(found.asked), "value": found.value}
-            for found in judged
-            if isinstance(found.asked, Ceiling)
+            {**asdict(verdict.bound), "value": verdict.value}
+            for verdict in judged
+            if isinstance(verdict.bound, Ceiling)
         ],
         "failed": failed(section),
     }

@@ -24,14 +24,14 @@ def interleave(
     samples: dict[str, list[Sample]] = {contender.name: [] for contender in contenders}
     for number in range(1, rounds + 1):
         for contender in contenders:
-            sample = _one_round(contender, workspace)
+            sample = _run_round(contender, workspace)
             samples[contender.name].append(sample)
             progress(_line(number, rounds, contender.name, sample))
     return {name: summarise(name, taken) for name, taken in samples.items()}
 
 
-def _one_round(contender: Contender, workspace: Path) -> Sample:
-    """A directory of its own, removed afterwards unless the round failed and is worth a look."""
+def _run_round(contender: Contender, workspace: Path) -> Sample:
+    """Measure in a new directory. It is kept if the round fails, so that it can be inspected."""
     directory = workspace / "round"
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
@@ -44,5 +44,5 @@ def _line(number: int, rounds: int, name: str, sample: Sample) -> str:
     label = f"  round {number}/{rounds}  {name:<16}"
     if sample.failure:
         return f"{label} {sample.failure}"
-    complaint = sample.complaint()
-    return f"{label} {sample.rate:>9,.0f}/s" + (f"  {complaint}" if complaint else "")
+    problem = sample.problem()
+    return f"{label} {sample.rate:>9,.0f}/s" + (f"  {problem}" if problem else "")

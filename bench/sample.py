@@ -12,9 +12,10 @@ Backlog = tuple[float, float, float]
 class Sample:
     """One round of one contender, in events.
 
-    Of one that keeps rows: `kept` so many, `at_most` so many were sent, and `missing` counts gaps
-    in the numbered keys; a refused request leaves a gap too. `fault` is what else was wrong.
-    `failure` is why a contender that is not ours could not be measured: shown, and no fault.
+    For a contender that stores rows, `kept` counts the rows, `at_most` counts the events that were
+    sent, and `missing` counts gaps in the numbered keys; a refused request leaves a gap too.
+    `fault` is any other error. `failure` is the reason why a peer could not be measured; it is
+    shown and does not fail the run.
     """
 
     rate: float
@@ -32,8 +33,8 @@ class Sample:
     fault: str | None = None
     failure: str | None = None
 
-    def complaint(self) -> str | None:
-        """What disqualifies this round, if anything."""
+    def problem(self) -> str | None:
+        """Return what disqualifies this round, or None."""
         if self.failure:
             return None
         if self.kept is not None and self.kept < self.acked:
@@ -60,6 +61,7 @@ class Summary:
     slowest: float
     fastest: float
     complaints: tuple[str, ...]
+    """The problems of its rounds. `--against` reads this name in reports of older revisions."""
     completed_rate: float | None = None
     backlog: Backlog | None = None
     backlog_growth: float | None = None
@@ -67,7 +69,7 @@ class Summary:
 
 
 def summarise(name: str, samples: Sequence[Sample]) -> Summary:
-    """Of one that failed in some rounds: over the others."""
+    """Return the medians. Rounds that failed are left out."""
     failures = [sample.failure for sample in samples if sample.failure]
     samples = [sample for sample in samples if not sample.failure]
     rates = [sample.rate for sample in samples] or [0.0]
@@ -80,7 +82,7 @@ def summarise(name: str, samples: Sequence[Sample]) -> Summary:
         errors=sum(sample.errors for sample in samples),
         slowest=min(rates),
         fastest=max(rates),
-        complaints=tuple(filter(None, (sample.complaint() for sample in samples))),
+        complaints=tuple(filter(None, (sample.problem() for sample in samples))),
         completed_rate=_median([sample.completed_rate for sample in samples]),
         backlog=_median_backlog([sample.backlog for sample in samples]),
         backlog_growth=_median([sample.backlog_growth for sample in samples]),

@@ -1,4 +1,4 @@
-"""What a running ackbox says of its ledger."""
+"""The counts of a running ackbox, from `GET /api/stats`."""
 
 import http.client
 import json
@@ -9,7 +9,7 @@ from bench.programs import API_TOKEN
 from bench.server import Server
 
 INTERVAL = 0.2
-"""An answer costs the server a millisecond of CPU, which is measured: so it is asked seldom."""
+"""A request costs the server a millisecond of CPU, which is part of the measurement."""
 LIMIT = 120.0
 _OPERATOR = {"Authorization": f"Bearer {API_TOKEN}"}
 
@@ -19,7 +19,7 @@ def completed(server: Server) -> int:
 
 
 def await_empty(server: Server) -> None:
-    """Until nothing is pending or processing."""
+    """Wait until no event is pending or processing."""
     deadline = time.monotonic() + LIMIT
     while waiting := _waiting(_counts(server)):
         if time.monotonic() > deadline:

@@ -18,7 +18,7 @@ Contenders = Mapping[str, Mapping[str, Any]]
 ROUND_LIMIT = 900.0
 OURS = ("ackbox", "ackbox-50")
 FAULTY = 1
-"""The exit code of a bench that ran and missed a bound; its figures are there all the same."""
+"""The exit code of a bench that ran and missed a bound. Its figures are still written."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Tree:
     root: Path
     python: Path
     workspace: Path
-    """Where its databases go. Those of both trees must be on one disk."""
+    """The folder of its databases. Those of both trees must be on one disk."""
 
     def measure(self, section: str, options: Options) -> Contenders:
         """Run one round of a section."""
@@ -57,7 +57,7 @@ def working_tree(directory: Path) -> Tree:
 
 
 def worktree_of(revision: str, directory: Path) -> Tree:
-    """Check the revision out and install its pinned requirements; a second call finds both."""
+    """Check the revision out and install its pinned requirements. A second call reuses both."""
     commit = _git("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
     root = directory / "against" / commit[:12]
     if not (root / "Makefile").exists():
@@ -91,11 +91,11 @@ def arguments(section: str, options: Options) -> list[str]:
 
 
 def _figures(report: Mapping[str, Any], what: str) -> Contenders:
-    found = {row["name"]: row for part in report["sections"] for row in part["contenders"]}
-    complaints = [f"{name}: {text}" for name, row in found.items() for text in row["complaints"]]
+    rows = {row["name"]: row for part in report["sections"] for row in part["contenders"]}
+    complaints = [f"{name}: {text}" for name, row in rows.items() for text in row["complaints"]]
     if complaints:
         raise BenchFailed(f"{what}: {complaints[0]}")
-    return found
+    return rows
 
 
 def _git(*arguments: str) -> str:

@@ -49,10 +49,10 @@ app = FastAPI(lifespan=lifespan)
 async def receive_webhook(
     webhook: WebhookIn, request: Request, response: Response, db: Database
 ) -> WebhookOut:
-    answer = await as_written.receive_webhook(webhook, response, db)
+    created = await as_written.receive_webhook(webhook, response, db)
     if response.status_code != 200:
-        request.app.state.waiting.put_nowait(str(answer.id))
-    return answer
+        request.app.state.waiting.put_nowait(str(created.id))
+    return created
 
 
 async def _work(db: aiosqlite.Connection, waiting: Waiting) -> None:

@@ -10,9 +10,9 @@ import httptools
 
 
 @dataclass
-class Tally:
-    """Shared by all connections of one load. After `running` ends they wait for their last answer,
-    so that what was acknowledged is known exactly."""
+class LoadCounts:
+    """The counts that all connections of one load share. When `running` becomes false, each
+    connection waits for its last response, so that the acknowledged events are known exactly."""
 
     requests: int = 0
     acked: int = 0
@@ -22,13 +22,13 @@ class Tally:
     waiting: int = 0
     drained: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def answered(self, acked: int, refused: int, seconds: float) -> None:
+    def add_response(self, acked: int, refused: int, seconds: float) -> None:
         self.requests += 1
         self.acked += acked
         self.errors += refused
         self.latencies.append(seconds)
 
-    def finished(self) -> None:
+    def end_connection(self) -> None:
         self.waiting -= 1
         if not self.waiting:
             self.drained.set()
@@ -39,10 +39,10 @@ Judge = Callable[[int, bytes], tuple[int, int]]
 
 
 class Connection(asyncio.Protocol):
-    def __init__(self, requests: Iterator[bytes], judge: Judge, tally: Tally) -> None:
+    def __init__(self, requests: Iterator[bytes], judge: Judge, counts: LoadCounts) -> None:
         self._requests = requests
         self._judge = judge
-        self._tally = tally
+        self._counts = counts
         self._body: list[bytes] = []
         self._parser = httptools.HttpResponseParser(self)
         self._sent_at = 0.0
@@ -51,7 +51,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is no subclass of it
         self._waiting = True
-        self._tally.waiting += 1
+        self._counts.waiting += 1
         self._send()
 
     def data_received(self, data: bytes) -> None:
@@ -60,8 +60,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._waiting:
             self._waiting = False
-            self._tally.errors += 1
-            self._tally.finished()
+            self._counts.errors += 1
+            self._counts.end_connection()
 
     def on_body(self, chunk: bytes) -> None:
         self._body.append(chunk)
@@ -70,12 +70,12 @@ class Connection(asyncio.Protocol):
         elapsed = time.perf_counter() - self._sent_at
         acked, refused = self._judge(self._parser.get_status_code(), b"".join(self._body))
         self._body.clear()
-        self._tally.answered(acked, refused, elapsed)
-        if self._tally.running:
+        self._counts.add_response(acked, refused, elapsed)
+        if self._counts.running:
             self._send()
         else:
             self._waiting = False
-            self._tally.finished()
+            self._counts.end_connection()
             self._transport.close()
 
     def _send(self) -> None:

@@ -1,4 +1,4 @@
-"""What a load generator found, and how it is passed on: one line of JSON on standard output."""
+"""The report of a load generator, which it prints as one line of JSON."""
 
 import json
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from bench.failure import BenchFailed
 
 @dataclass(frozen=True)
 class LoadReport:
-    """`acked` counts events, `requests` answers; they differ on the batch route only.
+    """`acked` counts events, `requests` counts responses; they differ on the batch route only.
 
     `run` marks the keys of this load; `in_flight` events were sent, but not waited for.
     """
@@ -41,7 +41,7 @@ def dump(report: LoadReport) -> str:
 
 
 def parse(output: str, **known: str | int) -> LoadReport:
-    """From the last line that is a JSON object: wrk prints its own summary before it."""
+    """Read the last line that is a JSON object: wrk prints its own summary before it."""
     lines = [line for line in output.splitlines() if line.startswith("{")]
     if not lines:
         raise BenchFailed(f"the load generator reported nothing: {output.strip()}")

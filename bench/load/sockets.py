@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import uvloop
 
 from bench import traffic
-from bench.load.connection import Connection, Judge, Tally
+from bench.load.connection import Connection, Judge, LoadCounts
 from bench.load.report import LoadReport, dump, percentile_ms
 
 ACCEPTED_LINE = b'"http_status":202'
@@ -34,18 +34,18 @@ def _parse() -> argparse.Namespace:
 
 
 async def _load(options: argparse.Namespace) -> LoadReport:
-    tally = Tally()
+    counts = LoadCounts()
     loop = asyncio.get_running_loop()
     requests, judge = _workload(options)
     started = time.perf_counter()
     for _ in range(options.connections):
         await loop.create_connection(
-            lambda: Connection(requests, judge, tally), "127.0.0.1", options.port
+            lambda: Connection(requests, judge, counts), "127.0.0.1", options.port
         )
     await asyncio.sleep(started + options.seconds - time.perf_counter())
-    tally.running = False
-    await tally.drained.wait()
-    return summarise(tally, time.perf_counter() - started, options.run)
+    counts.running = False
+    await counts.drained.wait()
+    return summarise(counts, time.perf_counter() - started, options.run)
 
 
 def _workload(options: argparse.Namespace) -> tuple[Iterator[bytes], Judge]:
@@ -88,16 +88,16 @@ def _judge_batch(lines: int) -> Judge:
     return judge
 
 
-def summarise(tally: Tally, seconds: float, run: str) -> LoadReport:
-    tally.latencies.sort()
+def summarise(counts: LoadCounts, seconds: float, run: str) -> LoadReport:
+    counts.latencies.sort()
     return LoadReport(
-        requests=tally.requests,
-        acked=tally.acked,
-        errors=tally.errors,
+        requests=counts.requests,
+        acked=counts.acked,
+        errors=counts.errors,
         seconds=seconds,
-        p50_ms=percentile_ms(tally.latencies, 0.50),
-        p99_ms=percentile_ms(tally.latencies, 0.99),
-        longest_ms=percentile_ms(tally.latencies, 1.0),
+        p50_ms=percentile_ms(counts.latencies, 0.50),
+        p99_ms=percentile_ms(counts.latencies, 0.99),
+        longest_ms=percentile_ms(counts.latencies, 1.0),
         in_flight=0,
         run=run,
     )

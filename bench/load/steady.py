@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import uvloop
 
 from bench import traffic
-from bench.load.connection import Tally
+from bench.load.connection import LoadCounts
 from bench.load.report import LoadReport, dump
 from bench.load.sockets import judge_webhook, summarise, webhooks
 
@@ -37,35 +37,35 @@ def _parse() -> argparse.Namespace:
 
 
 async def _load(options: argparse.Namespace) -> LoadReport:
-    tally, pool = Tally(), Pool()
+    counts, pool = LoadCounts(), Pool()
     for _ in range(options.connections):
         pool.put_nowait(await asyncio.open_connection("127.0.0.1", options.port))
     count = round(options.rate * options.seconds)
     requests = itertools.islice(webhooks(traffic.keys(options.run), options.port), count)
     started = time.perf_counter()
-    await _send_at(options.rate, requests, pool, tally)
-    return summarise(tally, time.perf_counter() - started, options.run)
+    await _send_at(options.rate, requests, pool, counts)
+    return summarise(counts, time.perf_counter() - started, options.run)
 
 
-async def _send_at(rate: float, requests: Iterator[bytes], pool: Pool, tally: Tally) -> None:
+async def _send_at(rate: float, requests: Iterator[bytes], pool: Pool, counts: LoadCounts) -> None:
     started = time.perf_counter()
     async with asyncio.TaskGroup() as group:
         for number, request in enumerate(requests):
             due = started + number / rate
             await asyncio.sleep(max(due - time.perf_counter(), 0.0))
-            group.create_task(_send(request, due, pool, tally))
+            group.create_task(_send(request, due, pool, counts))
 
 
-async def _send(request: bytes, due: float, pool: Pool, tally: Tally) -> None:
+async def _send(request: bytes, due: float, pool: Pool, counts: LoadCounts) -> None:
     reader, writer = stream = await pool.get()
     writer.write(request)
-    status = await _answer(reader)
+    status = await _read_response(reader)
     acked, refused = judge_webhook(status, b"")
-    tally.answered(acked, refused, time.perf_counter() - due)
+    counts.add_response(acked, refused, time.perf_counter() - due)
     pool.put_nowait(stream)
 
 
-async def _answer(reader: asyncio.StreamReader) -> int:
+async def _read_response(reader: asyncio.StreamReader) -> int:
     head = (await reader.readuntil(b"\r\n\r\n")).lower()
     length = int(head.partition(b"content-length:")[2].split(b"\r\n", 1)[0])
     await reader.readexactly(length)

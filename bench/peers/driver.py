@@ -1,4 +1,4 @@
-"""What every peer's program can be told to do, and how it is timed.
+"""The commands of every peer's program, and how they are timed.
 
 `PROGRAM prepare URL` makes its tables, `preload` fills them. `enqueue` is many callers that each
 enqueue one job at a time and wait until it is durable; it prints a Report. `work` runs jobs that do
@@ -22,7 +22,7 @@ from bench import traffic
 from bench.load.report import percentile_ms
 
 PAYLOAD = json.loads(traffic.PAYLOAD)
-LOT = 5000
+BATCH = 5000
 Enqueue = Callable[[str], Awaitable[object]]
 """One job, under this key; durable when it returns."""
 Ran = Callable[[], None]
@@ -37,7 +37,7 @@ class Peer(Protocol):
     async def preload(self, url: str, keys: list[str]) -> None: ...
 
     async def work(self, url: str, ran: Ran) -> None:
-        """Until it is cancelled."""
+        """Run jobs until the task is cancelled."""
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,9 @@ def _keys() -> Iterator[str]:
 
 async def _preload(peer: Peer, url: str, count: int) -> None:
     keys = _keys()
-    for start in range(0, count, LOT):
-        lot = [next(keys) for _ in range(min(LOT, count - start))]
-        await peer.preload(url, lot)
+    for start in range(0, count, BATCH):
+        batch = [next(keys) for _ in range(min(BATCH, count - start))]
+        await peer.preload(url, batch)
 
 
 async def _enqueue(peer: Peer, options: argparse.Namespace) -> None:
@@ -134,9 +134,9 @@ async def _call(enqueue: Enqueue, keys: Iterator[str], callers: int, seconds: fl
     return taken
 
 
-async def _work(peer: Peer, url: str, watch: Monitor) -> None:
+async def _work(peer: Peer, url: str, monitor: Monitor) -> None:
     async with _until_sigterm():
-        await peer.work(url, watch.ran)
+        await peer.work(url, monitor.ran)
 
 
 @asynccontextmanager

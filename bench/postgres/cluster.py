@@ -31,7 +31,7 @@ SETTINGS = {
     "full_page_writes": "on",
     "shared_buffers": "1GB",
     "max_connections": "200",
-    # Room for a whole run: a checkpoint that only one contender meets would say nothing of it.
+    # Room for a whole run: a checkpoint during the round of one contender would distort it.
     "max_wal_size": "8GB",
     "checkpoint_timeout": "30min",
     "dynamic_shared_memory_type": "mmap",
@@ -48,14 +48,14 @@ class Cluster:
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
 
     def fresh(self, database: str) -> str:
-        """The URL of an empty database; one that had this name is gone."""
+        """Create an empty database, in place of one that had this name. Return its URL."""
         self.drop(database)
         self.execute(f'CREATE DATABASE "{database}"')
         return self.url(database)
 
     def further(self, database: str) -> str:
-        """The URL of an empty database beside those that had this name before: to drop one makes a
-        checkpoint, and whoever writes next pays for it."""
+        """Create an empty database beside those that begin with this name. Return its URL. Dropping
+        a database makes a checkpoint, which slows the next writer down."""
         name = f"{database}_{len(self.databases(database))}"
         self.execute(f'CREATE DATABASE "{name}"')
         return self.url(name)
@@ -80,29 +80,29 @@ def number(url: str, sql: str) -> int:
 
 
 def fetch(url: str, sql: str) -> list[Any]:
-    async def ask(connection: Any) -> list[Any]:
+    async def run(connection: Any) -> list[Any]:
         return list(await connection.fetch(sql))
 
-    return asyncio.run(_connected(url, ask))
+    return asyncio.run(_connected(url, run))
 
 
 def execute(url: str, *statements: str) -> None:
-    async def tell(connection: Any) -> None:
+    async def run(connection: Any) -> None:
         for statement in statements:
             await connection.execute(statement, timeout=None)
 
-    asyncio.run(_connected(url, tell))
+    asyncio.run(_connected(url, run))
 
 
 @contextmanager
 def running(directory: Path, major: int) -> Iterator[Cluster]:
-    home = directory / f"postgres-{major}"
+    folder = directory / f"postgres-{major}"
     programs = _programs(directory, major)
-    if not (home / "data" / "PG_VERSION").exists():
-        _initialise(programs, home)
+    if not (folder / "data" / "PG_VERSION").exists():
+        _initialise(programs, folder)
     port = free_port()
-    log = home / "server.log"
-    process = _start(programs, home, port, log)
+    log = folder / "server.log"
+    process = _start(programs, folder, port, log)
     try:
         _await_ready(process, port, log)
         yield Cluster(port)
@@ -112,7 +112,7 @@ def running(directory: Path, major: int) -> Iterator[Cluster]:
 
 
 async def _connected(url: str, use: Any) -> Any:
-    """Find ackbox's tables by their bare names: an older tree has them in another schema."""
+    """Connect and call `use`. The search path lets SQL name the tables of ackbox without schema."""
     connection = await asyncpg.connect(url, server_settings={"search_path": "ackbox, public"})
     try:
         return await use(connection)
@@ -120,39 +120,39 @@ async def _connected(url: str, use: Any) -> Any:
         await connection.close()
 
 
-def _initialise(programs: Path, home: Path) -> None:
-    shutil.rmtree(home, ignore_errors=True)
-    home.mkdir()
+def _initialise(programs: Path, folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
     if os.geteuid() == 0:
-        shutil.chown(home, "nobody")
+        shutil.chown(folder, "nobody")
     _run(
         [
-            *(programs / "initdb", "-D", home / "data", "-U", "postgres", "--auth=trust"),
+            *(programs / "initdb", "-D", folder / "data", "-U", "postgres", "--auth=trust"),
             *("-E", "UTF8", "--locale=C", "--no-instructions"),
         ],
-        home,
+        folder,
     )
 
 
-def _run(command: list[str | Path], home: Path) -> None:
+def _run(command: list[str | Path], folder: Path) -> None:
     done = subprocess.run(
-        command, cwd=home, env=_environment(), capture_output=True, check=False, **_identity()
+        command, cwd=folder, env=_environment(), capture_output=True, check=False, **_identity()
     )
     if done.returncode:
         raise BenchFailed(f"initdb failed: {done.stderr.decode(errors='replace').strip()}")
 
 
-def _start(programs: Path, home: Path, port: int, log: Path) -> subprocess.Popen[bytes]:
+def _start(programs: Path, folder: Path, port: int, log: Path) -> subprocess.Popen[bytes]:
     options = [f"--{name}={value}" for name, value in SETTINGS.items()]
     with log.open("wb") as sink:
         return subprocess.Popen(
-            [programs / "postgres", "-D", home / "data", "-p", str(port), *options],
-            cwd=home,
+            [programs / "postgres", "-D", folder / "data", "-p", str(port), *options],
+            cwd=folder,
             env=_environment(),
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C ends the bench, which then stops it
+            start_new_session=True,  # Ctrl-C ends the bench, which then stops the server
             **_identity(),
         )
 
@@ -166,14 +166,14 @@ def _await_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None
 
 
 def _programs(directory: Path, major: int) -> Path:
-    """Where initdb and postgres are: a copy, where another user may not enter the original."""
+    """Return the folder of initdb and postgres. If another user may not enter it, return a copy."""
     wheel = importlib.util.find_spec(WHEEL)
     if wheel is None or wheel.origin is None:
         raise BenchFailed(f"no package {WHEEL} here (`make bench` installs it)")
     package = Path(wheel.origin).parent
-    for found in sorted(package.glob("pginstall*/bin/postgres")):
-        if f") {major}." in subprocess.check_output([found, "--version"], text=True):
-            return _reachable(found.parent, directory)
+    for program in sorted(package.glob("pginstall*/bin/postgres")):
+        if f") {major}." in subprocess.check_output([program, "--version"], text=True):
+            return _reachable(program.parent, directory)
     raise BenchFailed(f"{WHEEL} has no PostgreSQL {major} for this platform")
 
 
@@ -190,12 +190,12 @@ def _reachable(programs: Path, directory: Path) -> Path:
 
 
 def _environment() -> dict[str, str]:
-    """Without the PG* variables and the locale of whoever runs this."""
+    """Return an environment without the PG* variables and the locale of the caller."""
     return {"PATH": os.environ["PATH"], "LC_ALL": "C", "TZ": "UTC"}
 
 
 def _identity() -> dict[str, Any]:
-    """PostgreSQL refuses to be root."""
+    """Return the user to run as: PostgreSQL refuses to run as root."""
     if os.geteuid():
         return {}
     nobody = pwd.getpwnam("nobody")

@@ -26,7 +26,7 @@ STOP_LIMIT = 15.0
 
 
 def contender(entrant: Entrant, measure: Callable[[Path], Sample]) -> Contender:
-    """A peer that cannot be measured says why, and the run goes on."""
+    """Return a contender. If a peer cannot be measured, report why and go on with the run."""
     if not entrant.is_peer:
         return Contender(entrant.name, measure)
 
@@ -59,16 +59,16 @@ def enqueue(entrant: Entrant, url: str, options: Options) -> Sample:
 
 
 def work(entrant: Entrant, url: str, options: Options) -> Sample:
-    """From the first job that ran until the database holds no job that is not completed. Who is
-    not done in time is measured by what is."""
+    """Measure from the first job that ran until the database has no uncompleted job. If an entrant
+    does not finish in time, count the jobs that it has completed."""
     count = options.postgres_preloaded_rows
     _run(entrant, options, "preload", url, "--count", str(count))
     cluster.execute(url, "VACUUM ANALYZE")
     with _working(entrant, options, url, count) as process:
-        first = _heard(process, FIRST_LIMIT)
+        first = _read_line(process, FIRST_LIMIT)
         if not first:
             raise BenchFailed(f"no job ran within {FIRST_LIMIT:.0f} s")
-        last = _heard(process, WORK_LIMIT)
+        last = _read_line(process, WORK_LIMIT)
         left = _left(entrant, url, wait=bool(last))
         seconds = time.time() - first["first"]
     done = count - left
@@ -78,7 +78,7 @@ def work(entrant: Entrant, url: str, options: Options) -> Sample:
 
 
 def _left(entrant: Entrant, url: str, *, wait: bool) -> int:
-    """What ran last is completed a moment later."""
+    """Count the uncompleted jobs. Wait for the last ones: a job is completed just after it ran."""
     deadline = time.monotonic() + (WORK_LIMIT if wait else 0.0)
     while (left := cluster.number(url, entrant.left)) and time.monotonic() < deadline:
         time.sleep(0.002)
@@ -116,20 +116,20 @@ def _stop(process: subprocess.Popen[str]) -> None:
     process.stdout.close()
 
 
-def _heard(process: subprocess.Popen[str], seconds: float) -> dict[str, Any]:
-    """The next line it prints, or nothing within that time."""
+def _read_line(process: subprocess.Popen[str], seconds: float) -> dict[str, Any]:
+    """Return the next line that the worker prints, or an empty dict after so many seconds."""
     assert process.stdout is not None
     ready, _, _ = select.select([process.stdout], [], [], seconds)
     if not ready:
         return {}
     if not (line := process.stdout.readline()):
         raise BenchFailed("the worker ended by itself")
-    heard: dict[str, Any] = json.loads(line)
-    return heard
+    content: dict[str, Any] = json.loads(line)
+    return content
 
 
 def _run(entrant: Entrant, options: Options, *arguments: str) -> Mapping[str, Any]:
-    """What it printed last, if anything."""
+    """Run the program. Return the last line that it printed, or an empty dict."""
     command = [*entrant.command(options.directory), *arguments]
     environment = clean_environment(entrant.environment)
     try:
@@ -145,6 +145,6 @@ def _run(entrant: Entrant, options: Options, *arguments: str) -> Mapping[str, An
     return printed
 
 
-def _last_line(complaint: str) -> str:
-    lines = complaint.strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+def _last_line(stderr: str) -> str:
+    lines = stderr.strip().splitlines()
+    return lines[-1] if lines else "it printed no error"

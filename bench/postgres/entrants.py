@@ -1,4 +1,4 @@
-"""Who takes part: the program of each, and how to see in the database what it did."""
+"""The queues that take part: the program of each, and the SQL that counts its jobs."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -40,7 +40,7 @@ def _ackbox(name: str, **settings: str) -> Entrant:
 
 
 ACKBOX = _ackbox("ackbox")
-# As the how-to for quick handlers says.
+# The settings that the how-to recommends for quick handlers.
 ACKBOX_50 = _ackbox("ackbox-50", WORKER_COUNT="50", CLAIM_BATCH_SIZE="500")
 PROCRASTINATE = Entrant(
     "procrastinate",

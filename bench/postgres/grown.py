@@ -1,4 +1,4 @@
-"""A ledger with a long history: made once, kept in the server's data folder."""
+"""A ledger with a long history. It is created once and kept in the server's data folder."""
 
 import time
 from dataclasses import dataclass
@@ -42,15 +42,15 @@ class History:
     rows: int
 
     def reset(self) -> None:
-        """Without what was added to it, and without a trace of that."""
+        """Delete the rows that a round has added, and vacuum."""
         added = f"WHERE ledger_id > {self.rows}"
         wipes = [f"DELETE FROM {table} {added}" for table in ("live_events", "events")]
         cluster.execute(self.url, *wipes, *COUNT.format(rows=self.rows).splitlines(), "VACUUM")
 
 
 def database(server: Cluster, rows: int, options: Options, progress: Progress) -> History:
-    """Ten events a second under random keys, in order of arrival; its indexes have grown with it
-    and are not packed as tightly as new ones would be."""
+    """Return a ledger with ten events a second under random keys, in order of arrival. Its indexes
+    grew row by row, so they are not packed as tightly as new ones."""
     url = server.fresh(DRAFT)
     contest.prepare(ACKBOX, url, options)
     schema = cluster.fetch(url, SCHEMA)[0][0]

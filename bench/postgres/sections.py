@@ -1,4 +1,4 @@
-"""The comparisons on PostgreSQL: who runs against whom, and what is asked of the result."""
+"""The comparisons on PostgreSQL: their contenders, and the bounds for the results."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -43,8 +43,8 @@ def growth(options: Options, progress: Progress) -> Section:
     with cluster.running(options.directory, options.postgres_major) as server:
         history = grown.database(server, rows, options, progress)
         server.drop_all(EMPTY)
-        # Not counted: the first write to a page after a checkpoint logs all of it, and a server
-        # that has just started stands right behind one.
+        # This round is not counted: after a checkpoint the first write to a page logs the whole
+        # page, and a server that has just started has made a checkpoint.
         _on_top(history, contest.enqueue, options)(options.directory)
         contenders = [
             Contender("empty", _further(server, ACKBOX, contest.enqueue, options)),
@@ -71,7 +71,7 @@ def latency(options: Options, progress: Progress) -> Section:
 
         contenders = [
             Contender("two", measured(served.TWO)),
-            Contender("no-notify", measured(served.DEAF)),
+            Contender("no-notify", measured(served.NO_NOTIFY)),
         ]
         summaries = interleave(contenders, options.short_rounds, options.directory, progress)
     title = f"from received to completed, two instances, {load.rate:,.0f} events/s to one"
@@ -121,7 +121,7 @@ def _on_new(
 
 
 def _on_top(history: grown.History, measure: Measure, options: Options) -> Callable[[Path], Sample]:
-    """Of history: what a round adds is taken away before the next."""
+    """Measure on the grown ledger. The rows that a round adds are removed before the next round."""
 
     def on_grown_database(directory: Path) -> Sample:
         history.reset()

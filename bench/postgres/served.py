@@ -26,14 +26,14 @@ WHERE status = 'completed' AND substr(idempotency_key, 10, 8) = '{run}' ORDER BY
 
 @dataclass(frozen=True)
 class Instances:
-    """Arguments and settings of the one that the sender knows, and of the other."""
+    """Arguments and settings of the instance that receives the load, and of the other instance."""
 
     first: tuple[str, Mapping[str, str]]
     second: tuple[str, Mapping[str, str]]
 
 
 TWO = Instances((INBOX, {}), (INBOX, {}))
-DEAF = Instances(("--no-workers", {}), (INBOX, {"NOTIFY": "off"}))
+NO_NOTIFY = Instances(("--no-workers", {}), (INBOX, {"NOTIFY": "off"}))
 
 
 def ingest(entrant: Entrant, url: str, options: Options) -> Sample:
