@@ -23,7 +23,8 @@ ENV PATH=/opt/ackbox/bin:$PATH \
     DB_PATH=/data/events.db \
     HOST=0.0.0.0 \
     PORT=8000 \
-    LOG_FORMAT=json
+    LOG_FORMAT=json \
+    ACKBOX_IMAGE_DEFAULTS=DB_PATH=/data/events.db,HOST=0.0.0.0,PORT=8000,LOG_FORMAT=json
 # Your module goes here: `serve app:inbox` imports from the current folder.
 WORKDIR /app
 # By name, so that `docker exec` and `ps` show it; the numeric id is 10001.
@@ -33,7 +34,8 @@ VOLUME /data
 EXPOSE 8000
 STOPSIGNAL SIGTERM
 # -Y off: the check must not go through a proxy that is set for the container.
+# Kubernetes may set ACKBOX_PORT=tcp://..., which is no port; the server ignores it too.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=10s \
-    CMD ["sh", "-c", "exec wget -q -Y off -O /dev/null http://127.0.0.1:${ACKBOX_PORT:-$PORT}/health"]
+    CMD ["sh", "-c", "case $ACKBOX_PORT in *:*) ;; ?*) PORT=$ACKBOX_PORT;; esac; exec wget -q -Y off -O /dev/null http://127.0.0.1:$PORT/health"]
 ENTRYPOINT ["ackbox"]
 CMD ["serve"]

@@ -125,7 +125,7 @@ class Inbox:
     def _make_process(self, resolved: Resolved) -> Runtime:
         app = App(resolved.settings, ledger_origin=resolved.ledger_origin)
         runtime = self._make_runtime(app)
-        for caution in resolved.warn_of_unprefixed_ledger():
+        for caution in resolved.warn_of_variables():
             runtime.logger.warning("caution", reason=caution)
         return runtime
 

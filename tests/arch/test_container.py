@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
+from ackbox.config.loader import resolve
+
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 
@@ -59,6 +61,33 @@ def test_the_image_keeps_its_database_on_the_volume_and_listens_to_all() -> None
         "LOG_FORMAT": "json",
     }
     assert expected.items() <= image_environment().items()
+
+
+# N3: the image's own defaults are no names of another application.
+def test_no_command_in_the_image_warns_of_the_variables_of_the_image(tmp_path: Path) -> None:
+    for given in ({}, {"ACKBOX_PORT": "9000", "ACKBOX_DB_PATH": "/data/copy.db"}):
+        resolved = resolve({**image_environment(), **given}, directory=tmp_path)
+        assert resolved.warn_of_variables() == []
+
+
+# W17
+@pytest.mark.parametrize(
+    ("port", "requested"),
+    [(None, "8000"), ("9000", "9000"), ("tcp://10.0.0.1:80", "8000"), ("", "8000")],
+)
+def test_the_health_check_requests_the_port_that_the_server_listens_on(
+    port: str | None, requested: str, tmp_path: Path
+) -> None:
+    wget = tmp_path / "wget"
+    wget.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    wget.chmod(0o755)
+    _, _, command = arguments("HEALTHCHECK")[0].partition(" CMD ")
+    given = {} if port is None else {"ACKBOX_PORT": port}
+    environment = {**image_environment(), "PATH": f"{tmp_path}:{os.defpath}", **given}
+    done = subprocess.run(
+        json.loads(command), env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split()[-1] == f"http://127.0.0.1:{requested}/health"
 
 
 # W17

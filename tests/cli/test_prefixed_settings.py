@@ -47,7 +47,29 @@ def test_a_command_warns_when_an_unprefixed_name_chooses_the_ledger(cli: Cli, co
         "ACKBOX_PORT is set, this environment uses prefixed names: set ACKBOX_DB_PATH, or unset "
         "DB_PATH.\n"
     )
-    assert cli(*command.split(), ACKBOX_DB_PATH="theirs.db", DB_PATH="other.db").err == ""
+    assert cli(*command.split(), ACKBOX_DB_PATH="theirs.db", DB_PATH="theirs.db").err == ""
+
+
+# N3
+@pytest.mark.parametrize("command", ["config", "migrate", "migrate --check"])
+def test_a_command_warns_when_two_names_of_a_setting_differ(cli: Cli, command: str) -> None:
+    assert cli("migrate", ACKBOX_DB_PATH="live.db").err == ""
+    done = cli(*command.split(), ACKBOX_DB_PATH="live.db", DB_PATH="copy.db")
+    assert done.code == 0
+    assert done.err == (
+        "ackbox: ACKBOX_DB_PATH and DB_PATH have different values, and ACKBOX_DB_PATH is used: "
+        "change ACKBOX_DB_PATH if you mean the value of DB_PATH, or unset DB_PATH.\n"
+    )
+
+
+# N3
+def test_a_prefixed_path_chooses_sqlite_beside_the_database_of_another_application(
+    tmp_path: Path,
+) -> None:
+    theirs = "postgresql://127.0.0.1:1/of_the_app"
+    done = run("migrate", folder=tmp_path, ACKBOX_DB_PATH="ours.db", DATABASE_URL=theirs)
+    assert (done.code, done.err) == (0, "")
+    assert (tmp_path / "ours.db").exists()
 
 
 # N3
@@ -67,6 +89,9 @@ def test_doctor_warns_of_it_as_a_finding(cli: Cli) -> None:
     done = cli("doctor", DB_PATH="theirs.db", ACKBOX_PORT="81")
     assert "warn  settings      DB_PATH chooses the ledger, a name that another" in done.out
     assert done.err == ""
+    differing = cli("doctor", DB_PATH="theirs.db", ACKBOX_DB_PATH="ours.db")
+    assert "warn  settings      ACKBOX_DB_PATH and DB_PATH have different values" in differing.out
+    assert "-> change ACKBOX_DB_PATH if you mean the value of DB_PATH" in differing.out
 
 
 # N3
@@ -79,6 +104,10 @@ def test_a_server_logs_its_ledger_and_the_variable_that_chose_it(tmp_path: Path)
         line = start_line(server.records())
         assert (line["ledger"], line["ledger_origin"]) == (str(server.ledger), "ACKBOX_DB_PATH")
         assert not (tmp_path / "b" / "theirs.db").exists()
+        reasons = [line["reason"] for line in server.records() if line["event"] == "caution"]
+        assert [reason.partition(" is used")[0] for reason in reasons] == [
+            "ACKBOX_DB_PATH and DB_PATH have different values, and ACKBOX_DB_PATH"
+        ]
 
 
 # N3

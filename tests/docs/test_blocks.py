@@ -44,12 +44,12 @@ def test_salvage_loses_only_events_of_the_damaged_page(terminal: Terminal, tmp_p
     make_damaged_ledger(tmp_path / "ackbox.db")
     script = next(block.text for block in blocks(RECOVER) if named_file(block) == "salvage.py")
     terminal.save("salvage.py", script)
-    terminal.type("DB_PATH=new.db .venv/bin/ackbox migrate")
+    terminal.type("ACKBOX_DB_PATH=new.db .venv/bin/ackbox migrate")
     output = terminal.type(".venv/bin/python salvage.py ackbox.db new.db")
     saved, unreadable = map(int, re.findall(r"\d+", output))
     assert saved + unreadable == EVENTS
     assert 0 < unreadable < 20
-    listed = terminal.type("DB_PATH=new.db .venv/bin/ackbox events list --limit 1000 --json")
+    listed = terminal.type("ACKBOX_DB_PATH=new.db .venv/bin/ackbox events list --limit 1000 --json")
     assert listed.count('"payload_sha256"') == saved
 
 

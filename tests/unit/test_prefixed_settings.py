@@ -191,7 +191,11 @@ def test_an_inbox_reads_its_settings_at_the_start_and_not_when_it_is_made(
         ({}, "default"),
         ({"DB_PATH": "a.db"}, "DB_PATH"),
         ({"ACKBOX_DB_PATH": "a.db", "DB_PATH": "b.db"}, "ACKBOX_DB_PATH"),
-        ({"DATABASE_URL": POSTGRES, "ACKBOX_DB_PATH": "a.db"}, "DATABASE_URL"),
+        ({"DATABASE_URL": POSTGRES, "DB_PATH": "a.db"}, "DATABASE_URL"),
+        ({"DATABASE_URL": POSTGRES, "ACKBOX_DB_PATH": "a.db"}, "ACKBOX_DB_PATH"),
+        ({"DATABASE_URL": "mysql://host/theirs", "ACKBOX_DB_PATH": "a.db"}, "ACKBOX_DB_PATH"),
+        ({"ACKBOX_DATABASE_URL": POSTGRES, "ACKBOX_DB_PATH": "a.db"}, "ACKBOX_DATABASE_URL"),
+        ({"ACKBOX_DATABASE_URL": POSTGRES, "DB_PATH": "a.db"}, "ACKBOX_DATABASE_URL"),
         ({"ACKBOX_DATABASE_URL": POSTGRES}, "ACKBOX_DATABASE_URL"),
         ({"ACKBOX_CONFIG": "ours.toml"}, "db_path in ours.toml"),
     ],
@@ -216,7 +220,8 @@ def test_code_that_chose_the_ledger_is_named(tmp_path: Path) -> None:
     ("environ", "name"),
     [
         ({"DB_PATH": "a.db", "ACKBOX_API_TOKEN": "x" * 16}, "DB_PATH"),
-        ({"DATABASE_URL": POSTGRES, "ACKBOX_DB_PATH": "a.db"}, "DATABASE_URL"),
+        ({"DATABASE_URL": POSTGRES, "ACKBOX_PORT": "81"}, "DATABASE_URL"),
+        ({"DATABASE_URL": POSTGRES, "ACKBOX_DB_PATH": "a.db"}, None),
         ({"DB_PATH": "a.db"}, None),
         ({"ACKBOX_DB_PATH": "a.db", "DB_PATH": "b.db"}, None),
         ({"ACKBOX_DATABASE_URL": POSTGRES, "DB_PATH": "b.db"}, None),
@@ -229,6 +234,70 @@ def test_an_unprefixed_name_that_chooses_the_ledger_beside_prefixed_ones_is_warn
     lines = found(tmp_path, environ).warn_of_unprefixed_ledger()
     assert [line.partition(" ")[0] for line in lines] == ([] if name is None else [name])
     assert all(f"set ACKBOX_{name}, or unset {name}." in line for line in lines)
+
+
+# N3
+@pytest.mark.parametrize(
+    ("environ", "names"),
+    [
+        ({"ACKBOX_DB_PATH": "a.db", "DB_PATH": "b.db"}, ["DB_PATH"]),
+        ({"ACKBOX_DB_PATH": "a.db", "DB_PATH": "a.db"}, []),
+        ({"ACKBOX_DB_PATH": "a.db", "DATABASE_URL": POSTGRES}, []),
+        (
+            {"ACKBOX_PORT": "81", "PORT": "80", "ACKBOX_HOST": "::1", "HOST": "::2"},
+            ["HOST", "PORT"],
+        ),
+        ({"ACKBOX_PORT": "tcp://10.0.0.1:8000", "PORT": "80"}, []),
+    ],
+)
+def test_two_names_of_a_setting_with_different_values_are_warned_of(
+    tmp_path: Path, environ: dict[str, str], names: list[str]
+) -> None:
+    lines = found(tmp_path, environ).warn_of_ignored_variables()
+    assert lines == [
+        f"ACKBOX_{name} and {name} have different values, and ACKBOX_{name} is used: change "
+        f"ACKBOX_{name} if you mean the value of {name}, or unset {name}."
+        for name in names
+    ]
+
+
+# N3
+def test_the_warning_of_two_values_shows_no_secret(tmp_path: Path) -> None:
+    (line,) = found(
+        tmp_path, {"ACKBOX_API_TOKEN": "a" * 16, "API_TOKEN": "b" * 16}
+    ).warn_of_ignored_variables()
+    assert "aaa" not in line
+    assert "bbb" not in line
+
+
+# N3
+def test_a_variable_that_was_not_read_is_not_warned_of(tmp_path: Path) -> None:
+    environ = {"ACKBOX_DB_PATH": "a.db", "DB_PATH": "b.db"}
+    overrides = read_overrides({"db_path": "c.db"}, "Inbox(settings=...)")
+    assert found(tmp_path, environ, overrides).warn_of_ignored_variables() == []
+    assert found(tmp_path, environ, embedded=True).warn_of_ignored_variables() == []
+
+
+# N3: in the image, no other application owns the variables that the image sets.
+def test_a_default_of_the_image_is_not_warned_of(tmp_path: Path) -> None:
+    image = {
+        "DB_PATH": "/data/events.db",
+        "PORT": "8000",
+        "ACKBOX_IMAGE_DEFAULTS": "DB_PATH=/data/events.db,PORT=8000",
+    }
+    assert found(tmp_path, image).ledger_origin == "DB_PATH"
+    assert found(tmp_path, {**image, "ACKBOX_PORT": "81"}).warn_of_variables() == []
+    assert found(tmp_path, {**image, "ACKBOX_DB_PATH": "a.db"}).warn_of_variables() == []
+
+
+# N3
+def test_a_variable_of_the_image_that_was_changed_is_warned_of(tmp_path: Path) -> None:
+    image = {"DB_PATH": "b.db", "ACKBOX_IMAGE_DEFAULTS": "DB_PATH=/data/events.db,PORT=8000"}
+    assert found(tmp_path, image).warn_of_variables() == []
+    (line,) = found(tmp_path, {**image, "ACKBOX_PORT": "81"}).warn_of_variables()
+    assert line.startswith("DB_PATH chooses the ledger")
+    (line,) = found(tmp_path, {**image, "ACKBOX_DB_PATH": "a.db"}).warn_of_variables()
+    assert line.startswith("ACKBOX_DB_PATH and DB_PATH have different values")
 
 
 # N3

@@ -65,15 +65,15 @@ def _about(
 ) -> None:
     """A durable inbox for webhooks and events."""
     if context.invoked_subcommand not in _WARN_THEMSELVES and not _HELP & set(sys.argv):
-        _warn_of_unprefixed_ledger()
+        _warn_of_variables()
 
 
-def _warn_of_unprefixed_ledger() -> None:
-    """Say so before a command works on the ledger of another application (N3)."""
+def _warn_of_variables() -> None:
+    """Say so before a command works on another ledger than its user may expect (N3)."""
     from ackbox.config import resolve_process
 
     with suppress(SettingError):  # the command itself reports it
-        for line in resolve_process().warn_of_unprefixed_ledger():
+        for line in resolve_process().warn_of_variables():
             warn(f"ackbox: {line}")
 
 

@@ -63,8 +63,8 @@ def _examine(deep: bool, tick: Callable[[float], None]) -> "Iterator[Finding]":
         remedy = f"Correct it. For what each setting does, see {name_page('reference/settings')}."
         yield Finding("settings", Verdict.FAIL, str(error), remedy)
         return
-    unprefixed = resolved.warn_of_unprefixed_ledger()
-    for caution in (*cautions(settings), *warn_of_open_ingest(settings), *unprefixed):
+    variables = resolved.warn_of_variables()
+    for caution in (*cautions(settings), *warn_of_open_ingest(settings), *variables):
         yield Finding("settings", Verdict.WARN, *caution.split(": ", 1))
     yield from ledger
     if not is_shared(settings):

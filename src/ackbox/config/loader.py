@@ -1,7 +1,7 @@
 """Resolve the settings from code, environment, file and defaults, or say in one line what is wrong.
 
 Code wins over the environment, the environment over the file, the file over the defaults. In the
-environment `ACKBOX_NAME` wins over `NAME`.
+environment `ACKBOX_NAME` wins over `NAME`, and `ACKBOX_DB_PATH` also over `DATABASE_URL`.
 """
 
 import os
@@ -14,7 +14,13 @@ from pydantic_core import ErrorDetails
 
 from ackbox.config.display import show, show_given, show_text
 from ackbox.config.files import find_file, read_file
-from ackbox.config.names import find_field, prefixed, prefixed_variables, without_service_links
+from ackbox.config.names import (
+    find_field,
+    is_image_default,
+    prefixed,
+    prefixed_variables,
+    without_service_links,
+)
 from ackbox.config.settings import Settings
 from ackbox.errors import SettingError
 
@@ -25,22 +31,24 @@ DEFAULT = "default"
 @dataclass(frozen=True, slots=True)
 class Given:
     """A value as it was written, and its origin: the environment, a file, or the code.
-    `variable` is the name of the environment variable."""
+    `variable` is the name of the environment variable, which the container image may have set."""
 
     value: object = field(repr=False)  # it may be a secret
     origin: str
     variable: str | None = None
+    from_image: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The settings, the values that were given, the file that was read, and the variables with our
-    prefix."""
+    """The settings, the values that were given, the file that was read, the variables with our
+    prefix, and the unprefixed variables that lost to them with another value."""
 
     settings: Settings
     given: Mapping[str, Given]
     file: str | None
     prefixed: list[str]
+    ignored: list[str]
 
     @property
     def ledger_origin(self) -> str:
@@ -55,16 +63,29 @@ class Resolved:
     def _ledger_setting(self) -> str:
         return "db_path" if self.settings.database_url is None else "database_url"
 
+    def warn_of_variables(self) -> list[str]:
+        """Return a line for each unprefixed variable that may act against the user's intent."""
+        return [*self.warn_of_unprefixed_ledger(), *self.warn_of_ignored_variables()]
+
     def warn_of_unprefixed_ledger(self) -> list[str]:
         """Return a line if a name that another application may own chooses the ledger, although
         this environment uses our prefix (N3)."""
         name = self._ledger_setting
-        if not self.prefixed or self.ledger_origin != name.upper():
+        if not self.prefixed or self.ledger_origin != name.upper() or self.given[name].from_image:
             return []
         return [
             f"{name.upper()} chooses the ledger, a name that another application may own. Since "
             f"{self.prefixed[0]} is set, this environment uses prefixed names: set "
             f"{prefixed(name)}, or unset {name.upper()}."
+        ]
+
+    def warn_of_ignored_variables(self) -> list[str]:
+        """Return a line for each setting whose two names have different values: with
+        `ACKBOX_DB_PATH` exported, `DB_PATH=copy.db ackbox ...` does not use the copy (N3)."""
+        return [
+            f"{prefixed(name)} and {name} have different values, and {prefixed(name)} is used: "
+            f"change {prefixed(name)} if you mean the value of {name}, or unset {name}."
+            for name in self.ignored
         ]
 
 
@@ -99,7 +120,8 @@ def resolve(
     given = {name: Given(value, str(file)) for name, value in written.items()}
     given |= _read_environment(ours, embedded)
     given |= overrides or {}
-    return Resolved(_validate(given), given, file, variables)
+    ignored = [] if embedded else _find_ignored(given, ours)
+    return Resolved(_validate(given), given, file, variables, ignored)
 
 
 def read_overrides(settings: Mapping[str, object], origin: str) -> dict[str, Given]:
@@ -118,9 +140,29 @@ def _read_environment(environ: Mapping[str, str], embedded: bool) -> dict[str, G
         variables = [prefixed(name)] if embedded else [prefixed(name), name.upper()]
         for variable in variables:
             if variable in environ:
-                given[name] = Given(environ[variable], ENVIRONMENT, variable)
+                from_image = is_image_default(environ, variable)
+                given[name] = Given(environ[variable], ENVIRONMENT, variable, from_image)
                 break
+    return _without_database_of_another(given)
+
+
+def _without_database_of_another(given: dict[str, Given]) -> dict[str, Given]:
+    """Leave `DATABASE_URL` to the application that owns it if `ACKBOX_DB_PATH` names our ledger."""
+    path, url = given.get("db_path"), given.get("database_url")
+    if path and url and (path.variable, url.variable) == ("ACKBOX_DB_PATH", "DATABASE_URL"):
+        del given["database_url"]
     return given
+
+
+def _find_ignored(given: Mapping[str, Given], environ: Mapping[str, str]) -> list[str]:
+    """Return the unprefixed variables whose setting has another value by its prefixed variable."""
+    return [
+        name.upper()
+        for name, item in given.items()
+        if item.variable == prefixed(name)
+        and environ.get(name.upper(), item.value) != item.value
+        and not is_image_default(environ, name.upper())
+    ]
 
 
 def _validate(given: Mapping[str, Given]) -> Settings:

@@ -11,6 +11,8 @@ from ackbox.errors import SettingError
 
 PREFIX = "ACKBOX_"
 FILE_VARIABLE = "ACKBOX_CONFIG"
+IMAGE_VARIABLE = "ACKBOX_IMAGE_DEFAULTS"
+"""The variables that the container image sets, as `NAME=value,NAME=value`."""
 
 # Kubernetes describes a Service named `ackbox` or `ackbox-...` to every pod by such variables.
 _SERVICE_LINK = re.compile(
@@ -40,12 +42,20 @@ def without_service_links(environ: Mapping[str, str]) -> dict[str, str]:
 
 def prefixed_variables(environ: Mapping[str, str]) -> list[str]:
     """Return the variables with our prefix; raise `SettingError` if one of them is no setting."""
-    variables = sorted(name for name in environ if name.upper().startswith(PREFIX))
+    variables = sorted(
+        name for name in environ if name.upper().startswith(PREFIX) and name != IMAGE_VARIABLE
+    )
     known = {FILE_VARIABLE, *map(prefixed, Settings.model_fields)}
     for name in variables:
         if name not in known:
             raise SettingError(_refuse_variable(name))
     return variables
+
+
+def is_image_default(environ: Mapping[str, str], variable: str) -> bool:
+    """Return whether the variable still has the value that the container image gave it: then no
+    other application owns the variable."""
+    return f"{variable}={environ[variable]}" in environ.get(IMAGE_VARIABLE, "").split(",")
 
 
 def _refuse_variable(name: str) -> str:

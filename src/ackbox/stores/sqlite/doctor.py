@@ -88,7 +88,7 @@ def examine_deep(path: Path, tick: Tick) -> Iterator[Finding]:
             "pages",
             Verdict.WARN,
             f"The check was stopped: while it read, the log grew by {_LOG_ALARM // _MIB} MiB.",
-            "Check a copy: `ackbox backup FILE`, then `DB_PATH=FILE ackbox doctor --deep`.",
+            "Check a copy: `ackbox backup FILE`, then `ACKBOX_DB_PATH=FILE ackbox doctor --deep`.",
         )
     except apsw.Error as error:
         yield as_failure("pages", translate(error, str(path)))
