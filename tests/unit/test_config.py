@@ -188,6 +188,7 @@ def test_a_bare_number_is_no_duration_and_the_line_says_to_add_a_unit(folder: Pa
         *[("DATABASE_URL", bad) for bad in ("", "a.db", "sqlite:///a.db", "postgresql:/h/d")],
         *[("DATABASE_URL", bad) for bad in ("postgresql://u:p/w@h/d", "postgresql://h:port/d")],
         ("DATABASE_URL", "postgresql://h/d\x7f"),
+        *[("DOCS_URL", bad) for bad in ("https://h/docs?v=2", "https://h/docs?", "https://h/#top")],
         *[("DATABASE_URL", bad) for bad in ("postgresql://h:65536/d", "postgresql://a:99999,b/d")],
         ("QUEUE_URL", "postgresql://h"),
     ],

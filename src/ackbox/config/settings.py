@@ -18,6 +18,7 @@ from ackbox.config.value_types import (
     number,
     one_of,
     schema_name,
+    site,
     size,
     switch,
     token,
@@ -107,9 +108,7 @@ class Settings(BaseSettings):
 
     log_level: Annotated[LogLevel, one_of(LogLevel)] = "INFO"
     log_format: Annotated[LogFormat, one_of(LogFormat)] = "auto"
-    docs_url: Annotated[
-        SecretStr | None, address("http", "https", unset="unset means pages without an address")
-    ] = None
+    docs_url: Annotated[SecretStr | None, site(unset="unset means pages without an address")] = None
 
     @classmethod
     def settings_customise_sources(

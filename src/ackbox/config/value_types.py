@@ -138,11 +138,20 @@ def token() -> BeforeValidator:
 def address(*schemes: str, unset: str) -> BeforeValidator:
     # An empty address is an error too: events would silently go to another ledger.
     listed = " or ".join(f"{scheme}://" for scheme in schemes)
+    return _address(schemes, f"an address with {listed} is expected; {unset}")
 
+
+def site(*, unset: str) -> BeforeValidator:
+    """Validate the address of a web site, to which the paths of pages are appended."""
+    expected = "an address with http:// or https://, without query or fragment, is expected"
+    return _address(("http", "https"), f"{expected}; {unset}", query=False)
+
+
+def _address(schemes: tuple[str, ...], expected: str, *, query: bool = True) -> BeforeValidator:
     def read(given: object) -> SecretStr | None:
         text = _reveal(given)
-        if text is not None and not is_address(text, schemes):
-            raise ValueError(f"an address with {listed} is expected; {unset}")
+        if text is not None and (not is_address(text, schemes) or ("?" in text and not query)):
+            raise ValueError(expected)
         return None if text is None else SecretStr(text)
 
     return BeforeValidator(read)
