@@ -11,7 +11,7 @@ AckboxError
 │   └── Unavailable         the store cannot take writes now
 │       ├── StorageFull     the disk is full
 │       ├── ReadOnly        the database is a standby, or read-only
-│       ├── OutcomeUnknown  COMMIT itself failed: the events may be stored or not (F8)
+│       ├── OutcomeUnknown  SQLite's COMMIT failed: the events may be stored or not (F8)
 │       └── Stopped         starting up or shutting down
 └── StoreError              the ledger needs an operator
     ├── LedgerInUse         another process holds the lock
@@ -60,8 +60,8 @@ class Overloaded(NotAccepted):
 
 
 class Unavailable(NotAccepted):
-    """The store cannot take writes now. The operation left no trace, except perhaps after
-    `OutcomeUnknown`."""
+    """The store cannot take writes now. The operation left no trace, with two exceptions: it may
+    be stored after `OutcomeUnknown`, and if a connection to PostgreSQL is lost during a commit."""
 
 
 class StorageFull(Unavailable):
@@ -73,7 +73,8 @@ class ReadOnly(Unavailable):
 
 
 class OutcomeUnknown(Unavailable):
-    """COMMIT failed with an I/O error: only reading again after recovery shows what was stored."""
+    """COMMIT failed with an I/O error, or the files of the ledger were replaced: only reading again
+    after recovery shows what was stored. Only SQLite raises this error."""
 
 
 class Stopped(Unavailable):

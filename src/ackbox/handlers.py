@@ -138,7 +138,8 @@ class Registration(Struct, frozen=True):
 
 class Registry:
     """The handlers by pattern. An exact type beats a longer literal prefix, which beats a shorter
-    one. After that, a pattern with a source beats one without. A tie is an error at the start."""
+    one. After that, a pattern with a source beats one without. The decorator raises an error for a
+    tie, so the module of the handlers cannot be imported."""
 
     def __init__(self) -> None:
         self._registrations: list[Registration] = []

@@ -66,7 +66,8 @@ class Inbox:
         self._schemas.append(sql)
 
     async def read(self, sql: str, /, **params: object) -> list[dict[str, Any]]:
-        """Read your own tables, on a connection that does not block the writer."""
+        """Run one SELECT, on a connection that does not block the writer. It may read your tables
+        and ackbox's: on PostgreSQL those have qualified names, such as `ackbox.events`."""
         return await self._mounted.runtime.read(sql, params)
 
     @asynccontextmanager

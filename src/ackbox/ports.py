@@ -1,8 +1,10 @@
 """The protocols that the core needs from a store or a queue, one for each kind of caller.
 
 A docstring here is the specification of its method, and `tests/contract` checks every backend
-against it. Each method is one transaction and takes a set of items where a caller may have
-several. No SQL, database cursor or connection crosses a protocol.
+against it. A method that writes takes a set of items where a caller may have several, and is one
+transaction unless its docstring says otherwise. No SQL, database cursor or connection crosses a
+protocol. Ids such as W7, F28 or N14, here and elsewhere, are defined in
+`tests/docs/requirement_ids.py`.
 """
 
 from collections.abc import AsyncIterable, Mapping, Sequence
@@ -55,17 +57,23 @@ class Ledger(Protocol):
           row, whatever runs concurrently, and also when one call contains the key twice.
         - A duplicate adds one to the row's ingest count and refreshes its last-seen time. If the
           payload differs, the duplicate is a conflict: it is counted as one, and the first payload
-          stays. Nothing else changes (L6).
+          stays. Nothing else changes (L6). PostgreSQL counts duplicates after the commit that
+          stores the new events.
         - The events and the cursor commit together or not at all.
-        - Raises `Unavailable` if nothing was stored and the caller should retry, `OutcomeUnknown`
-          if COMMIT itself failed, and `InvalidEvent` if these envelopes can never be stored.
+        - Raises `InvalidEvent` if these envelopes can never be stored, and `Unavailable` if the
+          caller should retry. If a connection to PostgreSQL is lost during the commit, the
+          envelopes may be stored nevertheless: a retry with the same ids returns the same receipts.
+          Only SQLite raises `OutcomeUnknown`, if COMMIT itself failed: the caller should not retry.
         - Cancelling the caller does not affect the transaction, which commits or rolls back as a
           whole.
         """
         ...
 
     async def cursor(self, source: str) -> str | None:
-        """Return the last cursor that was committed for this source, or None."""
+        """Return the last cursor that was committed for this source, or None.
+
+        Nothing calls this method yet: it is for future sources, which continue from there.
+        """
         ...
 
     async def prove_writable(self) -> None:
@@ -146,9 +154,11 @@ class EventQueue(Protocol):
     async def settle(self, settlements: Sequence[Settlement]) -> Mapping[EventId, Outcome]:
         """Write each outcome whose claim is still valid; return the outcomes that were written.
 
-        - A claim is valid if `(id, run)` still match the row. Other outcomes are not applied.
-        - The state of an event and the effects of its run commit together. If the effects fail, the
-          event is settled with the outcome's `on_effect_failure` instead.
+        - A claim is valid if `(ledger_id, run)` still match the row. Outcomes of other claims are
+          not applied.
+        - The state of an event and the effects of its run commit together. Several settlements may
+          take several transactions. If the effects of a run fail, its event is settled with the
+          outcome's `on_effect_failure` instead.
         - Every outcome except `Release` sets `unsettled` to 0. A suspect that is released stays a
           suspect.
         - If the call raises, some outcomes may have been written. The caller should settle all of
@@ -270,7 +280,8 @@ class Operations(Protocol):
     def check_free_space(self) -> None:
         """Notice when the disk fills up, and when there is space again.
 
-        The monitor calls this method about once a second.
+        The monitor calls this method about once a second. SQLite also compares the files of the
+        ledger with those that were opened. PostgreSQL does nothing.
         """
         ...
 
@@ -286,7 +297,11 @@ class Operations(Protocol):
         ...
 
     async def recover(self) -> None:
-        """Make the events claimable that a dead process left in `processing` (W4)."""
+        """Make the events claimable that a dead process left in `processing` (W4).
+
+        SQLite ends all leases, then reschedules in further transactions the events whose times are
+        in the future. PostgreSQL does nothing, because other processes may hold the leases.
+        """
         ...
 
     async def apply_schema(self, ddl: Sequence[str]) -> None:
@@ -301,15 +316,15 @@ class Operations(Protocol):
         peer: str | None = None,
         completed: bool = False,
     ) -> Mapping[EventId, ReplayKind]:
-        """Give these events a new set of attempts; return what was done to each existing event
-        (L11, F31).
+        """Run these events again on an operator's request; return what was done to each existing
+        event (L11, F31).
 
         - A failed event becomes pending with no attempt spent. Its `run` stays, so the result of an
           older run is still fenced off. Its tombstone, if any, is removed.
         - A completed event is left as it is. With `completed=True`, it is replayed like a failed
           event (N5).
-        - An event that waits for a retry becomes due now, and a parked event is unparked. Any other
-          pending event and any processing event is left as it is.
+        - An event that waits for a retry becomes due now, and a parked event is unparked. Both keep
+          their attempts. Any other pending event and any processing event is left as it is.
         - In a lane, a replayed event runs after the event that is running and before the events
           that arrived later.
         - Each of them gets an audit row in the same commit, also if it was left as it is. The row
@@ -358,7 +373,10 @@ class Operations(Protocol):
         ...
 
     async def purge_tombstones(self, policy: RetentionPolicy) -> int:
-        """Delete some tombstones that were kept for long enough; return how many, 0 at the end."""
+        """Delete some tombstones that were kept for long enough; return how many, 0 at the end.
+
+        At the end, PostgreSQL also drops the rows of idle lanes.
+        """
         ...
 
     async def prune_audit(self, policy: RetentionPolicy) -> int:

@@ -211,7 +211,7 @@ class Runtime:
             await self._store.close()
 
     async def read(self, sql: str, params: Mapping[str, object]) -> list[dict[str, Any]]:
-        """Run a user's query on the user's own tables."""
+        """Run a user's query. It may read the users' tables and ours."""
         return await self.reader.query(sql, params)
 
     def advertise(self, url: str) -> None:

@@ -27,7 +27,8 @@ class Holder(Protocol):
 
 class Backend(Protocol):
     """A database that holds a ledger. `batches` is how many ingest batches may be in flight at a
-    time; `shared` means that several processes may hold the ledger at once."""
+    time: SQLite has one writer; on PostgreSQL the next batch is sent while the server syncs the
+    last. `shared` means that several processes may hold the ledger at once."""
 
     @property
     def name(self) -> str: ...

@@ -1,4 +1,4 @@
-"""Settings: code, over the environment, over a TOML file, over defaults (W16, P8).
+"""Settings: command line over code, environment, TOML file and defaults, in this order (W16, P8).
 
 Only this package reads the environment or a settings file. A mistake there raises an
 `errors.SettingError`: one line that names the variable, its value and the allowed values.

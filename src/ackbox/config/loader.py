@@ -1,7 +1,8 @@
 """Resolve the settings from code, environment, file and defaults, or say in one line what is wrong.
 
-Code wins over the environment, the environment over the file, the file over the defaults. In the
-environment `ACKBOX_NAME` wins over `NAME`, and `ACKBOX_DB_PATH` also over `DATABASE_URL`.
+The command line wins over code, code over the environment, the environment over the file, the file
+over the defaults. Both the command line and code arrive here as `overrides`. In the environment
+`ACKBOX_NAME` wins over `NAME`, and `ACKBOX_DB_PATH` also over `DATABASE_URL`.
 """
 
 import os

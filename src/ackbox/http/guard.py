@@ -58,8 +58,9 @@ def check_access(scope: Scope, path: str, runtime: Runtime) -> None:
 
 
 def check_sender(scope: Scope, runtime: Runtime) -> None:
-    """Raise 401 unless the request carries `INGEST_TOKEN`, if that is set, or the operator
-    token."""
+    """Raise 401 unless the request, which looks up a status, carries `INGEST_TOKEN`, if that is
+    set, or the operator token. The fast path checks requests that send events: it accepts
+    `INGEST_TOKEN` alone."""
     header = _authorization(scope)
     token = runtime.settings.ingest_token
     if not authorized(header, token) and not _carries(header, runtime.operator_token):

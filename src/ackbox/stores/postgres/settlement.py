@@ -1,4 +1,4 @@
-"""`EventQueue.settle`: an outcome is applied only if `(id, run)` still matches."""
+"""`EventQueue.settle`: an outcome is applied only if `(ledger_id, run)` still matches."""
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence

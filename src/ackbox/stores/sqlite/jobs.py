@@ -16,7 +16,8 @@ Operation = Callable[[apsw.Connection], T]
 class Job(Generic[T]):
     """An operation and the future that waits for its result.
 
-    A job runs with others in one transaction, unless it is `outside_transaction`.
+    A job runs with others in one transaction, unless it is `outside_transaction`. An `in_savepoint`
+    job has a savepoint if its transaction has other jobs.
     """
 
     __slots__ = (
@@ -59,7 +60,7 @@ def run_each(connection: apsw.Connection, jobs: Sequence[Job[Any]]) -> None:
 
     Our own operations do not normally fail, so they run without the cost of a savepoint. If one
     fails, the writer runs each job again in a transaction of its own. Users' statements fail more
-    often, so they run in a savepoint.
+    often, so they run in a savepoint if the transaction has other jobs.
     """
     try:
         for job in jobs:

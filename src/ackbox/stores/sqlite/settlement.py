@@ -1,4 +1,4 @@
-"""`EventQueue.settle`: an outcome applies only if its claim `(id, run)` still matches."""
+"""`EventQueue.settle`: an outcome applies only if its claim `(ledger_id, run)` still matches."""
 
 from collections import defaultdict
 from collections.abc import Sequence

@@ -61,7 +61,7 @@ class Signal(Enum):
 
 
 class Writer:
-    """Owns the writing connection from `start` to `stop`, and every checkpoint.
+    """Owns the writing connection from its construction to `stop`, and makes every checkpoint.
 
     `readers` are the other connections of this process. They are closed too before a reopen.
     """
