@@ -93,6 +93,12 @@ def test_the_name_of_a_ledger_has_no_password(cli: Cli, ledger: PostgresLedger) 
     assert "is up to date" in again.out
 
 
+def test_the_name_of_a_ledger_has_its_schema(cli: Cli, ledger: PostgresLedger) -> None:
+    given = {"DATABASE_URL": ledger.url, "DATABASE_SCHEMA": "orders"}
+    cli("migrate", **given)
+    assert f"{ledger.url} (schema orders) is up to date" in cli("migrate", **given).out
+
+
 # F51
 @pytest.mark.parametrize("command", [*READING, *WRITING])
 def test_an_unreachable_database_is_one_line(cli: Cli, command: str) -> None:

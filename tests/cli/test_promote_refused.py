@@ -36,8 +36,12 @@ def test_a_target_with_events_of_its_own_is_refused(cli: Cli, ledger: Ledger, ta
 
     asyncio.run(fill())
     ledger(envelopes(3))
-    assert "holds a ledger already" in cli("promote", "ackbox.db", target).line
+    refusal = cli("promote", "ackbox.db", target).line
+    assert "The schema ackbox holds a ledger already" in refusal
+    assert "another DATABASE_SCHEMA" in refusal
     assert postgres_rows(target, "SELECT idempotency_key FROM events") == [("of its own",)]
+    done = cli("promote", "ackbox.db", target, DATABASE_SCHEMA="second")
+    assert "(schema second), verified" in done.out
 
 
 @pytest.mark.parametrize(

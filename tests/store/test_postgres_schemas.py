@@ -132,13 +132,28 @@ async def test_a_notification_wakes_the_instances_of_its_own_ledger_alone(
 
 
 @pytest.mark.parametrize("purpose", ["migrate", "users' schema", "compact counts"])
-async def test_no_ledger_waits_for_a_lock_of_another(opened: Open, purpose: str) -> None:
+async def test_no_ledger_waits_for_a_lock_of_another(
+    ledger: PostgresLedger, opened: Open, purpose: str
+) -> None:
     first = await opened("first")
     async with first.database.transaction() as session:
         await session.fetch("lock", key=lock_key("first", purpose))
         second = await opened("second")
         await second.apply_schema(["CREATE TABLE mine (id int)"])
+        await second.record(envelopes(2))
+        await second.record(envelopes(2, prefix="more"))
         await second.database.fetch("compact_counts", lock=lock_key("second", purpose))
+        assert ledger.execute("SELECT status, events FROM second.status_counts") == "pending|4"
+
+
+async def test_two_long_names_of_schemas_are_told_apart(
+    opened: Open, ledger: PostgresLedger
+) -> None:
+    """Promote counts the processes of its own ledger by this name."""
+    await opened(LONG)
+    name = "SELECT count(DISTINCT application_name) FROM pg_stat_activity WHERE datname = "
+    await opened(LONG[:-1] + "y")
+    assert ledger.execute(f"{name} current_database() AND application_name LIKE 'ackbox%'") == "2"
 
 
 @pytest.mark.parametrize("schema", ["user", "order", "_", LONG])
@@ -265,6 +280,31 @@ async def test_a_start_without_a_schema_for_users_tables_fails_and_says_what_to_
         remedy = str(refused.value).partition("Run ")[2].partition(", or")[0]
         ledger.execute(remedy)
         await opened(url=url)
+
+
+@pytest.mark.parametrize("search_path", ["pg_catalog", "pg_catalog, information_schema"])
+async def test_a_schema_of_the_server_is_none_for_users_tables(
+    ledger: PostgresLedger, opened: Open, search_path: str
+) -> None:
+    ledger.execute(f"ALTER DATABASE {ledger.database} SET search_path = {search_path}")
+    with pytest.raises(SettingError, match="Your own tables have no schema"):
+        await opened()
+
+
+async def test_a_search_path_is_folded_without_the_locale_of_the_database(
+    ledger: PostgresLedger, opened: Open
+) -> None:
+    """The server folds only the letters of ASCII in a name. Other letters, and the Turkish I,
+    depend on the locale."""
+    locale = "ENCODING 'UTF8' LOCALE_PROVIDER builtin BUILTIN_LOCALE 'C.UTF-8'"
+    name = f"{ledger.database}_locale"
+    ledger.execute(f"CREATE DATABASE {name} TEMPLATE template0 {locale}")
+    ledger.server.execute('CREATE SCHEMA "École"', name)
+    url = f"{ledger.server.url(name)}?search_path=%C3%89COLE"
+    store = await opened(url=url)
+    await store.apply_schema(["CREATE TABLE mine (id int)"])
+    await store.close()
+    ledger.execute(f"DROP DATABASE {name}")
 
 
 # --- the rights of a role

@@ -29,6 +29,7 @@ except ModuleNotFoundError as error:
 
 T = TypeVar("T")
 
+_DEFAULT_SCHEMA = Settings.model_fields["database_schema"].default
 _NO_COPY = "Back up a PostgreSQL ledger with pg_dump, or together with your server."
 
 
@@ -38,7 +39,7 @@ class PostgresBackend:
     shared = True
 
     def __init__(self, settings: Settings, url: str) -> None:
-        self.name = show_address(url).partition("?")[0]
+        self.name = _name(url, settings.database_schema)
         self._settings = settings
         self._attach_queue = _find_queue(settings)
         self._address = Address(
@@ -116,6 +117,12 @@ class PostgresBackend:
             return await work(database)
         finally:
             await database.close()
+
+
+def _name(url: str, schema: str) -> str:
+    """Return a name that tells the ledgers of one database apart."""
+    address = show_address(url).partition("?")[0]
+    return address if schema == _DEFAULT_SCHEMA else f"{address} (schema {schema})"
 
 
 AttachQueue = Callable[[PostgresStore, Observer, Services], None]

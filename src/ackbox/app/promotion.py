@@ -21,7 +21,7 @@ Report = Callable[[str, int, int], None]
 _SECONDS = 600.0
 _MISMATCH = (
     "Something else wrote to the file or to the database. The file is unchanged by the promotion: "
-    "begin anew with an empty database."
+    "begin anew with another DATABASE_SCHEMA, or with an empty database."
 )
 
 
@@ -36,7 +36,7 @@ class Promoted(Struct, frozen=True):
 
 async def promote_ledger(settings: Settings, file: Path, url: str, report: Report) -> Promoted:
     """Transfer the file, or continue a promotion that was killed. Raise `StoreError` unless the
-    database is empty or holds an unfinished promotion of this same file."""
+    schema is empty or holds an unfinished promotion of this same file."""
     address = Address(
         url,
         settings.durability,

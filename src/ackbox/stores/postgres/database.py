@@ -22,7 +22,7 @@ from ackbox.stores.postgres.failures import (
     translate,
 )
 from ackbox.stores.postgres.parameters import compile_named
-from ackbox.stores.postgres.statements import Blocks, blocks
+from ackbox.stores.postgres.statements import Blocks, blocks, hash_schema
 from ackbox.telemetry import Observer, StoreFailed, StoreRecovered, ignore_facts
 
 Rows = list[asyncpg.Record]
@@ -82,8 +82,11 @@ class Address(Struct, frozen=True):
     @property
     def application_name(self) -> str:
         """Return a name that tells the processes of one ledger from those of another. The server
-        truncates a longer one."""
-        return f"{self.application}:{self.schema}"[:_NAME_BYTES]
+        would truncate a long one, and two ledgers could have the same."""
+        name = f"{self.application}:{self.schema}"
+        if len(name) <= _NAME_BYTES:
+            return name
+        return f"{self.application}:{hash_schema(self.schema)}"
 
     @property
     def session_settings(self) -> dict[str, str]:

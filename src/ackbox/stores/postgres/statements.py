@@ -34,5 +34,10 @@ def lock_key(schema: str, purpose: str) -> int:
 
 
 def channel(schema: str) -> str:
-    """Return the NOTIFY channel: a hash, because a long schema name leaves no room for a prefix."""
-    return f"ackbox_{sha256(schema.encode()).hexdigest()[:16]}"
+    """Return the NOTIFY channel. A long schema name would leave no room for a prefix."""
+    return f"ackbox_{hash_schema(schema)}"
+
+
+def hash_schema(schema: str) -> str:
+    """Return a short name of a schema, for names that the server limits to 63 bytes."""
+    return sha256(schema.encode()).hexdigest()[:16]

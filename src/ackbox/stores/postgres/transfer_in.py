@@ -28,6 +28,7 @@ from ackbox.stores.transfer import (
     checksum,
 )
 
+_ELSEWHERE = "Name another DATABASE_SCHEMA, or an empty database."
 _ERRORS = TABLES["events"].index("errors")
 
 
@@ -45,8 +46,9 @@ async def assert_no_unfinished_promotion(database: Database) -> None:
     rows = await database.fetch("promotion")
     if rows and rows[0]["finished_at"] is None:
         raise StoreError(
-            f"The database holds an unfinished promotion of {rows[0]['file']}. Run "
-            f"`ackbox promote {rows[0]['file']}` again to finish it, or name another DATABASE_URL."
+            f"The schema {database.address.schema} holds an unfinished promotion of "
+            f"{rows[0]['file']}. Run `ackbox promote {rows[0]['file']}` again to finish it, or "
+            "name another DATABASE_SCHEMA or DATABASE_URL."
         )
 
 
@@ -62,11 +64,12 @@ async def begin(database: Database, file: str, identity: str) -> Progress:
         await _assert_alone(session)
         promotion = await session.fetch_one("promotion")
         if promotion is not None:
-            return _resume(promotion, identity)
+            return _resume(promotion, identity, database.address.schema)
         ((has_rows,),) = await session.fetch("has_rows")
         if has_rows:
             raise StoreError(
-                "The database holds a ledger already, with events of its own. Name an empty one."
+                f"The schema {database.address.schema} holds a ledger already, with events of its "
+                f"own. {_ELSEWHERE}"
             )
         table = next(iter(TABLES))
         progress = Progress(table, START_KEYS[table], 0)
@@ -87,7 +90,7 @@ async def insert_batch(database: Database, batch: Batch, progress: Progress) -> 
             previous_table=previous["current_table"],
             previous_key=previous["last_key"],
         ):
-            raise StoreError("Another promotion goes on in this database. Let one of them finish.")
+            raise StoreError("Another promotion goes on in this schema. Let one of them finish.")
         columns = zip(*batch.rows, strict=True)
         values = dict(zip(TABLES[batch.table], map(list, columns), strict=True))
         await session.fetch(f"import_{batch.table}", **values)
@@ -126,7 +129,7 @@ async def finish(database: Database, sequences: Sequences) -> None:
             "set_sequences", ledger_id=sequences.ledger_id, audit_id=sequences.audit_id
         )
         if not await session.fetch("finish_promotion"):
-            raise StoreError("Another promotion in this database was finished meanwhile.")
+            raise StoreError("Another promotion in this schema was finished meanwhile.")
 
 
 async def _assert_alone(session: Session) -> None:
@@ -139,16 +142,16 @@ async def _assert_alone(session: Session) -> None:
         )
 
 
-def _resume(promotion: Any, identity: str) -> Progress:
+def _resume(promotion: Any, identity: str, schema: str) -> Progress:
     if promotion["finished_at"] is not None:
         raise StoreError(
-            f"A promotion of {promotion['file']} to this database was finished at "
-            f"{to_text(promotion['finished_at'])}: it holds a ledger already. Name an empty one."
+            f"A promotion of {promotion['file']} to the schema {schema} was finished at "
+            f"{to_text(promotion['finished_at'])}: it holds a ledger already. {_ELSEWHERE}"
         )
     if promotion["identity"] != identity:
         raise StoreError(
-            f"The database holds an unfinished promotion of {promotion['file']}, and this is "
-            "another file, or it was written to since. Name an empty database to begin anew."
+            f"The schema {schema} holds an unfinished promotion of {promotion['file']}, and this "
+            f"is another file, or it was written to since. {_ELSEWHERE}"
         )
     last_key = tuple(msgspec.json.decode(promotion["last_key"], type=list[Any]))
     return Progress(promotion["current_table"], last_key, promotion["rows"])

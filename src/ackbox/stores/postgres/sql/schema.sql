@@ -5,7 +5,7 @@ FROM (
     FROM regexp_matches(current_setting('search_path'), '"(?:[^"]|"")*"|[^",\s]+', 'g')
          WITH ORDINALITY AS matches (entries, number),
     LATERAL (
-        SELECT CASE WHEN entry LIKE '"%' THEN entry ELSE '"' || lower(entry) || '"' END AS name
+        SELECT CASE WHEN entry LIKE '"%' THEN entry ELSE '"' || lower(entry COLLATE "C") || '"' END AS name
         FROM unnest(entries) AS entry
     ) AS quoted,
     LATERAL (
@@ -27,8 +27,11 @@ SELECT set_config('search_path', users, true) AS search_path, has_ours
 -- here: users_path
 
 -- name: users_path
--- Return the schemas in which users' SQL finds its tables, and whose search path it is.
-SELECT current_schemas(false)::text[] AS schemas, quote_ident(current_user) AS role
+-- Return the schemas in which users' SQL finds its tables, and whose search path it is. Nobody can
+-- create a table in a schema of the server.
+SELECT ARRAY(SELECT name::text FROM unnest(current_schemas(false)) AS name
+             WHERE name !~ '^pg_' AND name <> 'information_schema') AS schemas,
+       quote_ident(current_user) AS role
 
 -- name: has_migrations_table
 -- Return whether the ledger has been created.
