@@ -17,7 +17,7 @@ H = TypeVar("H", bound=Handler)
 
 _NOT_SHARED = (
     "Only one process can hold a SQLite ledger: use `ackbox serve`, which takes events and "
-    "processes them, or set DATABASE_URL to a PostgreSQL database, which many can share."
+    "processes them, or set ACKBOX_DATABASE_URL to a PostgreSQL database, which many can share."
 )
 
 

@@ -72,7 +72,7 @@ def test_doctor_reports_it_as_a_failure(tmp_path: Path, kind: str) -> None:
     (failure,) = [line for line in done.out.splitlines() if line.startswith("fail")]
     assert failure.startswith("fail  ledger")
     assert ("is a FIFO" if kind == "fifo" else "form a loop") in failure
-    assert "-> Set DB_PATH" in done.out
+    assert "-> Set ACKBOX_DB_PATH" in done.out
 
 
 def test_a_copy_into_a_link_loop_is_refused(tmp_path: Path) -> None:

@@ -349,7 +349,7 @@ def test_a_proxy_that_pools_is_found_with_the_setting_that_it_needs(
         *_, (verdict, words) = [examine_anew() for _ in range(4)]
     assert verdict == "fail"
     assert "A proxy before the database" in words
-    assert words.endswith("Set DATABASE_POOLING=transaction.")
+    assert words.endswith("Set ACKBOX_DATABASE_POOLING=transaction.")
 
 
 # F38

@@ -100,7 +100,7 @@ def test_it_says_what_it_transferred_and_that_the_file_was_not_changed(
     assert "transferred 15 of 15 rows (100 %)" in done.err
     assert "verified 15 of 15 rows (100 %)" in done.err
     assert "ackbox.db was not changed" in done.err
-    assert "Set API_TOKEN" in done.err  # S5
+    assert "Set ACKBOX_API_TOKEN" in done.err  # S5
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 

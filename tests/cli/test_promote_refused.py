@@ -98,7 +98,7 @@ def test_a_bad_address_is_one_line(cli: Cli, ledger: Ledger, url: str) -> None:
 
 def test_no_address_is_one_line(cli: Cli, ledger: Ledger) -> None:
     ledger([])
-    assert "not nothing" in cli("promote", "ackbox.db").line
+    assert "set ACKBOX_DATABASE_URL" in cli("promote", "ackbox.db").line
 
 
 def test_an_unreachable_server_is_one_line(cli: Cli, ledger: Ledger) -> None:

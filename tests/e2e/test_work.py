@@ -97,14 +97,14 @@ def test_without_a_token_the_routes_of_operators_are_closed_on_postgresql(
         for path in ("/openapi.json", "/nothing"):
             for headers in ({}, {"Authorization": "Bearer any"}):
                 refused = exchange(server.port, request("GET", path, headers=headers))
-                assert "set API_TOKEN" in assert_problem(refused, 403)
+                assert "set ACKBOX_API_TOKEN" in assert_problem(refused, 403)
         for path in ("/metrics", "/api/stats"):
             detail = assert_problem(exchange(server.port, request("GET", path)), 401)
             assert detail.startswith("Send READ_TOKEN")
             assert "DB_PATH.token" not in detail
         reader = {"Authorization": "Bearer only-looking-around"}
         refused = exchange(server.port, request("GET", "/openapi.json", headers=reader))
-        assert "set API_TOKEN" in assert_problem(refused, 403)
+        assert "set ACKBOX_API_TOKEN" in assert_problem(refused, 403)
         assert exchange(server.port, request("GET", "/metrics", headers=reader)).status == 200
         assert server.post(posted(payload=0)).status == 202
         assert not list((tmp_path / "in").glob("*.token"))

@@ -41,7 +41,9 @@ def error_of(response: Response) -> str:
 # S1
 def test_without_backup_dir_backups_over_http_are_403(server: Server, tmp_path: Path) -> None:
     for name in ("copy.db", str(tmp_path / "copy.db")):
-        assert "set BACKUP_DIR" in assert_problem(request_backup(server, {"name": name}), 403)
+        assert "set ACKBOX_BACKUP_DIR" in assert_problem(
+            request_backup(server, {"name": name}), 403
+        )
     assert list(tmp_path.iterdir()) == []
 
 

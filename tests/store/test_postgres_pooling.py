@@ -209,7 +209,7 @@ async def test_a_lease_is_renewed_from_another_loop(store: PostgresStore, me: Qu
 
 
 async def test_a_start_without_the_pooling_setting_fails_and_names_the_setting(url: str) -> None:
-    with pytest.raises(SettingError, match="Set DATABASE_POOLING=transaction"):
+    with pytest.raises(SettingError, match="Set ACKBOX_DATABASE_POOLING=transaction"):
         async with asyncio.timeout(10):
             await open_store(Address(url), clock=utc_now, observe=ignore_facts)
 
@@ -217,7 +217,7 @@ async def test_a_start_without_the_pooling_setting_fails_and_names_the_setting(u
 async def test_a_database_without_the_pooling_setting_stays_available_for_retries(url: str) -> None:
     database = Database(Address(url), size=1)
     try:
-        with pytest.raises(Unavailable, match="Set DATABASE_POOLING=transaction"):
+        with pytest.raises(Unavailable, match="Set ACKBOX_DATABASE_POOLING=transaction"):
             await query_often(database)
         assert database.unavailable_reason is None
     finally:

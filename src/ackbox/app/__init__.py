@@ -42,8 +42,9 @@ __all__ = [
 
 SOURCES = frozenset({"webhooks"})
 _QUEUE_WITH_SQLITE = (
-    "QUEUE_URL is for the many instances that share a PostgreSQL database: set DATABASE_URL too, "
-    "or unset QUEUE_URL. A SQLite ledger has one process, which needs no queue."
+    "QUEUE_URL is for the many instances that share a PostgreSQL database: set "
+    "ACKBOX_DATABASE_URL too, or give no QUEUE_URL. A SQLite ledger has one process, "
+    "which needs no queue."
 )
 
 

@@ -104,7 +104,9 @@ def to_envelope(line: Line, now: datetime, max_body: int) -> Envelope:
 def _check_payload(line: Line, max_body: int) -> bytes:
     payload = _decode_payload(line)
     if len(payload) > max_body:
-        raise InvalidEvent(f"its payload has more than {max_body} bytes; raise MAX_BODY_BYTES")
+        raise InvalidEvent(
+            f"its payload has more than {max_body} bytes; raise ACKBOX_MAX_BODY_BYTES"
+        )
     if line.payload_sha256 not in (None, fingerprint(payload).hex()):
         raise InvalidEvent("its payload does not match payload_sha256")
     return payload

@@ -52,10 +52,15 @@ def _target(settings: "Settings", given: str | None) -> str:
 
     if given is None and settings.database_url is not None:
         return settings.database_url.get_secret_value()
-    if given is None or not is_address(given, ("postgresql", "postgres")):
-        shown = "nothing" if given is None else show_address(given)
+    if given is None:
         raise SettingError(
-            f"DATABASE_URL must be like postgresql://user@host:5432/database, not {shown}."
+            "The command line names no database, like postgresql://user@host:5432/database, and "
+            "neither do the settings: set ACKBOX_DATABASE_URL."
+        )
+    if not is_address(given, ("postgresql", "postgres")):
+        raise SettingError(
+            "DATABASE_URL must be like postgresql://user@host:5432/database, not "
+            f"{show_address(given)}."
         )
     return given
 
@@ -71,7 +76,7 @@ def _print_result(done: "Promoted", file: Path, *, has_token: bool) -> None:
         )
     if not has_token:
         warn(
-            "Set API_TOKEN before you start the server: a token file belongs to a SQLite ledger, "
-            "so on PostgreSQL /api and /metrics stay closed without this setting."
+            "Set ACKBOX_API_TOKEN before you start the server: a token file belongs to a SQLite "
+            "ledger, so on PostgreSQL /api and /metrics stay closed without this setting."
         )
     warn(f"{file} was not changed. Move it away, so that no server is started on it again.")

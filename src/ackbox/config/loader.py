@@ -82,7 +82,7 @@ class Resolved:
 
     def warn_of_ignored_variables(self) -> list[str]:
         """Return a line for each setting whose two names have different values: with
-        `ACKBOX_DB_PATH` exported, `DB_PATH=copy.db ackbox ...` does not use the copy (N3)."""
+        `ACKBOX_DB_PATH` exported, a command that is given `DB_PATH` does not use it (N3)."""
         return [
             f"{prefixed(name)} and {name} have different values, and {prefixed(name)} is used: "
             f"change {prefixed(name)} if you mean the value of {name}, or unset {name}."

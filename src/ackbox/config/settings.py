@@ -145,8 +145,8 @@ def warn_of_open_ingest(settings: Settings) -> list[str]:
     if settings.ingest_token is not None or is_loopback(settings.host):
         return []
     return [
-        f"Other machines can send events without a token (HOST={settings.host}): set INGEST_TOKEN, "
-        "or have a proxy in front check the senders."
+        f"Other machines can send events without a token (HOST={settings.host}): set "
+        "ACKBOX_INGEST_TOKEN, or have a proxy in front check the senders."
     ]
 
 

@@ -16,8 +16,8 @@ from ackbox.runtime import Runtime
 
 _NAME_LENGTH = 255
 _DISABLED = (
-    "Backups over HTTP are disabled: set BACKUP_DIR to a folder for them, or run `ackbox backup "
-    "FILE` on the machine of the server."
+    "Backups over HTTP are disabled: set ACKBOX_BACKUP_DIR to a folder for them, or run `ackbox "
+    "backup FILE` on the machine of the server."
 )
 _BAD_NAME = "name must be the name of a new file in BACKUP_DIR, without a folder, as in events.db."
 

@@ -23,13 +23,13 @@ _READ_METHODS = frozenset({"GET", "HEAD"})
 _BEARER = "as `Authorization: Bearer ...`"
 _OPERATOR = f"the operator token {_BEARER}: API_TOKEN, or on SQLite the token in DB_PATH.token"
 _CLOSED = (
-    "There is no operator token, so this route is closed: set API_TOKEN, restart the server, and "
-    f"send it {_BEARER}."
+    "There is no operator token, so this route is closed: set ACKBOX_API_TOKEN, restart the "
+    f"server, and send it {_BEARER}."
 )
 _UNAVAILABLE = "The ledger is unavailable; the server's log has the reason. Try again later."
 _FOREIGN = "A page of another origin may not send this request: Origin and Host differ."
 _ONLY_READS = "READ_TOKEN allows GET on /api and /metrics only"
-_READER = f"READ_TOKEN {_BEARER}; there is no operator token, because API_TOKEN is unset"
+_READER = f"READ_TOKEN {_BEARER}; there is no operator token, because ACKBOX_API_TOKEN is unset"
 
 
 def authorized(header: bytes | None, token: SecretStr | None) -> bool:

@@ -152,7 +152,7 @@ async def _check_notify(address: Address, notify: bool) -> Finding:
         detail = "A NOTIFY was not received: there seems to be a pooling proxy in between."
     if received:
         return Finding("notify", Verdict.OK, "instances wake each other")
-    remedy = f"Set DATABASE_POOLING=transaction, or NOTIFY=off: then {_POLLED}."
+    remedy = f"Set ACKBOX_DATABASE_POOLING=transaction, or ACKBOX_NOTIFY=off: then {_POLLED}."
     return Finding("notify", Verdict.WARN, detail, remedy)
 
 

@@ -76,7 +76,7 @@ def translate(error: BaseException) -> AckboxError:
         # The statement was not run, but the next may be: a running server keeps its events.
         return Unavailable(
             "A proxy before the database gives each transaction another connection, which lacks "
-            "our prepared statements. Set DATABASE_POOLING=transaction."
+            "our prepared statements. Set ACKBOX_DATABASE_POOLING=transaction."
         )
     if isinstance(error, asyncpg.SyntaxOrAccessError | asyncpg.InvalidSchemaNameError):
         return StoreError(

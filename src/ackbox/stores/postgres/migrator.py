@@ -91,12 +91,12 @@ async def assert_durable(database: Database) -> None:
     if database.address.durability == "full" and (row["fsync"], row["pages"]) != ("on", "on"):
         raise StoreError(
             "The server runs with fsync or full_page_writes off, so that a power cut loses events "
-            "it has acknowledged. Switch both on, or choose DURABILITY=normal."
+            "it has acknowledged. Switch both on, or set ACKBOX_DURABILITY=normal."
         )
     if database.address.durability == "full" and row["commits"] == "off":
         raise StoreError(
             "synchronous_commit is off in our sessions, although we set it: a proxy in between may "
-            "drop settings. Behind a pooling proxy, set DATABASE_POOLING=transaction."
+            "drop settings. Behind a pooling proxy, set ACKBOX_DATABASE_POOLING=transaction."
         )
 
 

@@ -71,7 +71,10 @@ async def find_hindrance(database: Database) -> tuple[str, str] | None:
         return detail, _ownership(row)
     if row["taken"]:
         detail = f"There is no ledger, but tables under its names: {', '.join(row['taken'])}."
-        return detail, "Name another schema in DATABASE_SCHEMA: ackbox needs one of its own."
+        return (
+            detail,
+            "Set ACKBOX_DATABASE_SCHEMA to another name: ackbox needs a schema of its own.",
+        )
     return None
 
 

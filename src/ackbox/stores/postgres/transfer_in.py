@@ -48,7 +48,7 @@ async def assert_no_unfinished_promotion(database: Database) -> None:
         raise StoreError(
             f"The schema {database.address.schema} holds an unfinished promotion of "
             f"{rows[0]['file']}. Run `ackbox promote {rows[0]['file']}` again to finish it, or "
-            "name another DATABASE_SCHEMA or DATABASE_URL."
+            "set another ACKBOX_DATABASE_SCHEMA or ACKBOX_DATABASE_URL."
         )
 
 

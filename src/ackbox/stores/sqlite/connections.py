@@ -88,7 +88,8 @@ def assert_ledger_file(path: Path) -> None:
     before opening it: opening a FIFO would wait for a writer."""
     if (kind := _irregular_kind(path.stat().st_mode)) is not None:
         raise StoreError(
-            f"{path} is {kind}, not a regular file. Set DB_PATH to a ledger, or to a new name."
+            f"{path} is {kind}, not a regular file. Set ACKBOX_DB_PATH to a ledger, or to a new "
+            "name."
         )
     with path.open("rb") as file:
         header = file.read(_HEADER_BYTES)
@@ -209,7 +210,9 @@ def _assert_pragmas(connection: apsw.Connection, durability: str) -> None:
 
 def _refusal(path: str, name: str, expected: object, actual: object) -> str:
     if name == "application_id":
-        return f"{path} is a SQLite database, but not a ledger of ackbox; set another DB_PATH."
+        return (
+            f"{path} is a SQLite database, but not a ledger of ackbox; set another ACKBOX_DB_PATH."
+        )
     return f"{path} cannot be used: {name} must be {expected}, but SQLite reports {actual}."
 
 

@@ -40,7 +40,9 @@ def check_folder(folder: Path) -> Finding:
         detail, remedy = "does not exist", f"Create it: mkdir -p {folder}"
     elif not os.access(folder, os.W_OK | os.X_OK):
         detail = "is not writable by this user"
-        remedy = "Run ackbox as its owner, or set another DB_PATH: files are created beside it."
+        remedy = (
+            "Run ackbox as its owner, or set another ACKBOX_DB_PATH: files are created beside it."
+        )
     else:
         return Finding("folder", Verdict.OK, f"{folder} is writable")
     return Finding("folder", Verdict.FAIL, f"{folder}, the folder of DB_PATH, {detail}.", remedy)

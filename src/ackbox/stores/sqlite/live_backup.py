@@ -60,8 +60,8 @@ class _Snapshot:
             self._limit = 1 << 62  # the clean-up may still run
             raise StoreError(
                 "The copy was stopped: the server wrote so much meanwhile that its log grew too "
-                "large. Copy at a quieter time, or set BACKUP_DIR for the server and name a file "
-                "there: then the server makes the copy, and has no such limit."
+                "large. Copy at a quieter time, or set ACKBOX_BACKUP_DIR for the server and name a "
+                "file there: then the server makes the copy, and has no such limit."
             )
         return operation(self._connection)
 

@@ -197,12 +197,12 @@ def _in_use(ledger: Path, holder: Holder | None) -> str:
     where = f" at {holder.url}" if holder and holder.url else ""
     return (
         f"The ledger {ledger} is in use by {who}{where}: one SQLite file has one server. "
-        "Stop that process, or set another DB_PATH."
+        "Stop that process, or set another ACKBOX_DB_PATH."
     )
 
 
 def _cannot_lock(path: Path, error: OSError) -> str:
     return (
-        f"Cannot open {path}: {error.strerror}. The folder of DB_PATH must exist and be writable "
-        "by the user that runs ackbox."
+        f"Cannot open {path}: {error.strerror}. Its folder must exist and be writable by the "
+        "user that runs ackbox."
     )

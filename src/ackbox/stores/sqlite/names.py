@@ -31,7 +31,7 @@ def resolve_ledger(path: Path) -> Path:
         return resolve(path)
     except OSError as error:
         raise StoreError(
-            f"Cannot open the ledger {path}: its symbolic links form a loop. Set DB_PATH to "
+            f"Cannot open the ledger {path}: its symbolic links form a loop. Set ACKBOX_DB_PATH to "
             "another path, or remove the link."
         ) from error
 

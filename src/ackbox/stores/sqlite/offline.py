@@ -124,7 +124,7 @@ def _assert_exists(path: Path) -> None:
         if not path.exists():
             raise StoreError(
                 f"There is no ledger at {path}: `ackbox serve` creates one when it first starts. "
-                "If yours is elsewhere, set DB_PATH."
+                "If yours is elsewhere, set ACKBOX_DB_PATH."
             )
         assert_ledger_file(path)
     except OSError as error:

@@ -17,7 +17,7 @@ from ackbox.stores.sqlite.names import beside
 _MAX_BYTES = 4096
 _TOKEN = re.compile(r"[!-~]{16,4096}")
 _OPEN = os.O_NOFOLLOW | os.O_CLOEXEC
-_REMEDY = "Remove the file, and the next start creates a new one; or set API_TOKEN."
+_REMEDY = "Remove the file, and the next start creates a new one; or set ACKBOX_API_TOKEN."
 
 
 def token_path(ledger: Path) -> Path:
