@@ -114,7 +114,8 @@ class Ingest:
         return (await self._submit((envelope,)))[0]
 
     async def accept_many(self, envelopes: Sequence[Envelope]) -> list[Receipt]:
-        """Return when all events are durable; raise `NotAccepted` if all of them were refused."""
+        """Return when all events are durable; raise `NotAccepted` if they were refused: all are
+        admitted, or none."""
         if not envelopes:
             return []
         self._admit(len(envelopes))
@@ -182,7 +183,8 @@ class Ingest:
         self._submissions.clear()
 
     async def _wait_until_drained(self) -> None:
-        """Poll until no event is admitted: an event set by every batch would slow the hot path."""
+        """Poll until every admitted event is durable or has failed. An `asyncio.Event` that each
+        batch sets would slow the hot path."""
         end = self._monotonic() + self._limits.timeout
         while self._admitted and self._monotonic() < end:
             await self._sleep(_DRAIN_SECONDS)

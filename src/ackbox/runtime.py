@@ -373,8 +373,8 @@ class Runtime:
         handler may park more events."""
 
         def handles(source: str, event_type: str) -> bool:
-            """Unless unhandled events are parked, unpark those without a handler too: the worker
-            completes them."""
+            """With `UNHANDLED=complete`, return True for every type: events without a handler are
+            unparked too, and the worker completes them as `ignored`."""
             parks = self.settings.unhandled == "park"
             return not parks or self.registry.find(source, event_type) is not None
 

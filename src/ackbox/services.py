@@ -33,14 +33,14 @@ Sleep = Callable[[float], Awaitable[None]]
 LONGEST_DELAY = 5.0
 _FIRST_DELAY = 0.1
 _STEADY_SECONDS = 10.0
-"""A restarted step counts as recovered after so many seconds without a failure: it may have nothing
-to do for hours."""
+"""A restarted step counts as recovered after this many seconds without a failure. Waiting until it
+returns is no test: a step may wait for work for hours."""
 _CRITICAL_SECONDS = 60.0
 
 
 class ServiceStatus(Struct, frozen=True):
     """The state of a service, for operators. `since` is the time of its start, of its recovery, or
-    of the first failure in the current row of failures."""
+    of the first of the current consecutive failures."""
 
     name: str
     state: str

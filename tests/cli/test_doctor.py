@@ -155,7 +155,7 @@ def test_without_a_token_file_doctor_says_which_token_counts(
     with running(tmp_path / "server", settings) as server:
         verdict, words = examine(cli, "token", DB_PATH=str(server.ledger))
     assert verdict == "ok"
-    assert f"does not exist: process {server.pid} may use API_TOKEN" in words
+    assert f"does not exist: perhaps process {server.pid} was started with API_TOKEN set" in words
     assert "next start" not in words
 
 

@@ -43,9 +43,9 @@ def test_a_command_warns_when_an_unprefixed_name_chooses_the_ledger(cli: Cli, co
     done = cli(*command.split(), DB_PATH="theirs.db", ACKBOX_PORT="81")
     assert done.code == 0
     assert done.err == (
-        "ackbox: DB_PATH chooses the ledger, a name that another application may own. Since "
-        "ACKBOX_PORT is set, this environment uses prefixed names: set ACKBOX_DB_PATH, or unset "
-        "DB_PATH.\n"
+        "ackbox: DB_PATH chooses the ledger, but another application may use a variable of that "
+        "name. Since ACKBOX_PORT is set, this environment uses prefixed names: set "
+        "ACKBOX_DB_PATH, or unset DB_PATH.\n"
     )
     assert cli(*command.split(), ACKBOX_DB_PATH="theirs.db", DB_PATH="theirs.db").err == ""
 
@@ -87,7 +87,7 @@ def test_help_needs_no_warning(cli: Cli) -> None:
 # N3
 def test_doctor_warns_of_it_as_a_finding(cli: Cli) -> None:
     done = cli("doctor", DB_PATH="theirs.db", ACKBOX_PORT="81")
-    assert "warn  settings      DB_PATH chooses the ledger, a name that another" in done.out
+    assert "warn  settings      DB_PATH chooses the ledger, but another" in done.out
     assert done.err == ""
     differing = cli("doctor", DB_PATH="theirs.db", ACKBOX_DB_PATH="ours.db")
     assert "warn  settings      ACKBOX_DB_PATH and DB_PATH have different values" in differing.out

@@ -35,7 +35,8 @@ _SHORT_ID = 18  # the millisecond and 12 random bits; every command accepts it
 Ordering = Annotated[
     Literal["newest", "oldest", "source"],
     typer.Option(
-        "--order", help="The order of arrival; or, with --source, source: the order of the source."
+        "--order",
+        help="newest or oldest: by arrival. source: the source's own order; needs --source.",
     ),
 ]
 Limit = Annotated[

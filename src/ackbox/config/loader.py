@@ -2,8 +2,8 @@
 
 The command line wins over code, code over the environment, the environment over the file, the file
 over the defaults. Both the command line and code arrive here as `overrides`. In the environment
-`ACKBOX_NAME` wins over `NAME`, and `ACKBOX_DB_PATH` also over `DATABASE_URL`.
-"""
+A variable with the prefix wins over the same variable without it (`ACKBOX_PORT` over `PORT`), and
+`ACKBOX_DB_PATH` also over `DATABASE_URL`."""
 
 import os
 from collections.abc import Mapping
@@ -75,9 +75,9 @@ class Resolved:
         if not self.prefixed or self.ledger_origin != name.upper() or self.given[name].from_image:
             return []
         return [
-            f"{name.upper()} chooses the ledger, a name that another application may own. Since "
-            f"{self.prefixed[0]} is set, this environment uses prefixed names: set "
-            f"{prefixed(name)}, or unset {name.upper()}."
+            f"{name.upper()} chooses the ledger, but another application may use a variable of "
+            f"that name. Since {self.prefixed[0]} is set, this environment uses prefixed names: "
+            f"set {prefixed(name)}, or unset {name.upper()}."
         ]
 
     def warn_of_ignored_variables(self) -> list[str]:
@@ -156,7 +156,8 @@ def _without_database_of_another(given: dict[str, Given]) -> dict[str, Given]:
 
 
 def _find_ignored(given: Mapping[str, Given], environ: Mapping[str, str]) -> list[str]:
-    """Return the unprefixed variables whose setting has another value by its prefixed variable."""
+    """Return the unprefixed variables that are ignored, because the prefixed variable of the same
+    setting has another value."""
     return [
         name.upper()
         for name, item in given.items()

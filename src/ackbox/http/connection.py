@@ -55,7 +55,7 @@ class Connection(HttpToolsProtocol):
             make_room(self.server_state)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Notify the request that the app is working on; it may not be the latest request."""
+        """Mark as lost the request on which the app works now. It need not be the latest one."""
         super().connection_lost(exc)
         if self.started is not None:
             self.started.mark_lost()

@@ -80,7 +80,12 @@ NumberText = Annotated[str, Field(pattern=r"^[0-9]{1,18}$")]
 SourceCursorText = Annotated[str, Field(pattern=rf"^([0-9]{{1,18}}|{SOURCE_CURSOR_PATTERN})$")]
 Limit = Annotated[int, Field(ge=1, le=200)]
 Completed = Annotated[
-    bool, Field(strict=True, description="Run completed events again too, as a whole.")
+    bool,
+    Field(
+        strict=True,
+        description="Replay completed events too. The whole run is repeated, with its writes "
+        "through `tx`.",
+    ),
 ]
 
 

@@ -65,7 +65,8 @@ class Monitor:
         await asyncio.to_thread(self._store.check_free_space)
         await self._recount()
         self.measure(await self._reader.stats())
-        # A full disk still takes small writes, so the store's own reason comes first.
+        # Do not test while the store itself says that it is unavailable: on a nearly full disk the
+        # tiny test write would succeed.
         if self._ingest_state.failing and self._store.unavailable_reason is None:
             await self._store.prove_writable()
             self._ingest_state.note_writable()

@@ -214,8 +214,8 @@ def within_share(entries: Entries, caps: Caps) -> list[EventId]:
 
 
 def _claimable_in(settlement: Settlement) -> float | None:
-    """Return the seconds until the event, or the next event of its lane, is due. These are not
-    published."""
+    """Return the seconds until the event, or the next event of its lane, is due. Such events are
+    not published to the stream, so the database must be queried then."""
     match settlement.outcome:
         case RetryLater(delay=delay) | Snoozed(delay=delay) | Release(parked=False, delay=delay):
             return max(delay.total_seconds(), 0.0)

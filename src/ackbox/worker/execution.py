@@ -219,9 +219,9 @@ class Executor:
     ) -> None:
         """Run a plain handler in a thread, which cannot be cancelled.
 
-        Past its time-out, the thread is abandoned and its result is ignored. If the claim was lost,
-        the thread does not hang yet: it counts as abandoned only when it exceeds its own time-out.
-        """
+        Past its time-out, the thread is abandoned and its result is ignored. If only the claim was
+        lost, the thread may still end in time. It counts as abandoned only if it exceeds its
+        time-out."""
         started = self._timers.monotonic()
         thread = HandlerThread(call, asyncio.get_running_loop())
         try:

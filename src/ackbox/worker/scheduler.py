@@ -230,8 +230,9 @@ class Worker:
         return self._backlogged and self._slots.prefetch > 0
 
     def _caps(self) -> Caps:
-        """Return the limits of a claim. Once several sources are known, a source whose events alone
-        are due leaves one slot free for the others (F24)."""
+        """Return the limits of a claim. If several sources are known but only one of them has due
+        events, that source may use all slots but one. The last slot stays free for the others
+        (F24)."""
         count = self._config.count
         alone = count - 1 if count > 1 and len(self._sources) > 1 else None
         return Caps(share=max(count // 2, 1), held=self._slots.held_by_source(), alone=alone)

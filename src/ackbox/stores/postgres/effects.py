@@ -213,9 +213,9 @@ def _describe(error: AckboxError) -> str:
 
 
 def _is_connection_failure(error: Exception) -> bool:
-    """Return whether the connection is lost. If the server continues after an ERROR, whatever its
-    code, the user's statement raised it. If the server has a problem, such as refusing writes, our
-    own statements fail too."""
+    """Return whether the connection is lost. An ERROR leaves the connection open, so it is blamed
+    on the user's statement, whatever its code. A problem of the server, such as refusing writes,
+    need not be detected here: our own statements then fail and report it."""
     if isinstance(error, asyncpg.PostgresError) and error.severity_en == "ERROR":
         return False
     return is_connection_lost(error) and not isinstance(error, ValueError)

@@ -1,7 +1,8 @@
 """`EventQueue` on PostgreSQL: claims use SKIP LOCKED, and leases expire by the server's clock.
 
 Claims read `live_events`. A running event keeps its row there, so that a claim updates no index.
-A claim therefore passes the rows that other instances run, which are as many as they hold.
+A claim therefore has to skip the rows of running events. Their number is limited by how many events
+the instances hold.
 
 A completed event leaves a dead index entry. While somebody's long transaction keeps vacuum from
 removing dead entries, a full scan (one that starts at the oldest entry) reads all of them (F37).
@@ -10,8 +11,9 @@ A claim can instead continue after its cursors: for each source, the last row th
 - By default a claim is a full scan. About once a second one claim continues after the cursors
   instead, to measure how long that takes.
 - Claims continue after the cursors while the last claim reached its limit, or while a full scan
-  takes much longer (`_SLOW_FACTOR`). A full scan then still runs about once a second, or less often
-  if it is slow (`_FULL_SCAN_SHARE`): it finds expired leases before the cursors.
+  takes more than `_SLOW_FACTOR` times as long. A full scan then still runs about once a second, or
+  less often if it is slow (`_FULL_SCAN_SHARE`), because only a full scan finds expired leases at
+  positions before the cursors.
 - If a claim after the cursors returns nothing, a full scan follows at once.
 """
 

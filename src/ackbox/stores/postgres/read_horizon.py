@@ -2,10 +2,10 @@
 
 Numbers are assigned before the commit. A reader that continues from the last number it saw would
 never see an event whose number was assigned earlier and committed later. So every ingest
-transaction holds an advisory lock while it is open, and the lock's key shows the number before its
-first. A key has 64 bits, and a database may have several ledgers: half of the bits are the oid of
-the ledger's table, and half are the low bits of the number.
-"""
+transaction holds an advisory lock while it is open, and the key of the lock holds the number just
+before the first `ledger_id` of that transaction. A key has 64 bits, and a database may have several
+ledgers: half of the bits are the oid of the ledger's table, and half are the low bits of the
+number."""
 
 from ackbox.stores.postgres.database import Session
 

@@ -112,7 +112,8 @@ def _grants(row: Any) -> str:
     """Return the remedy for a role that uses a ledger of another owner."""
     role, schema = row["role"], row["schema"]
     return (
-        f"Let it own the ledger, or run as its owner: GRANT USAGE ON SCHEMA {schema} TO {role}; "
+        f"Make this user the owner of the ledger, or let the present owner execute: "
+        f"GRANT USAGE ON SCHEMA {schema} TO {role}; "
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}; "
         f"GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}"
     )

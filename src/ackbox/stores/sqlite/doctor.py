@@ -107,7 +107,7 @@ def examine_token(path: Path) -> Finding:
         if holder is None:
             detail = f"{absence} yet: the next start creates it, unless API_TOKEN is set"
         else:
-            detail = f"{absence}: process {holder.pid} may use API_TOKEN"
+            detail = f"{absence}: perhaps process {holder.pid} was started with API_TOKEN set"
         return Finding("token", Verdict.OK, detail)
     return Finding("token", Verdict.OK, f"{where} holds the operator token")
 
@@ -216,7 +216,8 @@ def as_failure(about: str, error: AckboxError) -> Finding:
     detail, _, remedy = str(error).partition(". ")
     if isinstance(error, LedgerCorrupt):
         remedy = _RECOVER
-    return Finding(about, Verdict.FAIL, detail, remedy or "Its log may say more.")
+    remedy = remedy or "The log lines of the server may say more."
+    return Finding(about, Verdict.FAIL, detail, remedy)
 
 
 def _log_bytes(path: Path) -> int:

@@ -74,7 +74,8 @@ class LedgerFiles:
         self._log_size_at_begin = _size(_state(self._paths[1]))
 
     def assert_in_place(self) -> None:
-        """Raise if another file has the name of the ledger: the log beside it belongs to ours."""
+        """Raise if another file now has the name of the ledger. The `-wal` file beside that name
+        belongs to our ledger, not to the other file."""
         if _identity(self._paths[0]) != self._expected[0][:2]:
             raise Unavailable(Difference.MOVED.value, retry_after=5)
 

@@ -84,8 +84,8 @@ class LedgerLock:
             raise StoreError(_cannot_lock(self.path, error)) from error
 
     def release(self) -> None:
-        """Release the lock. The file stays: another process may have locked it just before the
-        removal."""
+        """Release the lock. Do not delete the file: another process may have locked it already, and
+        a third process would then create and lock a new one."""
         if self._fd is not None:
             fd, self._fd = self._fd, None  # the number may soon belong to another file
             _write_holder(fd, b"")

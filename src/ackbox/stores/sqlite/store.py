@@ -111,8 +111,8 @@ class SqliteStore:
         self._operations = RecordOperations(self._sql)
         self._reported_full = False
         self._allow_foreign = refuse_in_process(lock.ledger)
-        # SQLite reported a full disk where we measure free space (a quota, for example): only a
-        # successful record ends this.
+        # SQLite reported a full disk although we measure free space (because of a quota, for
+        # example). Only a successful `record` shows that this is over.
         self._is_unexplained = False
 
     @property
@@ -221,7 +221,8 @@ class SqliteStore:
         self._lock.describe(url, workers)
 
     def open_reader(self) -> SqliteReader:
-        """Return a reader. The writer closes its connections before it reopens the ledger."""
+        """Return a reader. Before the writer reopens the ledger, it closes this reader's
+        connections."""
         reader = SqliteReader(self._lock.ledger)
         self._writer.readers.append(reader.connections)
         return reader

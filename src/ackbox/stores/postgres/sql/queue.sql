@@ -115,7 +115,8 @@ SELECT claimed.* FROM claimed ORDER BY ledger_id
 
 -- name: suspect
 -- Return the next suspect, with the attempts and unsettled runs that its next claim will have.
--- Suspects with the fewest unsettled runs come first: those that must run alone come last.
+-- Suspects with the fewest unsettled runs come first. A suspect in its last attempt, which runs with
+-- nothing beside it and makes other events wait, therefore comes last.
 SELECT id::text, source, event_type,
        attempts + (status <> 'processing' OR unsettled >= 2)::int AS attempts,
        unsettled + (status = 'processing')::int AS unsettled

@@ -35,7 +35,8 @@ SELECT json_group_array(ledger_id) FROM (
 
 -- name: suspect
 -- Return the next suspect, with the attempts and unsettled runs that its next claim will have.
--- Suspects with the fewest unsettled runs come first: those that must run alone come last.
+-- Suspects with the fewest unsettled runs come first. A suspect in its last attempt, which runs with
+-- nothing beside it and makes other events wait, therefore comes last.
 SELECT json_group_array(json_array(id, source, event_type, attempts, unsettled)) FROM (
     SELECT id, source, event_type,
            attempts + (status <> 'processing' OR unsettled >= 2) AS attempts,
