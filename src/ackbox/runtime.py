@@ -373,7 +373,7 @@ class Runtime:
         handler may park more events."""
 
         def handles(source: str, event_type: str) -> bool:
-            """With `UNHANDLED=complete`, return True for every type: events without a handler are
+            """Return True for every type with `UNHANDLED=complete`: events without a handler are
             unparked too, and the worker completes them as `ignored`."""
             parks = self.settings.unhandled == "park"
             return not parks or self.registry.find(source, event_type) is not None

@@ -31,7 +31,7 @@ from docs.pages import PAGES, REFERENCE, ROOT, codes, first_codes, rows, section
 
 METRIC = re.compile(r"\backbox_[a-z_]+[a-z]\b")
 SETTING = re.compile(r"`\$?([A-Z]+_[A-Z_]+)[`=]")
-NO_SETTINGS = {"ID_OR_KEY", "SQLITE_FILE", "ACKBOX_NAME", "ACKBOX_SERVICE_HOST"}
+NO_SETTINGS = {"ID_OR_KEY", "SQLITE_FILE", "ACKBOX_SERVICE_HOST"}
 LEVELS = frozenset({"debug", "info", "warning", "error", "critical"})
 
 
