@@ -277,9 +277,19 @@ async def test_a_start_without_a_schema_for_users_tables_fails_and_says_what_to_
     with role(ledger, "ackbox", alone, "CREATE SCHEMA ackbox AUTHORIZATION ackbox") as url:
         with pytest.raises(SettingError, match="Your own tables have no schema") as refused:
             await opened(url=url)
+        assert ledger.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'ackbox'") == "0"
         remedy = str(refused.value).partition("Run ")[2].partition(", or")[0]
         ledger.execute(remedy)
         await opened(url=url)
+
+
+async def test_a_start_in_public_asks_for_another_schema_and_creates_nothing(
+    ledger: PostgresLedger, opened: Open
+) -> None:
+    with pytest.raises(SettingError, match="Name another DATABASE_SCHEMA") as refused:
+        await opened("public")
+    assert "ALTER ROLE" not in str(refused.value)
+    assert ledger.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'") == "0"
 
 
 @pytest.mark.parametrize("search_path", ["pg_catalog", "pg_catalog, information_schema"])

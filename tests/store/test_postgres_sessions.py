@@ -61,6 +61,33 @@ async def test_a_statement_without_parameters_is_one_statement_to_the_server(
     assert isinstance(written[second.id], Done)
 
 
+async def test_a_search_path_that_a_users_function_set_does_not_outlive_its_transaction(
+    backend: PostgresBackend,
+) -> None:
+    """The settings of other events, and of users' DDL, are those of the start."""
+    await backend.store.apply_schema(
+        [
+            "CREATE SCHEMA IF NOT EXISTS elsewhere",
+            "CREATE TABLE IF NOT EXISTS elsewhere.mine (id TEXT)",
+            "CREATE OR REPLACE FUNCTION wander() RETURNS text LANGUAGE sql AS "
+            "$$ SELECT pg_catalog.set_config('search_path', 'elsewhere', false) $$",
+        ]
+    )
+    me = QueueWorker(backend.store.queue)
+    await backend.store.record([envelope("a"), envelope("b")])
+    for claim, sql in zip(
+        await me.claim(),
+        ("INSERT INTO mine SELECT wander()", "INSERT INTO mine VALUES ('b')"),
+        strict=True,
+    ):
+        assert isinstance((await me.settle(claim, done(sql)))[claim.id], Done)
+    await backend.store.apply_schema(["CREATE TABLE IF NOT EXISTS later (id TEXT)"])
+    assert await backend.fetch("SELECT id FROM public.mine") == [("elsewhere",), ("b",)]
+    assert await backend.fetch("SELECT to_regclass('elsewhere.later')::text") == [(None,)]
+    await backend.fetch("DROP SCHEMA elsewhere CASCADE")
+    await backend.fetch("DROP TABLE later")
+
+
 @pytest.mark.parametrize("pooled", [False, True], ids=["session", "transaction"])
 async def test_a_query_leaves_no_setting_and_no_lock_behind(
     backend: PostgresBackend, pooled: bool

@@ -138,7 +138,7 @@ async def _settle_together(
     transaction fails."""
     until = monotonic() + _SHARED_SECONDS
     ended: list[Settlement] = []
-    async with database.transaction() as session:
+    async with database.users_transaction() as session:
         await session.execute_raw(f"{_users_settings(patience)}; SAVEPOINT effects")
         for settlement in settlements:
             ran.append(settlement)

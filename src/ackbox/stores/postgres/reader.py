@@ -150,7 +150,7 @@ class PostgresReader:
     async def query(self, sql: str, params: Mapping[str, object]) -> list[dict[str, Any]]:
         check_user_query(sql)
         compiled = compile_named(sql)
-        async with self._database.transaction() as session:
+        async with self._database.users_transaction() as session:
             await session.execute_raw(f"{_READ_ONLY}; {set_locally(USERS_PLANS)}; SAVEPOINT query")
             try:
                 async with _unlock_on_failure(session):

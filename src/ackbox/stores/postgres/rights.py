@@ -49,7 +49,8 @@ async def assert_writable(database: Database) -> None:
 
 async def find_empty_path(database: Database) -> tuple[str, str] | None:
     """Return why users' SQL has no schema for its tables, and the remedy; None if it has one."""
-    (row,) = await database.fetch("users_path")
+    async with database.users_transaction() as session:
+        row = await session.fetch_one("users_path")
     if row["schemas"]:
         return None
     role, schema = row["role"], database.address.schema
@@ -57,6 +58,8 @@ async def find_empty_path(database: Database) -> tuple[str, str] | None:
         f"Your own tables have no schema: the search_path of the role {role} names no schema that "
         f"exists and that it may use, apart from {schema}, which is ackbox's own."
     )
+    if schema == "public":
+        return detail, "Name another DATABASE_SCHEMA, and leave public to your own tables."
     return detail, f"Run ALTER ROLE {role} SET search_path = public, or name another schema there."
 
 

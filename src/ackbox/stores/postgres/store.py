@@ -71,8 +71,8 @@ async def open_store(
         while True:
             try:
                 await assert_durable(database)
-                await migrate(database)
                 await assert_users_path(database)
+                await migrate(database)
                 await assert_no_unfinished_promotion(database)
                 await assert_writable(database)
                 break
@@ -160,7 +160,7 @@ class PostgresStore:
         if not ddl:
             return
         schema = self.database.address.schema
-        async with self.database.transaction() as session:
+        async with self.database.users_transaction() as session:
             await session.fetch("lock", key=lock_key(schema, "users' schema"))
             for sql in ddl:
                 try:

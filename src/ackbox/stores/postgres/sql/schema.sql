@@ -1,29 +1,26 @@
 -- part: users_path
 FROM (
-    SELECT coalesce(string_agg(name, ', ' ORDER BY number) FILTER (WHERE NOT is_ours), '') AS users,
-           coalesce(bool_or(is_ours), false) AS has_ours
+    SELECT coalesce(string_agg(name, ', ' ORDER BY number), '') AS users
     FROM regexp_matches(current_setting('search_path'), '"(?:[^"]|"")*"|[^",\s]+', 'g')
          WITH ORDINALITY AS matches (entries, number),
     LATERAL (
         SELECT CASE WHEN entry LIKE '"%' THEN entry ELSE '"' || lower(entry COLLATE "C") || '"' END AS name
         FROM unnest(entries) AS entry
-    ) AS quoted,
-    LATERAL (
-        SELECT name = '{schema}'
-               OR name = '"$user"' AND '"' || current_user || '"' = '{schema}' AS is_ours
-    ) AS compared
+    ) AS quoted
+    WHERE name NOT IN ('{schema}', '""')
+      AND NOT (name = '"$user"' AND '"' || current_user || '"' = '{schema}')
 ) AS path
 
 -- name: narrow_session_path
 -- Take our schema out of the session's search path, so that users' SQL never finds our tables. A
--- role that is named like our schema has it there as "$user".
+-- role that is named like our schema has it there as "$user". An empty entry is dropped, because
+-- no SET accepts it.
 SELECT set_config('search_path', users, false)
 -- here: users_path
 
 -- name: narrow_transaction_path
--- Do the same until the end of the transaction: behind a pooling proxy a session is not ours.
--- Return the narrowed path, and whether our schema was on the session's own path.
-SELECT set_config('search_path', users, true) AS search_path, has_ours
+-- Do the same until the end of the transaction, and return the narrowed path.
+SELECT set_config('search_path', users, true) AS search_path
 -- here: users_path
 
 -- name: users_path
