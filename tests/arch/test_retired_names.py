@@ -4,7 +4,9 @@ The glossary (docs/reference/glossary.md) has the words that replaced these name
 """
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import get_args
@@ -33,6 +35,7 @@ NAMES = frozenset(
         *("buried_at", "_bury", "Again", "Walk", "give_back", "fold_tallies", "has_books"),
         *("StoreTrouble", "Watch", "EventStory", "HURRIED", "PUT_BACK", "Parcel", "steer"),
         *("settle_in", "look_back", "_look_onward", "_look_at_all", "last_words", "deaf"),
+        *("Numbers", "Rules", "Removed", "forget"),
     )
 )
 
@@ -40,7 +43,7 @@ NAMES = frozenset(
 WORDS = frozenset(
     (
         *("agenda", "tally", "tallies", "parcel", "parcels", "hurried", "bury", "buried"),
-        *("story", "stories", "bell", "upkeep", "doors"),
+        *("story", "stories", "bell", "upkeep", "doors", "ripe", "books"),
     )
 )
 
@@ -81,6 +84,27 @@ def test_no_name_in_the_source_is_a_vague_word() -> None:
     assert list(vague) == []
 
 
+# The position of a source is its cursor: a checkpoint is of SQLite's write-ahead log.
+def test_only_the_sqlite_store_has_checkpoints() -> None:
+    sources = [path for path in SOURCES if path.parent.name != "sqlite"]
+    checkpoints = (
+        f"{location}: {name}"
+        for location, name in identifiers_of(sources)
+        if {"checkpoint", "checkpoints"} & words_of(name)
+    )
+    assert list(checkpoints) == []
+
+
+def test_no_comment_has_a_retired_word() -> None:
+    retired = (
+        f"{path.relative_to(ROOT)}: {comment}"
+        for path in [*SOURCES, *TESTS]
+        for comment in comments_of(path.read_text())
+        if WORDS & words_of(comment)
+    )
+    assert list(retired) == []
+
+
 def test_no_message_has_a_retired_word() -> None:
     retired = (
         f"{path.relative_to(ROOT)}: {text}"
@@ -108,7 +132,8 @@ def test_no_setting_takes_a_retired_value() -> None:
 
 # N25
 def test_no_page_has_a_retired_name() -> None:
-    unambiguous = NAMES - {"Answer", "Again", "Home", "Walk", "Watch", "Door", "Removed", "bury"}
+    prose = {"Answer", "Again", "Home", "Walk", "Watch", "Door", "bury"}
+    unambiguous = NAMES - prose - {"Numbers", "Rules", "Removed", "forget"}
     retired = (
         f"{path.relative_to(ROOT)}: {word}"
         for path in PAGES
@@ -118,26 +143,48 @@ def test_no_page_has_a_retired_name() -> None:
     assert list(retired) == []
 
 
+SCANNED = """
+import a.b as c
+from d import e as f
+try:
+    global g
+except OSError as h:  # of i
+    match j:
+        case K(l=m, n=[*o]) | {"p": _, **q}:
+            r.s = t(u=lambda v: w)
+"""
+
+
+def test_the_scan_sees_every_name_and_comment() -> None:
+    names = {name for node in ast.walk(ast.parse(SCANNED)) for name in names_of(node)}
+    assert names == {"OSError", "K", *"abcefghjlmnoqrstuvw"}
+    assert comments_of(SCANNED) == ["# of i"]
+
+
 def identifiers_of(paths: Iterable[Path]) -> Iterator[tuple[str, str]]:
     """Yield every name that the code defines, passes or reaches for, and where it does so."""
     for path in paths:
         for node in ast.walk(ast.parse(path.read_text())):
-            if name := name_of(node):
+            for name in names_of(node):
                 yield f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}", name
 
 
-def name_of(node: ast.AST) -> str | None:
-    match node:
-        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-            return node.name
-        case ast.arg() | ast.keyword():
-            return node.arg
-        case ast.Name():
-            return node.id
-        case ast.Attribute():
-            return node.attr
-        case _:
-            return None
+NAME_FIELDS = ("name", "asname", "arg", "id", "attr", "rest", "kwd_attrs", "names")
+"""The fields of syntax nodes that hold names: of definitions, imports, captures, accesses."""
+
+
+def names_of(node: ast.AST) -> list[str]:
+    names: list[str] = []
+    for field in NAME_FIELDS:
+        value = getattr(node, field, None)
+        values = value if isinstance(value, list) else [value]
+        names += [part for text in values if isinstance(text, str) for part in text.split(".")]
+    return names
+
+
+def comments_of(code: str) -> list[str]:
+    tokens = tokenize.generate_tokens(io.StringIO(code).readline)
+    return [token.string for token in tokens if token.type == tokenize.COMMENT]
 
 
 def words_of(name: str) -> set[str]:
