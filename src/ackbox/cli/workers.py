@@ -14,7 +14,8 @@ class Workers(NamedTuple):
 
 
 _SHARED = Workers(
-    "a free worker of any running instance claims it next (a command cannot see which run)",
+    "a free worker of any running instance claims it next (this command cannot see which instances "
+    "are running)",
     True,
 )
 _NOBODY = Workers("no server runs on this ledger: start `ackbox serve`", False)

@@ -1,8 +1,8 @@
 """Resolve the settings from code, environment, file and defaults, or say in one line what is wrong.
 
 The command line wins over code, code over the environment, the environment over the file, the file
-over the defaults. Both the command line and code arrive here as `overrides`. In the environment
-A variable with the prefix wins over the same variable without it (`ACKBOX_PORT` over `PORT`), and
+over the defaults. Both the command line and code arrive here as `overrides`. In the environment, a
+variable with the prefix wins over the same variable without it (`ACKBOX_PORT` over `PORT`), and
 `ACKBOX_DB_PATH` also over `DATABASE_URL`."""
 
 import os

@@ -6,9 +6,9 @@ from ackbox.telemetry import Fact, Observer, ObserverFailed, OnObserverError, co
 
 
 def count_and_log(metrics: Observer, logger: Logger) -> OnObserverError:
-    """Return a callback that counts with `metrics` and logs with `logger`, without the observer
-    that failed. If one of the two fails as well, such as a log on a full disk, nothing else
-    happens."""
+    """Return a callback for an observer that raised. It counts each failure with `metrics`, and
+    logs the first of each observer directly with `logger`, because the log exporter may be what
+    failed. If counting or logging raises too, such as a log on a full disk, that is ignored."""
     logged: set[str] = set()
 
     def log_first(fact: Fact) -> None:

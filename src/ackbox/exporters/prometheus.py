@@ -287,7 +287,7 @@ class PrometheusMetrics:
         )
         yield GaugeMetricFamily(
             "ackbox_oldest_pending_seconds",
-            "How long the oldest pending event has waited since it was first seen.",
+            "Age of the oldest pending event, counted from its arrival.",
             value=measured.stats.lag(self._clock()).total_seconds(),
         )
         yield GaugeMetricFamily(

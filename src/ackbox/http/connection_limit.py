@@ -8,9 +8,9 @@ from uvicorn.server import ServerState
 
 
 def make_room(state: ServerState) -> None:
-    """Close the hundredth of the connections that have kept the server waiting longest. Closing
-    several at once means that a flood of new connections does not cause a scan for each. A
-    connection whose request is being processed is never closed."""
+    """Close one percent of the waiting connections, and at least one: those that have kept the
+    server waiting longest. Closing several at once means that a flood of new connections does not
+    cause a scan for each. A connection whose request is being processed is never closed."""
     waiting: list[Any] = [c for c in state.connections if _is_waiting(c)]
     for connection in nsmallest(len(waiting) // 100 + 1, waiting, key=lambda c: c.waiting_since):
         connection.transport.abort()

@@ -1,1 +1,2 @@
-"""Queues that bring new events to the workers faster than the database's own queue does."""
+"""Queues that tell one instance of each new event, so that not all of them query the database. The
+events and claims stay in the database."""

@@ -1,9 +1,8 @@
 """Retention as operations of the writer: first write a tombstone, delete the row later (W11).
 
-If both were one step, an insert that waits for the writer could find neither row nor tombstone, and
-a purged key would run again. Each operation is short, however much there is to do, because
-acknowledgements wait behind it (F36).
-"""
+The steps are those of PostgreSQL, where an insert that waits for the delete would find neither row
+nor tombstone. Here the only writer excludes that. Each operation is short, however much there is to
+do, because acknowledgements wait behind it (F36)."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta

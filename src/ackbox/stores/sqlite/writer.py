@@ -355,8 +355,9 @@ class Writer:
 
     def _disconnect(self, *, keep_log: bool = False) -> None:
         """Close the connection. SQLite then deletes the log, unless the shared locks are held: they
-        stop our own connection too. With `keep_log`, as before a reopen and after a fatal error,
-        the locks stay held. Otherwise they are released first."""
+        stop our own connection too. With `keep_log`, the locks stay held: after a fatal error, and
+        before the files are opened again because another program changed them. Otherwise they are
+        released first."""
         connection, self._connection = self._connection, None
         if connection is not None:
             if not keep_log:

@@ -23,7 +23,8 @@ live AS (
     UPDATE {schema}.events SET
         status = 'processing',
         run = run + 1,
-        -- Taking over an expired lease does not spend an attempt, unless the event is a suspect.
+        -- Taking over an expired lease spends no attempt, unless the lost run was already the run of
+        -- a suspect (`unsettled` was 2 or more).
         attempts = attempts + (status <> 'processing' OR unsettled >= 2)::int,
         unsettled = unsettled + (status = 'processing')::int,
         processor_id = :worker,

@@ -190,7 +190,8 @@ SELECT greatest(
     (SELECT max(tombstoned_at) FROM {schema}.tombstones WHERE ledger_id IS NOT NULL)), now()
 
 -- name: waiting
--- Count events that could be claimed, but no more than the limit. SQLite subtracts from its counts.
+-- Count the pending events that are neither parked nor due later, up to the limit. Events behind
+-- another in their lane count too. SQLite subtracts parked and later events from its count.
 SELECT count(*) FROM (
     SELECT 1 FROM {schema}.live_events
     WHERE NOT failed AND lease_until IS NULL AND NOT parked AND coalesce(due_at <= now(), true)

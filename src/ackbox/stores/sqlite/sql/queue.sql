@@ -52,7 +52,8 @@ WHERE id = :id AND claimable_at <= :now AND unsettled + (status = 'processing') 
 
 -- name: claim
 -- Start a run of each of these events under a lease. PostgreSQL also selects the events here.
--- Taking over an expired lease does not spend an attempt, unless the event is a suspect.
+-- Taking over an expired lease spends no attempt, unless the lost run was already the run of a
+-- suspect (`unsettled` was 2 or more).
 UPDATE events SET
     status = 'processing',
     run = run + 1,
