@@ -50,7 +50,12 @@ CLAIM: dict[str, Any] = {
     "worker": "w",
     "holding": True,
 }
-TOMBSTONE_PASS = {"after": 0, "limit": 100, "keep": timedelta(days=1), "rest": timedelta(days=1)}
+TOMBSTONE_PASS = {
+    "after": 0,
+    "limit": 100,
+    "keep": timedelta(days=1),
+    "keep_after_end": timedelta(days=1),
+}
 WRITES: dict[str, Mapping[str, Any]] = {
     "renew": {"rows": [1], "runs": [1], "lease": timedelta(seconds=1)},
     "held": {"rows": [1], "runs": [1]},
@@ -58,8 +63,8 @@ WRITES: dict[str, Mapping[str, Any]] = {
     "settle_done": {"rows": [1], "runs": [1], "outcome": "handled"},
     "promote": {"sources": ["laned"], "lanes": ["lane"]},
     "demote": {"sources": ["laned"], "lanes": ["lane"]},
-    "prunable": {"wait": timedelta(minutes=1), "limit": 10},
-    "purge_tombstones": {"remember": timedelta(days=7), "limit": 10},
+    "prunable": {"delete_delay": timedelta(minutes=1), "limit": 10},
+    "purge_tombstones": {"keep_keys": timedelta(days=7), "limit": 10},
     "replayable_parked": {"source": "a", "event_type": "b", "limit": 10},
     "old_events_completed": TOMBSTONE_PASS,
     "old_events_failed": TOMBSTONE_PASS,
