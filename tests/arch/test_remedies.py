@@ -9,7 +9,7 @@ from ackbox.config import Settings
 
 SOURCES = sorted((Path(__file__).parents[2] / "src").rglob("*.py"))
 SETTING = "|".join(name.upper() for name in Settings.model_fields)
-REMEDY = re.compile(rf"\b(?:set|choose|raise)(?: another)? (?:{SETTING})\b", re.IGNORECASE)
+REMEDY = re.compile(rf"\b(?:set|choose|raise|another) (?:{SETTING})\b", re.IGNORECASE)
 COMMAND = re.compile(rf"(?<![A-Z_])(?:{SETTING})=\S+ ackbox\b")
 
 

@@ -38,7 +38,7 @@ def test_a_target_with_events_of_its_own_is_refused(cli: Cli, ledger: Ledger, ta
     ledger(envelopes(3))
     refusal = cli("promote", "ackbox.db", target).line
     assert "The schema ackbox holds a ledger already" in refusal
-    assert "another DATABASE_SCHEMA" in refusal
+    assert "another ACKBOX_DATABASE_SCHEMA" in refusal
     assert postgres_rows(target, "SELECT idempotency_key FROM events") == [("of its own",)]
     done = cli("promote", "ackbox.db", target, DATABASE_SCHEMA="second")
     assert "(schema second), verified" in done.out

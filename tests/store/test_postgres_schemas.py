@@ -286,7 +286,7 @@ async def test_a_start_without_a_schema_for_users_tables_fails_and_says_what_to_
 async def test_a_start_in_public_asks_for_another_schema_and_creates_nothing(
     ledger: PostgresLedger, opened: Open
 ) -> None:
-    with pytest.raises(SettingError, match="Name another DATABASE_SCHEMA") as refused:
+    with pytest.raises(SettingError, match="Name another ACKBOX_DATABASE_SCHEMA") as refused:
         await opened("public")
     assert "ALTER ROLE" not in str(refused.value)
     assert ledger.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'") == "0"

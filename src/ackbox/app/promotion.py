@@ -21,7 +21,7 @@ Report = Callable[[str, int, int], None]
 _SECONDS = 600.0
 _MISMATCH = (
     "Something else wrote to the file or to the database. The file is unchanged by the promotion: "
-    "begin anew with another DATABASE_SCHEMA, or with an empty database."
+    "begin anew with another ACKBOX_DATABASE_SCHEMA, or with an empty database."
 )
 
 

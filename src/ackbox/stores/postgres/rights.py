@@ -59,7 +59,7 @@ async def find_empty_path(database: Database) -> tuple[str, str] | None:
         f"exists and that it may use, apart from {schema}, which is ackbox's own."
     )
     if schema == "public":
-        return detail, "Name another DATABASE_SCHEMA, and leave public to your own tables."
+        return detail, "Name another ACKBOX_DATABASE_SCHEMA, and leave public to your own tables."
     return detail, f"Run ALTER ROLE {role} SET search_path = public, or name another schema there."
 
 

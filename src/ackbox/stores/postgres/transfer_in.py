@@ -28,7 +28,7 @@ from ackbox.stores.transfer import (
     checksum,
 )
 
-_ELSEWHERE = "Name another DATABASE_SCHEMA, or an empty database."
+_ELSEWHERE = "Name another ACKBOX_DATABASE_SCHEMA, or an empty database."
 _ERRORS = TABLES["events"].index("errors")
 
 
