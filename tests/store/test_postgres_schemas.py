@@ -344,7 +344,7 @@ async def test_a_role_that_may_not_use_the_schema_gets_the_statement_to_grant_it
     with role(ledger, "guest") as url:
         with pytest.raises(StoreError, match="may not use the schema ackbox") as refused:
             await opened(url=url)
-        ledger.execute(str(refused.value).partition("its owner: ")[2])
+        ledger.execute(str(refused.value).partition("present owner execute: ")[2])
         assert len(await (await opened(url=url)).record(envelopes(1))) == 1
 
 
@@ -365,8 +365,8 @@ async def test_a_role_that_may_not_use_an_empty_schema_is_told_to_own_it(
     [
         ("SELECT 1", "Run as an administrator: "),
         ('CREATE SCHEMA "user"', "own the schema: "),
-        (migrator.schema_sql("user"), "its owner: "),
-        (f"{migrator.schema_sql('user')}; {MAY_READ}", "its owner: "),
+        (migrator.schema_sql("user"), "present owner execute: "),
+        (f"{migrator.schema_sql('user')}; {MAY_READ}", "present owner execute: "),
     ],
     ids=["no schema", "an empty schema", "a ledger", "a ledger that it may only read"],
 )
