@@ -190,7 +190,7 @@ async def test_a_role_without_write_rights_gets_the_statement_to_grant_them(
         with pytest.raises(StoreError, match="lacks rights") as caught:
             await open_it()
         assert "\n" not in str(caught.value)
-        ledger.execute(str(caught.value).partition("its owner: ")[2])
+        ledger.execute(str(caught.value).partition("present owner execute: ")[2])
         opened = await open_it()
         try:
             assert len(await opened.record(envelopes(1))) == 1

@@ -249,6 +249,26 @@ async def test_users_sql_of_a_role_named_ackbox_does_not_find_our_tables(
 
 
 @pytest.mark.parametrize("pooled", [False, True], ids=["session", "transaction"])
+@pytest.mark.parametrize("other_first", [False, True])
+async def test_users_sql_does_not_find_the_tables_of_another_ledger(
+    ledger: PostgresLedger, opened: Open, pooled: bool, other_first: bool
+) -> None:
+    """The "$user" in the search path of the role `ackbox` is the schema of the other ledger, which
+    may be there already or be created later."""
+    rights_of_role = f"GRANT CREATE ON DATABASE {ledger.database} TO ackbox"
+    with role(ledger, "ackbox", rights_of_role, "GRANT CREATE ON SCHEMA public TO ackbox") as url:
+        if other_first:
+            await opened("ackbox", url=url)
+        store = await opened("billing", url=url, pooled=pooled)
+        await store.apply_schema([])  # now it knows the search path
+        if not other_first:
+            await opened("ackbox", url=url)
+        await use_tables_named_like_ours(store)
+        assert ledger.execute("SELECT count(*) FROM public.events") == "1"
+        assert ledger.execute("SELECT count(*) FROM ackbox.events") == "0"
+
+
+@pytest.mark.parametrize("pooled", [False, True], ids=["session", "transaction"])
 @pytest.mark.parametrize(
     "search_path", ["ackbox, shop", 'shop, "ackbox"', '"$user", ackbox, shop, public, Nowhere']
 )

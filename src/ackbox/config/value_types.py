@@ -163,7 +163,8 @@ def schema_name() -> BeforeValidator:
         if isinstance(given, str) and _SCHEMA_NAME.fullmatch(given):
             return given
         raise ValueError(
-            "a schema name of lower-case letters, digits and _, 1 to 63, not pg_..., is expected"
+            "a schema name of 1 to 63 lower-case letters, digits and _, no digit first, not pg_... "
+            "or information_schema, is expected"
         )
 
     return BeforeValidator(read)

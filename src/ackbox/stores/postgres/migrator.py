@@ -74,8 +74,9 @@ async def pending(database: Database) -> list[Migration]:
 async def assert_current(database: Database) -> None:
     if missing := await pending(database):
         raise SchemaMismatch(
-            f"The ledger lacks migration {missing[0].version:04} {missing[0].name}: it is empty, "
-            "or was written by an older ackbox. Run `ackbox migrate`."
+            f"The ledger lacks migration {missing[0].version:04} {missing[0].name}: the schema "
+            f"{database.address.schema} is empty, or was written by an older ackbox. Run `ackbox "
+            "migrate`, or set ACKBOX_DATABASE_SCHEMA if your ledger is in another schema."
         )
 
 

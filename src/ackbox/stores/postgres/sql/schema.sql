@@ -6,15 +6,23 @@ FROM (
     LATERAL (
         SELECT CASE WHEN entry LIKE '"%' THEN entry ELSE '"' || lower(entry COLLATE "C") || '"' END AS name
         FROM unnest(entries) AS entry
-    ) AS quoted
-    WHERE name NOT IN ('{schema}', '""')
-      AND NOT (name = '"$user"' AND '"' || current_user || '"' = '{schema}')
+    ) AS quoted,
+    LATERAL (
+        SELECT CASE WHEN name = '"$user"' THEN '"' || replace(current_user, '"', '""') || '"'
+                    ELSE name END AS schema
+    ) AS resolved
+    WHERE schema NOT IN ('{schema}', '""')
+      AND (name <> '"$user"' OR to_regnamespace(schema) IS NOT NULL)
+      AND (SELECT count(*) FROM pg_class
+           WHERE relnamespace = to_regnamespace(schema)
+             AND relname IN ('schema_migrations', 'live_events', 'write_probe')) < 3
 ) AS path
 
 -- name: narrow_session_path
--- Take our schema out of the session's search path, so that users' SQL never finds our tables. A
--- role that is named like our schema has it there as "$user". An empty entry is dropped, because
--- no SET accepts it.
+-- Take our schema, and those of other ledgers, out of the session's search path, so that users' SQL
+-- finds no table of a ledger. A role that is named like such a schema has it there as "$user". An
+-- empty entry is dropped, because no SET accepts it. "$user" is dropped too if no such schema exists:
+-- a ledger could be created there later.
 SELECT set_config('search_path', users, false)
 -- here: users_path
 
