@@ -1,4 +1,3 @@
-import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -8,12 +7,6 @@ import pytest
 
 from support.postgres import Install, PostgresServer, running_postgres
 from support.valkey import ValkeyServer, running_valkey
-
-
-def pytest_xdist_auto_num_workers() -> int:
-    """Use more workers than cores: many tests wait for processes that they started."""
-    cores = len(os.sched_getaffinity(0))
-    return cores + cores // 2
 
 
 def pytest_configure() -> None:
