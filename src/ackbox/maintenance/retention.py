@@ -13,7 +13,8 @@ from ackbox.telemetry import Observer, Pruned, PruneFailed, RetentionPaused
 
 _TICK_SECONDS = 60.0
 _PAUSE_FACTOR = 4
-"""A pause is so many times as long as its step: the pages of the step must also be checkpointed."""
+"""A pause is this many times as long as its step: the pages of the step must also be
+checkpointed."""
 _PAUSE_FACTOR_BESIDE_SENDERS = 99
 """Fewer than one acknowledgement in a hundred then meets a step, so their p99 does not change."""
 

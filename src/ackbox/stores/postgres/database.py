@@ -250,8 +250,8 @@ class KeptConnection:
 
 
 def _without_values(error: asyncpg.PostgresError) -> str:
-    """Return the message of an error without users' values. The driver quotes the value that it
-    refuses, but its cause does not; the DETAIL of the server quotes whole rows."""
+    """Return the message of an error without users' values. The driver's message quotes the refused
+    value; the message of its `__cause__` does not; the DETAIL of the server quotes whole rows."""
     text = str(error.args[0]) if error.args else str(error)
     head, _, _ = text.partition(": ")
     refused = error.__cause__ is not None and "query argument" in head
