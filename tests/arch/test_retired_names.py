@@ -86,7 +86,7 @@ def test_no_name_in_the_source_is_a_vague_word() -> None:
 
 # The position of a source is its cursor: a checkpoint is of SQLite's write-ahead log.
 def test_only_the_sqlite_store_has_checkpoints() -> None:
-    sources = [path for path in SOURCES if path.parent.name != "sqlite"]
+    sources = [path for path in SOURCES if "sqlite" not in path.parts]
     checkpoints = (
         f"{location}: {name}"
         for location, name in identifiers_of(sources)

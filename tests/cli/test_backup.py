@@ -24,9 +24,9 @@ from support.server import Server, read_ledger, running
 TOKEN = "a-token-of-twenty-characters"
 COMPLETE = "is complete in itself: it needs no -wal file\n"
 # One page per step, so that a copy of some hundred pages is slow enough to be interrupted.
-SLOW = {"set": {"ackbox.stores.sqlite.backup:_PAGES_PER_STEP": 1}}
+SLOW = {"set": {"ackbox.stores.sqlite.admin.backup:_PAGES_PER_STEP": 1}}
 SLOW_COMMAND = (
-    "import ackbox.stores.sqlite.backup as copying; copying._PAGES_PER_STEP = 1;"
+    "import ackbox.stores.sqlite.admin.backup as copying; copying._PAGES_PER_STEP = 1;"
     "from ackbox.cli import main; main()"
 )
 

@@ -14,8 +14,8 @@ import pytest
 
 from ackbox.cli import doctor
 from ackbox.model import Verdict
-from ackbox.stores.sqlite import doctor as checks
-from ackbox.stores.sqlite import doctor_checks
+from ackbox.stores.sqlite.admin import doctor as checks
+from ackbox.stores.sqlite.admin import doctor_checks
 from support.cli import Cli, Done, Ledger
 from support.disk import on_a_faulty_disk
 from support.events import NOON, envelope, envelopes

@@ -10,9 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from ackbox.model import Finding, Verdict
-from ackbox.stores.postgres import doctor, doctor_checks, reader
+from ackbox.stores.postgres.admin import doctor, doctor_checks
+from ackbox.stores.postgres.admin.doctor_checks import Condition, LongTransaction, Vacuumed
 from ackbox.stores.postgres.database import Address, Database
-from ackbox.stores.postgres.doctor_checks import Condition, LongTransaction, Vacuumed
+from ackbox.stores.postgres.read import reader
 from support.cli import Cli, Done
 from support.events import NOON, envelopes
 from support.pooling_proxy import pooled

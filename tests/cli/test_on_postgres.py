@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ackbox.stores.migrations import Migration
-from ackbox.stores.postgres import migrator
+from ackbox.stores.postgres.admin import migrator
 from support.cli import Cli, environment
 from support.events import envelope, envelopes
 from support.postgres import Install, PostgresServer, find_installs

@@ -13,9 +13,9 @@ import apsw
 import pytest
 
 from ackbox.model import ReceiptKind, ReplayKind, Status
-from ackbox.stores.postgres import transfer_in
+from ackbox.stores.postgres.admin import transfer_in
 from ackbox.stores.postgres.database import Address, Database
-from ackbox.stores.postgres.reader import PostgresReader
+from ackbox.stores.postgres.read.reader import PostgresReader
 from ackbox.stores.sqlite.store import SqliteStore
 from ackbox.stores.transfer import EVENTS, Batch
 from support.app_server import serving
@@ -271,7 +271,7 @@ def test_ten_thousand_events_arrive_and_large_ones_in_small_batches(
         return await insert_batch(database, batch, progress)
 
     monkeypatch.setattr(transfer_in, "insert_batch", measure)
-    monkeypatch.setattr("ackbox.stores.sqlite.transfer_out._BYTES", 200_000)
+    monkeypatch.setattr("ackbox.stores.sqlite.admin.transfer_out._BYTES", 200_000)
     ledger([*envelopes(10_000), *envelopes(40, prefix="large", size=50_000)])
     assert "10040 events" in promote(cli, target)
     assert max(sizes) <= 200_000 + 50_000

@@ -10,7 +10,7 @@ from ackbox.model import Envelope, fingerprint, new_event_id
 from ackbox.stores.sql import load_blocks
 from ackbox.stores.sqlite.connections import open_writer
 from ackbox.stores.sqlite.files import create_ledger
-from ackbox.stores.sqlite.record import RecordOperations
+from ackbox.stores.sqlite.write.record import RecordOperations
 
 EVENTS = 500
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)

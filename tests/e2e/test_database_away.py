@@ -14,7 +14,7 @@ from ackbox.app import App
 from ackbox.config import Settings
 from ackbox.errors import Unavailable
 from ackbox.model import Stats
-from ackbox.stores.postgres.reader import PostgresReader
+from ackbox.stores.postgres.read.reader import PostgresReader
 from support.cli import Done, run
 from support.polling import eventually
 from support.postgres import PostgresServer, find_installs, running_postgres

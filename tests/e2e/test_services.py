@@ -21,9 +21,9 @@ from ackbox.maintenance import monitor as monitor_module
 from ackbox.model import EventId, EventRecord, Status
 from ackbox.runtime import Runtime
 from ackbox.services import Services
-from ackbox.stores.sqlite.queue import SqliteQueue
-from ackbox.stores.sqlite.reader import SqliteReader
+from ackbox.stores.sqlite.read.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore
+from ackbox.stores.sqlite.write.queue import SqliteQueue
 from ackbox.telemetry import Fact
 from ackbox.worker import Executor, LoopProbe, scheduler
 from ackbox.worker.heartbeat import Heartbeat

@@ -149,7 +149,7 @@ async def test_reading_can_only_read(settings: dict[str, Any], sql: str) -> None
 async def test_a_read_that_takes_too_long_is_stopped(
     settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ackbox.stores.sqlite.reader._SECONDS", 0.1)
+    monkeypatch.setattr("ackbox.stores.sqlite.read.reader._SECONDS", 0.1)
     inbox = Inbox(settings)
     async with inbox.lifespan(None):
         with pytest.raises(Unavailable, match="too long"):

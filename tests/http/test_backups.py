@@ -127,7 +127,7 @@ def test_an_error_of_the_operating_system_is_an_error_line(
     def forbidden(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("ackbox.stores.sqlite.backup._assert_free", forbidden)
+    monkeypatch.setattr("ackbox.stores.sqlite.admin.backup._assert_free", forbidden)
     token = "twelve-boxers-hunt-victor"
     inbox = Inbox({"db_path": tmp_path / "inbox.db", "backup_dir": tmp_path, "api_token": token})
     app = FastAPI(lifespan=inbox.lifespan)

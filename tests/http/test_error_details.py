@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from ackbox import Inbox
 from ackbox.errors import LedgerCorrupt
-from ackbox.stores.sqlite.reader import SqliteReader
+from ackbox.stores.sqlite.read.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore
 from support.posting import UNKNOWN_ID, posted
 

@@ -245,7 +245,7 @@ def test_a_start_that_refuses_events_is_not_logged_as_ready(
         await store.record(envelopes(3))
 
     seed(tmp_path / "events.db", fill)
-    changes = {"set": {} if low is None else {"ackbox.stores.sqlite.reserve:LOW_BYTES": low}}
+    changes = {"set": {} if low is None else {"ackbox.stores.sqlite.write.reserve:LOW_BYTES": low}}
     server = Server(tmp_path, settings, changes)
     try:
         eventually(lambda: "listening" in server.log)

@@ -13,7 +13,7 @@ import pytest
 
 from ackbox.errors import AckboxError, OutcomeUnknown, StoreError, Unavailable
 from ackbox.model import BackupProgress, ReceiptKind
-from ackbox.stores.sqlite import backup as backup_module
+from ackbox.stores.sqlite.admin import backup as backup_module
 from ackbox.stores.sqlite.names import SIDE_SUFFIXES
 from ackbox.stores.sqlite.store import SqliteStore
 from support.backends import OpenStore, all_rows, open_sqlite

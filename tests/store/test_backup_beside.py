@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ackbox.errors import StoreError
-from ackbox.stores.sqlite.live_backup import copy_beside_server
+from ackbox.stores.sqlite.admin.live_backup import copy_beside_server
 from support.posting import posted
 from support.server import Server, read_ledger, running
 

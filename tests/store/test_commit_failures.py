@@ -8,9 +8,10 @@ import pytest
 
 from ackbox.errors import OutcomeUnknown, Unavailable
 from ackbox.model import ReceiptKind
-from ackbox.stores.sqlite import checkpoints, connections, writer
-from ackbox.stores.sqlite.reader import SqliteReader
+from ackbox.stores.sqlite import connections
+from ackbox.stores.sqlite.read.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore
+from ackbox.stores.sqlite.write import checkpoints, writer
 from ackbox.telemetry import StoreFailed, StoreRecovered
 from support.backends import OpenStore, all_rows
 from support.events import envelope, envelopes

@@ -10,9 +10,9 @@ import pytest
 
 from ackbox.errors import OutcomeUnknown, StorageFull, Unavailable
 from ackbox.model import Envelope, ReceiptKind
-from ackbox.stores.sqlite import checkpoints, writer
-from ackbox.stores.sqlite.reserve import LOW_BYTES, RESERVE_BYTES
 from ackbox.stores.sqlite.store import SqliteStore
+from ackbox.stores.sqlite.write import checkpoints, writer
+from ackbox.stores.sqlite.write.reserve import LOW_BYTES, RESERVE_BYTES
 from ackbox.telemetry import StoreFailed, StoreRecovered
 from support.backends import OpenStore
 from support.events import envelope, envelopes

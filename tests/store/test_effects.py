@@ -8,10 +8,10 @@ import apsw
 import pytest
 
 from ackbox.model import Done, Outcome, RetryLater, Settlement, Statement
-from ackbox.stores.sqlite import effects
-from ackbox.stores.sqlite.effects import OWN_TABLES
 from ackbox.stores.sqlite.migrations import all_migrations, apply
 from ackbox.stores.sqlite.store import SqliteStore
+from ackbox.stores.sqlite.write import effects
+from ackbox.stores.sqlite.write.effects import OWN_TABLES
 from ackbox.telemetry import Committed
 from support.backends import OpenStore, all_rows
 from support.events import envelope, envelopes

@@ -10,9 +10,10 @@ import apsw
 import pytest
 
 from ackbox.model import EventFilter, Order
-from ackbox.stores.sqlite import checkpoints, connections
-from ackbox.stores.sqlite.reader import SqliteReader
+from ackbox.stores.sqlite import connections
+from ackbox.stores.sqlite.read.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore
+from ackbox.stores.sqlite.write import checkpoints
 from ackbox.telemetry import Checkpointed
 from support.backends import OpenStore
 from support.events import envelopes

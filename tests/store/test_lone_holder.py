@@ -39,7 +39,7 @@ async def test_a_restart_ends_all_leases_at_once(backend: SqliteBackend) -> None
 async def test_space_is_reclaimed_a_little_at_a_time(
     backend: SqliteBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ackbox.stores.sqlite.retention._SPARE_PAGES", 0)
+    monkeypatch.setattr("ackbox.stores.sqlite.write.retention._SPARE_PAGES", 0)
     sent = envelopes(400, size=8000)
     await backend.store.record(sent)
     await work(backend.store, sent, DONE)

@@ -13,12 +13,12 @@ import pytest
 
 from ackbox.model import EventFilter, EventId, Order, RetentionPolicy, Status
 from ackbox.stores.sql import load_blocks
-from ackbox.stores.sqlite import reader_connections
 from ackbox.stores.sqlite.connections import open_reader
 from ackbox.stores.sqlite.migrations import all_migrations, apply
-from ackbox.stores.sqlite.reader import SqliteReader
-from ackbox.stores.sqlite.record import _widen
+from ackbox.stores.sqlite.read import reader_connections
+from ackbox.stores.sqlite.read.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore
+from ackbox.stores.sqlite.write.record import _widen
 from support.backends import open_sqlite
 from support.events import NOON, envelope, envelopes
 

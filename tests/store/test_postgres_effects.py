@@ -171,7 +171,7 @@ async def test_a_statement_that_times_out_is_stopped_and_fails_only_its_event(
     backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("_SECONDS", "_LOCK_SECONDS", "_LOCK_SECONDS_ALONE"):
-        monkeypatch.setattr(f"ackbox.stores.postgres.effects.{name}", 0.05)
+        monkeypatch.setattr(f"ackbox.stores.postgres.write.effects.{name}", 0.05)
     batch = await claimed(backend.store, "e", [touch("a"), done(NAP), touch("b")])
     written = await backend.store.queue.settle(batch)
     assert kinds(written, batch) == [Done, RetryLater, Done]

@@ -7,9 +7,9 @@ import pytest
 
 from ackbox.errors import Unavailable
 from ackbox.model import Outcome, RetentionPolicy, Settlement
-from ackbox.stores.postgres import record, settlement
-from ackbox.stores.postgres.lanes import lock_lanes
-from ackbox.stores.postgres.settlement import lock_claims
+from ackbox.stores.postgres.write import record, settlement
+from ackbox.stores.postgres.write.lanes import lock_lanes
+from ackbox.stores.postgres.write.settlement import lock_claims
 from support.events import envelope, envelopes
 from support.postgres_backend import PostgresBackend
 from support.queue_worker import LEASE, QueueWorker, dead, done, retry_later

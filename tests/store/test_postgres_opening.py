@@ -16,8 +16,8 @@ from ackbox.errors import (
     StoreError,
     Unavailable,
 )
-from ackbox.stores.postgres import migrator
 from ackbox.stores.postgres import store as stores
+from ackbox.stores.postgres.admin import migrator
 from ackbox.stores.postgres.database import Address, Database
 from ackbox.stores.postgres.failures import translate
 from ackbox.telemetry import StoreFailed, StoreRecovered

@@ -12,7 +12,7 @@ from ackbox.app import utc_now
 from ackbox.errors import SettingError, Unavailable
 from ackbox.model import EventId, ReplayKind, Status
 from ackbox.stores.postgres.database import Address, Database
-from ackbox.stores.postgres.reader import PostgresReader
+from ackbox.stores.postgres.read.reader import PostgresReader
 from ackbox.stores.postgres.store import PostgresStore, open_store
 from ackbox.telemetry import ignore_facts
 from support.cluster import Instance

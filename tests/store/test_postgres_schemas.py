@@ -13,13 +13,14 @@ import pytest
 from ackbox.app import utc_now
 from ackbox.errors import SettingError, StoreError
 from ackbox.model import Done, EventFilter, Order, ReceiptKind, Status
-from ackbox.stores.postgres import migrator, record, rights
+from ackbox.stores.postgres.admin import migrator, rights
 from ackbox.stores.postgres.database import Address, Database
-from ackbox.stores.postgres.queue import PostgresQueue
-from ackbox.stores.postgres.read_horizon import last_readable, nearest
-from ackbox.stores.postgres.reader import PostgresReader
+from ackbox.stores.postgres.read.read_horizon import last_readable, nearest
+from ackbox.stores.postgres.read.reader import PostgresReader
 from ackbox.stores.postgres.statements import lock_key
 from ackbox.stores.postgres.store import PostgresStore, open_store
+from ackbox.stores.postgres.write import record
+from ackbox.stores.postgres.write.queue import PostgresQueue
 from ackbox.telemetry import ignore_facts
 from support.backends import Server
 from support.events import envelope, envelopes

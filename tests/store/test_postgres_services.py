@@ -9,8 +9,8 @@ import pytest
 from ackbox.app import utc_now
 from ackbox.stores.postgres import store as store_module
 from ackbox.stores.postgres.database import Address
-from ackbox.stores.postgres.notifications import Notifications
 from ackbox.stores.postgres.store import PostgresStore, open_store
+from ackbox.stores.postgres.write.notifications import Notifications
 from ackbox.telemetry import ServiceFailed
 from support.facts import Facts
 from support.postgres import Install, PostgresServer, find_installs

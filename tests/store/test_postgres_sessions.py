@@ -5,7 +5,7 @@ import pytest
 from ackbox.errors import InvalidStatement, Unavailable
 from ackbox.model import Done, RetryLater
 from ackbox.stores.postgres.database import Address
-from ackbox.stores.postgres.reader import PostgresReader
+from ackbox.stores.postgres.read.reader import PostgresReader
 from support.events import envelope
 from support.postgres_backend import PostgresBackend
 from support.queue_worker import QueueWorker, done
@@ -50,7 +50,7 @@ async def test_a_statement_without_parameters_is_one_statement_to_the_server(
     backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # S11
     """The server refuses several statements even if our own check accepts them."""
-    monkeypatch.setattr("ackbox.stores.postgres.effects.check_effect", lambda *_: None)
+    monkeypatch.setattr("ackbox.stores.postgres.write.effects.check_effect", lambda *_: None)
     me = QueueWorker(backend.store.queue)
     await backend.store.record([envelope("a"), envelope("b")])
     first, second = await me.claim()

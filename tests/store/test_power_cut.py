@@ -18,9 +18,10 @@ import apsw
 import pytest
 
 from ackbox.model import Envelope
-from ackbox.stores.sqlite import checkpoints, connections
+from ackbox.stores.sqlite import connections
 from ackbox.stores.sqlite.files import _build, open_ledger
 from ackbox.stores.sqlite.store import SqliteStore
+from ackbox.stores.sqlite.write import checkpoints
 from support.backends import open_sqlite
 from support.events import envelope
 from support.recording_vfs import MODES, Disk, RecordingVfs, recording_vfs

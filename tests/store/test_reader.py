@@ -11,9 +11,9 @@ from ackbox.errors import LedgerCorrupt, Unavailable
 from ackbox.model import EventFilter, EventRecord, Order
 from ackbox.stores import paging
 from ackbox.stores.sqlite import connections
-from ackbox.stores.sqlite import pages as pages_module
-from ackbox.stores.sqlite import reader as reader_module
-from ackbox.stores.sqlite.reader import SqliteReader
+from ackbox.stores.sqlite.read import pages as pages_module
+from ackbox.stores.sqlite.read import reader as reader_module
+from ackbox.stores.sqlite.read.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore
 from support.backends import OpenStore
 from support.events import envelope, envelopes

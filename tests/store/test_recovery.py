@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from ackbox.model import Release
-from ackbox.stores.sqlite import recovery
 from ackbox.stores.sqlite.store import SqliteStore
+from ackbox.stores.sqlite.write import recovery
 from support.backends import OpenStore, Row, all_rows
 from support.clock import ManualClock
 from support.events import NOON, envelope

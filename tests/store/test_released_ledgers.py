@@ -10,12 +10,12 @@ import pytest
 from ackbox.model import EventRecord, ReceiptKind, Status
 from ackbox.ports import Reader, Store
 from ackbox.stores.migrations import Migration
-from ackbox.stores.postgres import migrator
+from ackbox.stores.postgres.admin import migrator
 from ackbox.stores.postgres.database import Address
-from ackbox.stores.postgres.reader import PostgresReader
+from ackbox.stores.postgres.read.reader import PostgresReader
 from ackbox.stores.postgres.store import open_store
 from ackbox.stores.sqlite import migrations
-from ackbox.stores.sqlite.reader import SqliteReader
+from ackbox.stores.sqlite.read.reader import SqliteReader
 from ackbox.telemetry import ignore_facts
 from support.backends import open_sqlite
 from support.event_runs import claim, settle

@@ -11,7 +11,7 @@ import pytest
 from ackbox.model import ReceiptKind
 from ackbox.stores.sqlite import store as store_module
 from ackbox.stores.sqlite.files import open_ledger
-from ackbox.stores.sqlite.reserve import LOW_BYTES, RESERVE_BYTES, Reserve, free_bytes
+from ackbox.stores.sqlite.write.reserve import LOW_BYTES, RESERVE_BYTES, Reserve, free_bytes
 from support.backends import OpenStore
 from support.events import envelope
 from support.facts import Facts

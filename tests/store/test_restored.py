@@ -9,7 +9,7 @@ import pytest
 
 from ackbox.errors import AckboxError, StoreError
 from ackbox.model import ReceiptKind
-from ackbox.stores.sqlite.offline import assert_readable
+from ackbox.stores.sqlite.admin.offline import assert_readable
 from ackbox.telemetry import LedgerRestored
 from support.backends import OpenStore, open_sqlite
 from support.events import envelope, envelopes

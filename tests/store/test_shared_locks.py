@@ -11,7 +11,7 @@ import pytest
 
 from ackbox.errors import OutcomeUnknown
 from ackbox.stores.sqlite.names import beside
-from ackbox.stores.sqlite.reader import SqliteReader
+from ackbox.stores.sqlite.read.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore
 from support.backends import OpenStore
 from support.events import envelope

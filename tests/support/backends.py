@@ -10,7 +10,7 @@ import apsw
 from ackbox.errors import AckboxError
 from ackbox.model import Clock, EventId, Status
 from ackbox.ports import Reader, Store
-from ackbox.stores.sqlite.reader import SqliteReader
+from ackbox.stores.sqlite.read.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore, open_store
 from ackbox.telemetry import Observer, ignore_facts
 from support.clock import ManualClock

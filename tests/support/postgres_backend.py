@@ -9,7 +9,7 @@ from typing import Any
 
 from ackbox.model import EventId, Status, to_text
 from ackbox.stores.postgres.database import Address, Connection, connect
-from ackbox.stores.postgres.reader import PostgresReader
+from ackbox.stores.postgres.read.reader import PostgresReader
 from ackbox.stores.postgres.store import PostgresStore, open_store
 from ackbox.telemetry import ignore_facts
 from support.clock import ManualClock

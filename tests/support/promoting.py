@@ -33,7 +33,7 @@ AT_ONCE = RetentionPolicy(
     delete_delay=timedelta(0),
 )
 SMALL = (
-    "import ackbox.stores.sqlite.transfer_out as out; out._ROWS = 20;"
+    "import ackbox.stores.sqlite.admin.transfer_out as out; out._ROWS = 20;"
     "from ackbox.cli import main; main()"
 )
 """Batches of few rows, so that a promotion can be interrupted at any point."""

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from ackbox.errors import InvalidStatement
-from ackbox.stores.postgres.migrator import all_migrations
-from ackbox.stores.postgres.rights import OWN_FUNCTIONS, OWN_TABLES
+from ackbox.stores.postgres.admin.migrator import all_migrations
+from ackbox.stores.postgres.admin.rights import OWN_FUNCTIONS, OWN_TABLES
 from ackbox.stores.postgres.user_sql import check_effect, check_schema, check_user_query
 
 

@@ -14,10 +14,10 @@ from ackbox.services import Services
 from ackbox.telemetry import Observer
 
 try:
-    from ackbox.stores.postgres import migrator, rights, transfer_in
+    from ackbox.stores.postgres.admin import migrator, rights, transfer_in
+    from ackbox.stores.postgres.admin.doctor import examine, examine_deep
     from ackbox.stores.postgres.database import Address, Database
-    from ackbox.stores.postgres.doctor import examine, examine_deep
-    from ackbox.stores.postgres.reader import PostgresReader
+    from ackbox.stores.postgres.read.reader import PostgresReader
     from ackbox.stores.postgres.store import PostgresStore, open_store
 except ModuleNotFoundError as error:
     if error.name != "asyncpg":

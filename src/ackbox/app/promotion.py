@@ -8,11 +8,15 @@ from msgspec import Struct
 from ackbox.app.postgres import PostgresBackend
 from ackbox.config import Settings
 from ackbox.errors import StoreError
-from ackbox.stores.postgres import transfer_in
+from ackbox.stores.postgres.admin import transfer_in
+from ackbox.stores.postgres.admin.migrator import assert_durable, migrate
+from ackbox.stores.postgres.admin.transfer_in import Progress
 from ackbox.stores.postgres.database import Address, Database
-from ackbox.stores.postgres.migrator import assert_durable, migrate
-from ackbox.stores.postgres.transfer_in import Progress
-from ackbox.stores.sqlite.transfer_out import SourceLedger, open_source_ledger, source_checksum
+from ackbox.stores.sqlite.admin.transfer_out import (
+    SourceLedger,
+    open_source_ledger,
+    source_checksum,
+)
 from ackbox.stores.transfer import START_KEYS, TABLES, RowKey
 
 Report = Callable[[str, int, int], None]

@@ -11,11 +11,12 @@ from ackbox.config import Settings
 from ackbox.errors import AckboxError, StoreError
 from ackbox.model import BackupProgress, Clock, Finding
 from ackbox.services import Services
-from ackbox.stores.sqlite import doctor, offline, token
-from ackbox.stores.sqlite.live_backup import copy_beside_server
+from ackbox.stores.sqlite import token
+from ackbox.stores.sqlite.admin import doctor, offline
+from ackbox.stores.sqlite.admin.live_backup import copy_beside_server
 from ackbox.stores.sqlite.lock import Holder, find_holder
 from ackbox.stores.sqlite.names import resolve_ledger
-from ackbox.stores.sqlite.reader import SqliteReader
+from ackbox.stores.sqlite.read.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore, open_store
 from ackbox.telemetry import Observer
 

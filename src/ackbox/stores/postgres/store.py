@@ -33,17 +33,17 @@ from ackbox.model import (
 )
 from ackbox.ports import EventQueue, Relay
 from ackbox.services import Services
-from ackbox.stores.postgres import replay, retention
+from ackbox.stores.postgres.admin.migrator import assert_durable, migrate
+from ackbox.stores.postgres.admin.rights import assert_users_path, assert_writable
+from ackbox.stores.postgres.admin.transfer_in import assert_no_unfinished_promotion
 from ackbox.stores.postgres.database import Address, Database
 from ackbox.stores.postgres.failures import is_connection_lost
-from ackbox.stores.postgres.migrator import assert_durable, migrate
-from ackbox.stores.postgres.notifications import Notifications
-from ackbox.stores.postgres.queue import PostgresQueue
-from ackbox.stores.postgres.record import record
-from ackbox.stores.postgres.rights import assert_users_path, assert_writable
 from ackbox.stores.postgres.statements import lock_key
-from ackbox.stores.postgres.transfer_in import assert_no_unfinished_promotion
 from ackbox.stores.postgres.user_sql import check_schema
+from ackbox.stores.postgres.write import replay, retention
+from ackbox.stores.postgres.write.notifications import Notifications
+from ackbox.stores.postgres.write.queue import PostgresQueue
+from ackbox.stores.postgres.write.record import record
 from ackbox.telemetry import ClockSkewed, Observer
 
 _CHECK_SECONDS = 1.0

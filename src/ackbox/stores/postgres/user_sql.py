@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 from ackbox.errors import InvalidStatement
+from ackbox.stores.postgres.admin.rights import OWN_FUNCTIONS, OWN_TABLES
 from ackbox.stores.postgres.parameters import Token, tokens
-from ackbox.stores.postgres.rights import OWN_FUNCTIONS, OWN_TABLES
 
 _SESSION_FUNCTIONS = frozenset(
     (

@@ -24,20 +24,20 @@ from ackbox.model import (
     to_text,
 )
 from ackbox.stores.sql import load_blocks
-from ackbox.stores.sqlite import recovery, replay, retention
-from ackbox.stores.sqlite.backup import Backup
+from ackbox.stores.sqlite.admin.backup import Backup
 from ackbox.stores.sqlite.connections import Connect, open_writer
-from ackbox.stores.sqlite.effects import Effects
 from ackbox.stores.sqlite.files import lock_ledger, open_ledger
 from ackbox.stores.sqlite.foreign_connections import refuse_in_process
 from ackbox.stores.sqlite.ledger_files import LedgerFiles, open_files
 from ackbox.stores.sqlite.lock import LedgerLock
-from ackbox.stores.sqlite.queue import SqliteQueue
-from ackbox.stores.sqlite.reader import SqliteReader
-from ackbox.stores.sqlite.record import RecordOperations
-from ackbox.stores.sqlite.reserve import Reserve, free_bytes
-from ackbox.stores.sqlite.schema import apply_schema
-from ackbox.stores.sqlite.writer import Writer
+from ackbox.stores.sqlite.read.reader import SqliteReader
+from ackbox.stores.sqlite.write import recovery, replay, retention
+from ackbox.stores.sqlite.write.effects import Effects
+from ackbox.stores.sqlite.write.queue import SqliteQueue
+from ackbox.stores.sqlite.write.record import RecordOperations
+from ackbox.stores.sqlite.write.reserve import Reserve, free_bytes
+from ackbox.stores.sqlite.write.schema import apply_schema
+from ackbox.stores.sqlite.write.writer import Writer
 from ackbox.telemetry import Observer, StoreFailed, StoreRecovered
 
 

@@ -1,0 +1,1 @@
+"""The commands on a whole ledger: migrate, examine, copy, promote."""

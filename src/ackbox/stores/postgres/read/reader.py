@@ -1,0 +1,193 @@
+"""`Reader` on PostgreSQL: short statements on its own connections, no long transactions (L13)."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+from msgspec.structs import replace
+
+from ackbox.errors import InvalidStatement
+from ackbox.model import (
+    AuditPage,
+    Content,
+    EventDetail,
+    EventFilter,
+    EventId,
+    EventRecord,
+    Order,
+    Page,
+    SourceCursor,
+    SourcePage,
+    Stats,
+    Status,
+)
+from ackbox.stores.postgres.database import (
+    USERS_PLANS,
+    Address,
+    Database,
+    Session,
+    set_locally,
+)
+from ackbox.stores.postgres.failures import DRIVER_ERRORS
+from ackbox.stores.postgres.parameters import compile_named
+from ackbox.stores.postgres.read.event_detail import read_audit, read_detail
+from ackbox.stores.postgres.read.pages import read_page, read_source_page, records
+from ackbox.stores.postgres.user_sql import check_user_query
+
+_UUID_DIGITS = 32
+_HEX = frozenset("0123456789abcdef")
+_WAITING_LIMIT = 1_000_000
+_CONNECTIONS = 3
+_SECONDS = 5.0
+_READ_ONLY = "SET TRANSACTION READ ONLY"
+_WRONG = (
+    asyncpg.SyntaxOrAccessError,
+    asyncpg.DataError,
+    asyncpg.ReadOnlySQLTransactionError,  # a function tried to write in our read-only transaction
+)
+
+
+class PostgresReader:
+    """A reader whose `waiting` counts up to `waiting_limit`: no caller needs a higher count."""
+
+    def __init__(self, address: Address, *, waiting_limit: int = _WAITING_LIMIT) -> None:
+        address = replace(address, planned_by_value=True)
+        self._database = Database(address, size=_CONNECTIONS, seconds=_SECONDS)
+        self._waiting_limit = waiting_limit
+
+    async def event(self, event_id: EventId) -> EventRecord | None:
+        if not is_event_id(event_id):
+            return None
+        async with self._database.reading() as session:
+            events = await records(session, [event_id])
+        return events[0] if events else None
+
+    async def event_by_key(self, source: str, idempotency_key: str) -> EventRecord | None:
+        key = {"source": source, "idempotency_key": idempotency_key}
+        if "\0" in source + idempotency_key:
+            return None  # no text in PostgreSQL contains NUL
+        async with self._database.reading() as session:
+            ids = [row[0] for row in await session.fetch("id_by_key", **key)]
+            events = await records(session, ids)
+        return events[0] if events else None
+
+    async def ids_starting(self, prefix: str, *, limit: int) -> list[EventId]:
+        digits = prefix.replace("-", "")
+        if not _may_begin_an_id(prefix):
+            return []
+        first, last = digits.ljust(_UUID_DIGITS, "0"), digits.ljust(_UUID_DIGITS, "f")
+        async with self._database.reading() as session:
+            rows = await session.fetch("ids_by_prefix", first=first, last=last, limit=limit)
+        return [EventId(row[0]) for row in rows]
+
+    async def payload(self, event_id: EventId) -> bytes | None:
+        if not is_event_id(event_id):
+            return None
+        async with self._database.reading() as session:
+            row = await session.fetch_one("payload", id=event_id)
+        return None if row is None else row[0]
+
+    async def content(self, event_id: EventId) -> Content | None:
+        if not is_event_id(event_id):
+            return None
+        async with self._database.reading() as session:
+            row = await session.fetch_one("content", id=event_id)
+        return None if row is None else Content(*row)
+
+    async def events(
+        self, where: EventFilter, *, order: Order, limit: int, cursor: int | None = None
+    ) -> Page:
+        async with self._database.reading() as session:
+            return await read_page(session, where, order, limit, cursor)
+
+    async def events_of_source(
+        self, where: EventFilter, *, limit: int, cursor: SourceCursor | None = None
+    ) -> SourcePage:
+        async with self._database.reading() as session:
+            return await read_source_page(session, where, limit, cursor)
+
+    async def detail(self, event_id: EventId) -> EventDetail | None:
+        if not is_event_id(event_id):
+            return None
+        async with self._database.reading() as session:
+            return await read_detail(session, event_id)
+
+    async def stats(self) -> Stats:
+        async with self._database.reading() as session:
+            status_counts = {row[0]: row[1] for row in await session.fetch("status_counts")}
+            oldest = await session.fetch_one("oldest_pending")
+        counts = {status: status_counts.get(status, 0) for status in Status}
+        return Stats(counts, None if oldest is None else oldest[0])
+
+    async def newest_age(self, now: datetime) -> timedelta | None:
+        """Return the age by the server's clock, and ignore `now`."""
+        async with self._database.reading() as session:
+            newest, server_now = await session.fetch_one("newest_time")
+        return None if newest is None else server_now - newest
+
+    async def waiting(self, now: datetime) -> int:
+        """Return the count by the server's clock, and ignore `now`."""
+        async with self._database.reading() as session:
+            row = await session.fetch_one("waiting", limit=self._waiting_limit)
+        return int(row[0])
+
+    async def audit(
+        self, *, event_id: EventId | None = None, limit: int, cursor: int | None = None
+    ) -> AuditPage:
+        if event_id is not None and not is_event_id(event_id):
+            return AuditPage([], None)
+        async with self._database.reading() as session:
+            return await read_audit(session, event_id, limit, cursor)
+
+    async def parked_type(self, after: tuple[str, str]) -> tuple[str, str] | None:
+        async with self._database.reading() as session:
+            row = await session.fetch_one("parked_type", source=after[0], event_type=after[1])
+        return None if row is None else (row[0], row[1])
+
+    async def query(self, sql: str, params: Mapping[str, object]) -> list[dict[str, Any]]:
+        check_user_query(sql)
+        compiled = compile_named(sql)
+        async with self._database.users_transaction() as session:
+            await session.execute_raw(f"{_READ_ONLY}; {set_locally(USERS_PLANS)}; SAVEPOINT query")
+            try:
+                async with _unlock_on_failure(session):
+                    rows = await session.connection.fetch(compiled.sql, *compiled.values(params))
+            except _WRONG as error:
+                reason = compiled.by_name(str(error))
+                raise InvalidStatement(f"inbox.read takes one SELECT: {reason}.") from error
+            await session.execute_raw(self._database.address.reset)
+        return [dict(row) for row in rows]
+
+    async def close(self) -> None:
+        await self._database.close()
+
+
+@asynccontextmanager
+async def _unlock_on_failure(session: Session) -> AsyncIterator[None]:
+    """Release advisory locks after a failure: a rollback undoes settings, but keeps these locks."""
+    try:
+        yield
+    except BaseException:
+        with suppress(*DRIVER_ERRORS):  # a lost connection has no locks
+            if session.connection.is_in_transaction():
+                unlock = "ROLLBACK TO SAVEPOINT query; SELECT pg_advisory_unlock_all()"
+                await session.execute_raw(unlock)
+        raise
+
+
+def is_event_id(text: str) -> bool:
+    try:
+        return str(UUID(text)) == text
+    except ValueError:
+        return False
+
+
+def _may_begin_an_id(prefix: str) -> bool:
+    example = "00000000-0000-0000-0000-000000000000"
+    if not 0 < len(prefix) <= len(example):
+        return False
+    pairs = zip(prefix, example, strict=False)
+    return all(given == "-" if shown == "-" else given in _HEX for given, shown in pairs)

@@ -1,0 +1,1 @@
+"""The statements that change the ledger: ingest, claims, settlement, operators, retention."""

@@ -1,0 +1,136 @@
+"""`Ledger.record`: one statement inserts a batch, and the insert decides which events are new.
+
+Rows are inserted in key order, so that two batches cannot deadlock. Of equal keys in a batch the
+first is recorded. A second statement counts repeats; it does not wait for locks while it holds any.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from ackbox.errors import Unavailable
+from ackbox.model import Cursor, Envelope, EventId, Receipt, ReceiptKind, Status
+from ackbox.stores.postgres.database import Database
+from ackbox.stores.postgres.write.lanes import lock_lanes, promote
+
+Key = tuple[str, str]
+
+
+class KnownKey(Struct, frozen=True, array_like=True):
+    """The record of a known key: its event, or the tombstone of a deleted event."""
+
+    source: str
+    idempotency_key: str
+    id: EventId
+    status: Status
+    created_at: datetime
+    payload_sha256: str
+    busy: bool
+    """Another transaction has the row locked, so the repeat is not counted yet."""
+
+
+async def record(
+    database: Database, envelopes: Sequence[Envelope], cursor: Cursor | None
+) -> list[Receipt]:
+    """Record the envelopes. Nearly always all of them are new, which takes one round trip."""
+    values = _values(envelopes, cursor)
+    lanes = {(e.source, e.lane) for e in envelopes if e.lane is not None}
+    if lanes:
+        async with database.transaction() as session:
+            await lock_lanes(session, lanes)
+            (row,) = await session.fetch("record", **values)
+            await promote(session, lanes)
+    else:
+        (row,) = await database.fetch("record", **values)
+    if row["new"] == len(envelopes):
+        return [_new(envelope, row["now"]) for envelope in envelopes]
+    return await _count_repeats(database, envelopes)
+
+
+async def _count_repeats(database: Database, envelopes: Sequence[Envelope]) -> list[Receipt]:
+    """Count the envelopes whose key was known, or is repeated in this call. The statement is
+    separate from the insert, so that it sees what others have committed meanwhile."""
+    (row,) = await database.fetch("repeat", **_keys(envelopes))
+    known = _known(row["known"])
+    for kept in known.values():
+        if kept.busy:
+            await _count_repeats_of(database, kept, envelopes)
+    return [_receipt(envelope, known.get(_key(envelope))) for envelope in envelopes]
+
+
+async def _count_repeats_of(
+    database: Database, kept: KnownKey, envelopes: Sequence[Envelope]
+) -> None:
+    """Wait for a locked row in a statement of its own: holding no other lock, the statement cannot
+    deadlock."""
+    same_key = [e for e in envelopes if _key(e) == (kept.source, kept.idempotency_key)]
+    repeats = [envelope for envelope in same_key if envelope.id != kept.id]
+    await database.fetch(
+        "repeat_one",
+        source=kept.source,
+        key=kept.idempotency_key,
+        times=len(repeats),
+        conflicts=sum(_is_conflict(envelope, kept) for envelope in repeats),
+    )
+
+
+def _values(envelopes: Sequence[Envelope], cursor: Cursor | None) -> dict[str, object]:
+    return {
+        "cursor_source": cursor and cursor.source,
+        "cursor": cursor and cursor.cursor,
+        **_keys(envelopes),
+        "types": [e.event_type for e in envelopes],
+        "content_types": [e.content_type for e in envelopes],
+        "headers": _or_none([e.headers for e in envelopes]),
+        "payloads": [e.payload for e in envelopes],
+        "sequences": _or_none([e.source_sequence for e in envelopes]),
+        "emitted": _or_none([e.source_emitted_at for e in envelopes]),
+        "lanes": _or_none([e.lane for e in envelopes]),
+        "transports": [e.transport for e in envelopes],
+        "verified": _or_none([e.verified_by for e in envelopes]),
+        "request_ids": [e.request_id for e in envelopes],
+    }
+
+
+def _or_none(column: list[Any]) -> list[Any]:
+    """Return an empty column if all values are None: `unnest` fills it up with NULL, and the driver
+    need not encode each value."""
+    return column if any(value is not None for value in column) else []
+
+
+def _keys(envelopes: Sequence[Envelope]) -> dict[str, object]:
+    return {
+        "ids": [e.id for e in envelopes],
+        "sources": [e.source for e in envelopes],
+        "keys": [e.idempotency_key for e in envelopes],
+        "hashes": [e.payload_sha256 for e in envelopes],
+    }
+
+
+def _known(text: str | None) -> dict[Key, KnownKey]:
+    rows = msgspec.json.decode(text or "[]", type=list[KnownKey])
+    return {(row.source, row.idempotency_key): row for row in rows}
+
+
+def _key(envelope: Envelope) -> Key:
+    return envelope.source, envelope.idempotency_key
+
+
+def _new(envelope: Envelope, now: datetime) -> Receipt:
+    return Receipt(ReceiptKind.NEW, envelope.id, Status.PENDING, now)
+
+
+def _receipt(envelope: Envelope, kept: KnownKey | None) -> Receipt:
+    if kept is None:  # pruned and purged since the insert found its key: a retry records it
+        raise Unavailable("The event with this key was just deleted. Send it again.")
+    if kept.id == envelope.id:
+        return _new(envelope, kept.created_at)
+    kind = ReceiptKind.CONFLICT if _is_conflict(envelope, kept) else ReceiptKind.DUPLICATE
+    return Receipt(kind, kept.id, kept.status, kept.created_at)
+
+
+def _is_conflict(envelope: Envelope, kept: KnownKey) -> bool:
+    return bytes.fromhex(kept.payload_sha256) != envelope.payload_sha256

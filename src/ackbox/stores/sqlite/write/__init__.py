@@ -1,0 +1,1 @@
+"""The operations of the writer thread: ingest, claims, settlement, operators, retention."""

@@ -1,0 +1,159 @@
+"""The statements that a handler gave to `tx`, run in the commit that completes the event.
+
+Only INSERT, UPDATE and DELETE on the user's own tables are allowed. SQLite's authorizer enforces
+this when a statement is prepared. Once installed, the authorizer stays: changing it makes SQLite
+prepare every statement of ours again.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from time import monotonic
+
+import apsw
+
+from ackbox.errors import InvalidStatement
+from ackbox.model import Done, Settlement, Statement
+from ackbox.stores.named_statements import name_statement
+from ackbox.stores.sqlite.statements import Statements
+from ackbox.stores.sqlite.write.jobs import Operation
+from ackbox.stores.sqlite.write.settlement import Run, Settling
+
+OWN_TABLES = frozenset(
+    (
+        "audit",
+        "cursors",
+        "events",
+        "write_probe",
+        "schema_migrations",
+        "sqlite_master",
+        "sqlite_schema",
+        "sqlite_sequence",
+        "status_counts",
+        "tombstones",
+    )
+)
+_SECONDS = 1.0
+_STEPS = 1000
+_WRITES = frozenset((apsw.SQLITE_INSERT, apsw.SQLITE_UPDATE, apsw.SQLITE_DELETE))
+_HARMLESS = frozenset((apsw.SQLITE_SELECT, apsw.SQLITE_FUNCTION, apsw.SQLITE_RECURSIVE))
+_USER_ERRORS = (
+    apsw.AuthError,
+    apsw.BindingsError,
+    apsw.ConstraintError,
+    apsw.ExecutionCompleteError,
+    apsw.InterruptError,
+    apsw.MismatchError,
+    apsw.RangeError,
+    apsw.SQLError,
+    apsw.TooBigError,
+    KeyError,  # a parameter that was not given
+    OverflowError,
+    TypeError,
+    UnicodeError,
+    ValueError,
+)
+_OPAQUE = re.compile(
+    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|--[^\n]*|/\*.*?(?:\*/|\Z)""",
+    re.DOTALL,
+)
+_WRITE = re.compile(r"\s*(?:WITH|INSERT|REPLACE|UPDATE|DELETE)\b", re.IGNORECASE)
+_NOT_ALLOWED = "tx: only INSERT, UPDATE and DELETE on tables of your own are allowed."
+_OR_ROLLBACK = re.compile(r"\bOR\s+ROLLBACK\b", re.IGNORECASE)
+
+
+class Effects:
+    """Runs users' statements, and lets the authorizer check those but not our own."""
+
+    def __init__(self) -> None:
+        self._guarding = False
+
+    def settle(self, settlement: Settlement, now: datetime) -> Operation[set[Run]]:
+        """Return an operation that runs the statements and settles. If a statement fails, the
+        operation raises its error, and the writer rolls the operation back."""
+
+        def operation(connection: apsw.Connection) -> set[Run]:
+            claim, outcome = settlement.claim, settlement.outcome
+            held = Statements(connection).fetch("held", claims=[(claim.ledger_id, claim.run)])
+            if held and isinstance(outcome, Done):  # else another run has the claim: apply nothing
+                for statement in outcome.effects:
+                    self._run(connection, statement)
+            return Settling(now).settle([settlement])(connection)
+
+        return operation
+
+    def _run(self, connection: apsw.Connection, statement: Statement) -> None:
+        try:
+            self._execute(connection, statement)
+        except InvalidStatement as error:
+            named = name_statement(str(error), statement)
+            raise InvalidStatement(named) from error.__cause__
+
+    def _execute(self, connection: apsw.Connection, statement: Statement) -> None:
+        plain = _OPAQUE.sub(" ", statement.sql)
+        if not _WRITE.match(plain):
+            raise InvalidStatement(_NOT_ALLOWED)
+        if _OR_ROLLBACK.search(plain):  # it would roll back other operations too
+            raise InvalidStatement("tx: OR ROLLBACK is not allowed; use OR ABORT.")
+        end = monotonic() + _SECONDS
+        connection.set_progress_handler(lambda: monotonic() > end, _STEPS)
+        if connection.authorizer is None:
+            connection.authorizer = self._authorize
+        self._guarding = True
+        try:
+            # Bypass the cache: a cached statement may have been prepared without the check.
+            rows = connection.execute(statement.sql, dict(statement.params), can_cache=False)
+            rows.fetchall()
+        except _USER_ERRORS as error:
+            raise InvalidStatement(_reason(error, statement.params)) from error
+        finally:
+            self._guarding = False
+            connection.set_progress_handler(None)
+
+    def _authorize(
+        self, action: int, first: str | None, second: str | None, _db: str | None, _via: str | None
+    ) -> int:
+        """Deny access to our tables, also through views and CTEs: SQLite reports both in the same
+        way."""
+        if not self._guarding:
+            return apsw.SQLITE_OK
+        if action in _WRITES or action == apsw.SQLITE_READ:
+            return apsw.SQLITE_DENY if _is_ours((first or "").lower()) else apsw.SQLITE_OK
+        return apsw.SQLITE_OK if action in _HARMLESS else apsw.SQLITE_DENY
+
+
+def _is_ours(table: str) -> bool:
+    return table in OWN_TABLES or table.startswith("sqlite_")
+
+
+def _reason(error: BaseException, params: Mapping[str, object]) -> str:
+    match error:
+        case apsw.InterruptError():
+            return f"tx: a statement took longer than {_SECONDS:g} s and was stopped."
+        case apsw.AuthError():
+            return _NOT_ALLOWED
+        case KeyError():
+            return f"tx: the parameter :{error.args[0]} was not given."
+        case OverflowError() | TypeError() | UnicodeError() if name := _unstorable(params):
+            return f"tx: the parameter :{name} cannot be stored: {_message(error)}."
+        case _:
+            return f"tx: {_message(error)}."
+
+
+def _message(error: BaseException) -> str:
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
+
+
+def _unstorable(params: Mapping[str, object]) -> str | None:
+    """Return the name of the first parameter whose value SQLite has no type for."""
+    return next((name for name, value in params.items() if not _is_storable(value)), None)
+
+
+def _is_storable(value: object) -> bool:
+    match value:
+        case int():
+            return -(1 << 63) <= value < 1 << 63
+        case str():
+            return not any("\ud800" <= character <= "\udfff" for character in value)
+        case _:
+            return value is None or isinstance(value, float | bytes | bytearray | memoryview)

@@ -1,0 +1,182 @@
+"""`Ledger.record` as an operation of the writer.
+
+The insert itself decides which events are new. A batch goes to SQLite in few large calls, and in
+the usual case, when all events are new, no row comes back: the writer thread and the event loop
+compete for the interpreter lock at every row that is bound or fetched separately.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import apsw
+import msgspec
+from msgspec import Struct
+
+from ackbox.errors import InvalidEvent
+from ackbox.model import (
+    Clock,
+    Cursor,
+    Envelope,
+    EventId,
+    Receipt,
+    ReceiptKind,
+    Status,
+    from_text,
+    to_text,
+)
+from ackbox.stores.sqlite.write.jobs import Operation
+
+_ROWS_PER_STATEMENT = 128
+_ONE_ROW = re.compile(r"VALUES (\([?, ]+\))")
+_NO_SQL_VALUE = (OverflowError, TypeError, UnicodeError)  # raised by binding a value (F28)
+
+Row = tuple[Any, ...]
+
+
+class KnownKey(Struct, frozen=True, array_like=True):
+    """The event that has a key, or its tombstone, which has no `ledger_id`."""
+
+    source: str
+    idempotency_key: str
+    ledger_id: int | None
+    id: EventId
+    status: Status
+    created_at: str
+    payload_sha256: str
+
+
+ByKey = dict[tuple[str, str], KnownKey]
+
+
+class RecordOperations:
+    def __init__(self, sql: Mapping[str, str]) -> None:
+        self._sql = sql
+        self._for_rows = [_widen(sql["record"], rows) for rows in range(_ROWS_PER_STATEMENT + 1)]
+
+    def record(
+        self, envelopes: Sequence[Envelope], cursor: Cursor | None, clock: Clock
+    ) -> Operation[list[Receipt]]:
+        """Return the operation. Build the rows here, on the caller's thread: the writer thread only
+        has to bind them."""
+        rows = [_row(envelope) for envelope in envelopes]
+        position = cursor and {
+            "source": cursor.source,
+            "cursor": cursor.cursor,
+            "now": to_text(clock()),
+        }
+
+        def operation(connection: apsw.Connection) -> list[Receipt]:
+            try:
+                new = self._insert(connection, rows)
+                if position:
+                    connection.execute(self._sql["save_cursor"], position)
+            except _NO_SQL_VALUE as error:
+                raise InvalidEvent(f"The event cannot be stored: {error}") from error
+            if new:
+                self._promote_lanes(connection, envelopes)
+            if new == len(rows):
+                return [_new(envelope) for envelope in envelopes]
+            return self._note_repeats(connection, envelopes)
+
+        return operation
+
+    def _insert(self, connection: apsw.Connection, rows: Sequence[Row]) -> int:
+        """Insert the rows and return how many were new."""
+        new = 0
+        for start in range(0, len(rows), _ROWS_PER_STATEMENT):
+            chunk = rows[start : start + _ROWS_PER_STATEMENT]
+            values = tuple(chain.from_iterable(chunk))
+            connection.execute(self._for_rows[len(chunk)], values)
+            new += connection.changes()
+        return new
+
+    def _promote_lanes(self, connection: apsw.Connection, envelopes: Sequence[Envelope]) -> None:
+        """Make new events claimable if they are the oldest of their lanes."""
+        lanes = {(e.source, e.lane) for e in envelopes if e.lane is not None}
+        if lanes:
+            connection.execute(self._sql["promote"], {"lanes": _json(sorted(lanes))})
+
+    def _note_repeats(
+        self, connection: apsw.Connection, envelopes: Sequence[Envelope]
+    ) -> list[Receipt]:
+        keys = _json([(envelope.source, envelope.idempotency_key) for envelope in envelopes])
+        kept = self._find(connection, "events_by_key", keys)
+        if any((e.source, e.idempotency_key) not in kept for e in envelopes):
+            kept = self._find(connection, "tombstones_by_key", keys) | kept
+        repeats = _json(_repeats(envelopes, kept))
+        connection.execute(self._sql["count_repeats"], {"repeats": repeats})
+        return [_receipt(envelope, kept) for envelope in envelopes]
+
+    def _find(self, connection: apsw.Connection, block: str, keys: str) -> ByKey:
+        encoded = connection.execute(self._sql[block], {"keys": keys}).get
+        rows = msgspec.json.decode(encoded, type=list[KnownKey])
+        return {(row.source, row.idempotency_key): row for row in rows}
+
+
+def _widen(sql: str, rows: int) -> str:
+    return _ONE_ROW.sub(lambda row: "VALUES " + ", ".join([row[1]] * rows), sql)
+
+
+def _row(envelope: Envelope) -> Row:
+    """Return the values in the order of the `record` block."""
+    now = to_text(envelope.received_at)
+    emitted = envelope.source_emitted_at
+    return (
+        envelope.id,
+        envelope.source,
+        envelope.idempotency_key,
+        envelope.event_type,
+        envelope.content_type,
+        envelope.headers,
+        envelope.payload,
+        envelope.payload_sha256,
+        envelope.source_sequence,
+        None if emitted is None else to_text(emitted),
+        envelope.lane,
+        envelope.transport,
+        envelope.verified_by,
+        envelope.request_id,
+        now,
+        now,
+        now,
+        now if envelope.lane is None else None,
+    )
+
+
+def _repeats(envelopes: Sequence[Envelope], kept: ByKey) -> list[tuple[int, int, int, str]]:
+    """Return for each known key its row, the number of repeats, the number of conflicts, and the
+    time of the last one."""
+    times: Counter[int] = Counter()
+    conflicts: Counter[int] = Counter()
+    last: dict[int, str] = {}
+    for envelope in envelopes:
+        row = kept[envelope.source, envelope.idempotency_key]
+        if row.ledger_id is not None and row.id != envelope.id:
+            times[row.ledger_id] += 1
+            conflicts[row.ledger_id] += _is_conflict(envelope, row)
+            seen = to_text(envelope.received_at)
+            last[row.ledger_id] = max(last.get(row.ledger_id, seen), seen)
+    return [(row, count, conflicts[row], last[row]) for row, count in times.items()]
+
+
+def _new(envelope: Envelope) -> Receipt:
+    return Receipt(ReceiptKind.NEW, envelope.id, Status.PENDING, envelope.received_at)
+
+
+def _receipt(envelope: Envelope, kept: ByKey) -> Receipt:
+    row = kept[envelope.source, envelope.idempotency_key]
+    if row.id == envelope.id:
+        return _new(envelope)
+    kind = ReceiptKind.CONFLICT if _is_conflict(envelope, row) else ReceiptKind.DUPLICATE
+    return Receipt(kind, row.id, row.status, from_text(row.created_at))
+
+
+def _is_conflict(envelope: Envelope, row: KnownKey) -> bool:
+    return bytes.fromhex(row.payload_sha256) != envelope.payload_sha256
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

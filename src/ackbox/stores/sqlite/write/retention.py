@@ -1,0 +1,134 @@
+"""Retention as operations of the writer: first write a tombstone, delete the row later (W11).
+
+The steps are those of PostgreSQL, where an insert that waits for the delete would find neither row
+nor tombstone. Here the only writer excludes that. Each operation is short, however much there is to
+do, because acknowledgements wait behind it (F36)."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from time import monotonic
+from typing import Any
+
+import apsw
+
+from ackbox.model import PruneResult, RetentionPolicy, Status, TombstonePass, to_text
+from ackbox.stores.sqlite.statements import Statements
+from ackbox.stores.sqlite.write.jobs import Operation
+
+_ROWS = 1000
+_SCAN_ROWS = 250
+_BUDGET_SECONDS = 0.003
+# The work between two checks of the time. To free a large payload, SQLite visits all of its pages,
+# so bytes count as well as rows.
+_CHUNK_ROWS = 20
+_CHUNK_BYTES = 1 << 20
+_PAGES = 128
+_SPARE_PAGES = 1024
+"""Free pages that stay in the file: new events use them soon, so returning them would be
+useless."""
+
+Prunable = tuple[str, str, int, int]
+"""Source, key, row number and payload size of an event that may be deleted."""
+
+
+def add_tombstones(
+    policy: RetentionPolicy, after: int, now: datetime, *, status: Status = Status.COMPLETED
+) -> Operation[TombstonePass]:
+    """Write tombstones for old events after the row `after`. Rows are nearly in the order of time,
+    so the pass ends with the first batch that has no old row. Rows that a wrong clock dated into
+    the future do not end it."""
+    limits = {
+        "created_before": _ago(now, policy.keep_of(status)),
+        "finished_before": _ago(now, policy.keep_after_end),
+        "now": to_text(now),
+    }
+
+    def operation(connection: apsw.Connection) -> TombstonePass:
+        end = monotonic() + _BUDGET_SECONDS
+        sql = Statements(connection)
+        last, anything_old, rows = sql.fetch(
+            f"old_events_{status}", after=after, limit=_SCAN_ROWS, **limits
+        )
+        tombstoned = 0
+        for start in range(0, len(rows), _CHUNK_ROWS):
+            chunk = rows[start : start + _CHUNK_ROWS]
+            sql.run("add_tombstones", rows=chunk, now=limits["now"])
+            tombstoned += connection.changes()
+            if monotonic() > end:
+                return TombstonePass(tombstoned, chunk[-1])
+        return TombstonePass(tombstoned, last if anything_old else None)
+
+    return operation
+
+
+def prune(policy: RetentionPolicy, now: datetime) -> Operation[PruneResult]:
+    def operation(connection: apsw.Connection) -> PruneResult:
+        end = monotonic() + _BUDGET_SECONDS
+        sql = Statements(connection)
+        prunable = sql.fetch(
+            "prunable", tombstoned_before=_ago(now, policy.delete_delay), limit=_SCAN_ROWS
+        )
+        rows = 0
+        for chunk in _chunks(prunable):
+            rows += _prune_chunk(sql, chunk, to_text(now))
+            if monotonic() > end:
+                break
+        return PruneResult(rows, more=bool(prunable), waiting=bool(sql.fetch("tombstones_open")))
+
+    return operation
+
+
+def purge_tombstones(policy: RetentionPolicy, now: datetime) -> Operation[int]:
+    def operation(connection: apsw.Connection) -> int:
+        Statements(connection).run(
+            "purge_tombstones", tombstoned_before=_ago(now, policy.keep_keys), limit=_ROWS
+        )
+        return connection.changes()
+
+    return operation
+
+
+def prune_audit(policy: RetentionPolicy, now: datetime) -> Operation[int]:
+    def operation(connection: apsw.Connection) -> int:
+        Statements(connection).run("prune_audit", before=_ago(now, policy.keep), limit=_ROWS)
+        return connection.changes()
+
+    return operation
+
+
+def reclaim_space(connection: apsw.Connection) -> int:
+    """Return a few free pages to the file system. Return how many."""
+    free = int(connection.pragma("freelist_count"))
+    pages = min(free - _SPARE_PAGES, _PAGES)
+    if pages <= 0:
+        return 0
+    connection.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()  # each row is a page
+    return free - int(connection.pragma("freelist_count"))
+
+
+def _prune_chunk(sql: Statements, chunk: Sequence[Prunable], now: str) -> int:
+    """Delete the events. Keep an event that changed after its tombstone was written, and delete the
+    tombstone instead."""
+    sql.run("prune", prunable=chunk)
+    rows = sql.connection.changes()
+    sql.run("close_tombstones", prunable=chunk, now=now)
+    if sql.connection.changes() < len(chunk):
+        sql.run("drop_tombstones", keys=chunk)
+    return rows
+
+
+def _chunks(prunable: Sequence[Any]) -> Iterator[list[Prunable]]:
+    chunk: list[Prunable] = []
+    size = 0
+    for row in prunable:
+        if chunk and (len(chunk) == _CHUNK_ROWS or size + row[3] > _CHUNK_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(row)
+        size += row[3]
+    if chunk:
+        yield chunk
+
+
+def _ago(now: datetime, span: timedelta) -> str:
+    return to_text(now - span)
