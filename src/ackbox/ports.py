@@ -96,16 +96,16 @@ class EventQueue(Protocol):
     """
 
     async def claim(
-        self,
-        worker: WorkerId,
-        *,
-        limit: int,
-        lease: timedelta,
-        caps: Caps,
-        ids: Sequence[EventId] | None = None,
+        self, worker: WorkerId, *, limit: int, lease: timedelta, caps: Caps
     ) -> list[Claim]:
-        """Claim at most `limit` events that are due or whose lease has expired, oldest due first.
+        """Claim at most `limit` events that are due or whose lease has expired.
 
+        - SQLite claims the events that have been due longest. So does a full scan on PostgreSQL. To
+          stay fast beside many running events, PostgreSQL may instead continue after the events
+          that it claimed before (about one claim a second, or all claims while there is a backlog).
+          Such a claim may pass over events that became due earlier and return fewer than are due,
+          but never none. A full scan, which finds all of them, runs at least about once a second,
+          or takes a tenth of the time if it is slow.
         - Each claim adds one to `run` and spends one attempt. Taking over an expired lease adds one
           to `unsettled` and refunds the attempt of the lost run, unless that run was a suspect's.
           At any time, an event has at most one valid claim.
@@ -115,9 +115,16 @@ class EventQueue(Protocol):
           `caps.alone` claims, or any number if that is None.
         - In a lane, only the oldest unsettled event can be claimed. While that event is parked or
           waits for a retry, it blocks its lane.
-        - If `ids` is given, only these events can be claimed, and the limits of sources do not
-          apply.
         - The cost does not depend on rows that are not eligible.
+        """
+        ...
+
+    async def claim_these(
+        self, worker: WorkerId, ids: Sequence[EventId], *, limit: int, lease: timedelta
+    ) -> list[Claim]:
+        """Claim at most `limit` of these events, as `claim` does but without limits of sources.
+
+        Events that `claim` could not claim now are left out.
         """
         ...
 

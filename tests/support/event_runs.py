@@ -31,9 +31,9 @@ def retry_later(delay: timedelta = timedelta(minutes=5)) -> RetryLater:
 
 async def claim(store: Store, *ids: EventId, limit: int = 100_000) -> list[Claim]:
     """Claim these events, or all that are due if no id is given."""
-    return await store.queue.claim(
-        WORKER, limit=limit, lease=LEASE, caps=NO_CLAIMS_HELD, ids=ids or None
-    )
+    if ids:
+        return await store.queue.claim_these(WORKER, ids, limit=limit, lease=LEASE)
+    return await store.queue.claim(WORKER, limit=limit, lease=LEASE, caps=NO_CLAIMS_HELD)
 
 
 async def settle(store: Store, claims: Sequence[Claim], outcome: Outcome = DONE) -> None:

@@ -57,7 +57,9 @@ class QueueWorker:
         caps: Caps = NO_CLAIMS_HELD,
         ids: Sequence[EventId] | None = None,
     ) -> list[Claim]:
-        return await self.queue.claim(self.name, limit=limit, lease=lease, caps=caps, ids=ids)
+        if ids is not None:
+            return await self.queue.claim_these(self.name, ids, limit=limit, lease=lease)
+        return await self.queue.claim(self.name, limit=limit, lease=lease, caps=caps)
 
     async def claim_one(self, **more: Any) -> Claim:
         (claim,) = await self.claim(**more)

@@ -92,19 +92,18 @@ class ScriptedQueue:
         return {item.claim.id: item.outcome for item in self.settled}
 
     async def claim(
-        self,
-        worker: WorkerId,
-        *,
-        limit: int,
-        lease: timedelta,
-        caps: Caps,
-        ids: Sequence[EventId] | None = None,
+        self, worker: WorkerId, *, limit: int, lease: timedelta, caps: Caps
     ) -> list[Claim]:
         await self.open.wait()
         if self.claim_failures:
             raise self.claim_failures.popleft()
         self.requests.append((limit, caps))
         return [self.due.popleft() for _ in range(min(limit, len(self.due)))]
+
+    async def claim_these(
+        self, worker: WorkerId, ids: Sequence[EventId], *, limit: int, lease: timedelta
+    ) -> list[Claim]:
+        raise NotImplementedError
 
     async def suspect(self) -> Suspect | None:
         if self.suspects:

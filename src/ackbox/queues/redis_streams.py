@@ -70,19 +70,11 @@ class RedisQueue:
             self._has_unsent.set()
 
     async def claim(
-        self,
-        worker: WorkerId,
-        *,
-        limit: int,
-        lease: timedelta,
-        caps: Caps,
-        ids: Sequence[EventId] | None = None,
+        self, worker: WorkerId, *, limit: int, lease: timedelta, caps: Caps
     ) -> list[Claim]:
         """Claim published events first or, when the database is due to be queried, events that it
         finds. If this leaves room, claim from the other."""
         database = _DatabaseQueue(self._database, worker, lease)
-        if ids is not None:
-            return await database.claim(limit, caps, ids)
         self._wake_up.clear()
         if self._clock() < self._database_claim_at:
             claims = await self._claim_published(database, limit, caps)
@@ -96,6 +88,11 @@ class RedisQueue:
             second = self._claim_published
         more = second(database, limit - len(claims), _add_held(caps, claims))
         return await _add_claims(claims, more)
+
+    async def claim_these(
+        self, worker: WorkerId, ids: Sequence[EventId], *, limit: int, lease: timedelta
+    ) -> list[Claim]:
+        return await self._database.claim_these(worker, ids, limit=limit, lease=lease)
 
     async def suspect(self) -> Suspect | None:
         return await self._database.suspect()
@@ -158,7 +155,7 @@ class RedisQueue:
         ids = within_share(entries, caps)
         if len(ids) < len(entries):
             self._database_claim_at = self._clock()
-        return await database.claim(limit, caps, ids) if ids else []
+        return await database.claim_these(ids) if ids else []
 
     async def _claim_any(self, database: "_DatabaseQueue", limit: int, caps: Caps) -> list[Claim]:
         claims = await database.claim(limit, caps)
@@ -192,11 +189,12 @@ class _DatabaseQueue:
         self._worker = worker
         self._lease = lease
 
-    async def claim(
-        self, limit: int, caps: Caps, ids: Sequence[EventId] | None = None
-    ) -> list[Claim]:
-        return await self._database.claim(
-            self._worker, limit=limit, lease=self._lease, caps=caps, ids=ids
+    async def claim(self, limit: int, caps: Caps) -> list[Claim]:
+        return await self._database.claim(self._worker, limit=limit, lease=self._lease, caps=caps)
+
+    async def claim_these(self, ids: Sequence[EventId]) -> list[Claim]:
+        return await self._database.claim_these(
+            self._worker, ids, limit=len(ids), lease=self._lease
         )
 
 

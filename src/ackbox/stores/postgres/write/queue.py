@@ -59,20 +59,10 @@ class PostgresQueue:
         self._limit_was_reached = False
 
     async def claim(
-        self,
-        worker: WorkerId,
-        *,
-        limit: int,
-        lease: timedelta,
-        caps: Caps,
-        ids: Sequence[EventId] | None = None,
+        self, worker: WorkerId, *, limit: int, lease: timedelta, caps: Caps
     ) -> list[Claim]:
         self._wake_up.clear()
         parameters = {"worker": worker, "lease": lease, "limit": limit}
-        if ids is not None:
-            wanted = [event_id for event_id in ids if is_event_id(event_id)]
-            rows = await self._database.fetch("claim_among", ids=wanted, **parameters)
-            return [Claim(*row) for row in rows]
         now = monotonic()
         if self._full_scan_is_slow or self._limit_was_reached:
             use_cursors = now < self._full_scan_at
@@ -84,6 +74,16 @@ class PostgresQueue:
         claims = claims or await self._claim_full(parameters, caps)
         self._limit_was_reached = len(claims) == limit > 1
         return claims
+
+    async def claim_these(
+        self, worker: WorkerId, ids: Sequence[EventId], *, limit: int, lease: timedelta
+    ) -> list[Claim]:
+        self._wake_up.clear()
+        wanted = [event_id for event_id in ids if is_event_id(event_id)]
+        rows = await self._database.fetch(
+            "claim_among", worker=worker, ids=wanted, limit=limit, lease=lease
+        )
+        return [Claim(*row) for row in rows]
 
     async def suspect(self) -> Suspect | None:
         rows = await self._database.fetch("suspect")

@@ -48,22 +48,27 @@ class SqliteQueue:
         self._next_due: datetime | None = None
 
     async def claim(
-        self,
-        worker: WorkerId,
-        *,
-        limit: int,
-        lease: timedelta,
-        caps: Caps,
-        ids: Sequence[EventId] | None = None,
+        self, worker: WorkerId, *, limit: int, lease: timedelta, caps: Caps
     ) -> list[Claim]:
         self._wake_event.clear()
 
         def select(rows: ClaimSelection) -> list[int]:
-            return rows.select(limit, caps) if ids is None else rows.select_among(ids, limit)
+            return rows.select(limit, caps)
 
-        claims, next_due = await self._writer.submit(_claim(worker, self._clock(), lease, select))
-        if ids is None:
-            self._next_due = next_due
+        claims, self._next_due = await self._writer.submit(
+            _claim(worker, self._clock(), lease, select)
+        )
+        return claims
+
+    async def claim_these(
+        self, worker: WorkerId, ids: Sequence[EventId], *, limit: int, lease: timedelta
+    ) -> list[Claim]:
+        self._wake_event.clear()
+
+        def select(rows: ClaimSelection) -> list[int]:
+            return rows.select_among(ids, limit)
+
+        claims, _ = await self._writer.submit(_claim(worker, self._clock(), lease, select))
         return claims
 
     async def suspect(self) -> Suspect | None:
