@@ -5,9 +5,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ackbox.config.value_types import (
     address,
@@ -48,14 +47,16 @@ _DISTINCT_TOKENS = (
 )
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """The settings of one process. A field has the name of its variable, in lower case.
 
     The constructor reads neither the environment nor a file: fields that are not given have their
     defaults. Users override settings with `Inbox(settings={...})`, which keeps the environment.
     """
 
-    model_config = SettingsConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True
+    )
 
     host: Annotated[str, host_name()] = "127.0.0.1"
     port: Annotated[int, whole_number(0, 65535)] = 8000
@@ -109,19 +110,6 @@ class Settings(BaseSettings):
     log_level: Annotated[LogLevel, one_of(LogLevel)] = "INFO"
     log_format: Annotated[LogFormat, one_of(LogFormat)] = "auto"
     docs_url: Annotated[SecretStr | None, site(unset="unset means pages without an address")] = None
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        # `resolve` passes in the values and remembers their origins. A constructor that read the
-        # environment of the process could be neither tested nor explained.
-        return (init_settings,)
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
