@@ -334,8 +334,9 @@ class Operations(Protocol):
           their attempts. Any other pending event and any processing event is left as it is.
         - In a lane, a replayed event runs after the event that is running and before the events
           that arrived later.
-        - Each of them gets an audit row in the same commit, also if it was left as it is. The row
-          names the actor, as given by the caller, and the caller's address (`peer`).
+        - Each existing event among `ids` gets an audit row in the same commit, even if the event
+          was left as it is. The row names the actor, as given by the caller, and the caller's
+          address (`peer`).
         """
         ...
 
@@ -348,7 +349,8 @@ class Operations(Protocol):
           and errors stay. Its tombstone, if any, is removed, so retention starts anew. The next
           event of its lane becomes claimable.
         - A processing or completed event is left as it is.
-        - Each of them gets an audit row in the same commit, also if it was left as it is.
+        - Each existing event among `ids` gets an audit row in the same commit, even if the event
+          was left as it is.
         """
         ...
 

@@ -46,8 +46,9 @@ running AS MATERIALIZED (
       AND (:lane::text IS NULL OR lane = :lane)
 
 -- name: events_newest
--- Return a page of events, newest first, from a window of at most so many rows.
--- Only the branch that `scan` names runs. SQLite has partial indexes of `events` for the others.
+-- Return a page of events, newest first, from a window of at most `window` rows.
+-- Only the branch that `scan` names runs. Except for `all`, the branches read `live_events`. On
+-- SQLite they read partial indexes of `events`.
 WITH
 -- here: running
 candidates AS MATERIALIZED (

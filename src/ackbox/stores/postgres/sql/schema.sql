@@ -32,8 +32,8 @@ SELECT set_config('search_path', users, true) AS search_path
 -- here: users_path
 
 -- name: users_path
--- Return the schemas in which users' SQL finds its tables, and whose search path it is. Nobody can
--- create a table in a schema of the server.
+-- Return the schemas in which users' SQL finds its tables, and the role that has this search path.
+-- System schemas are left out, because nobody can create a table in them.
 SELECT ARRAY(SELECT name::text FROM unnest(current_schemas(false)) AS name
              WHERE name !~ '^pg_' AND name <> 'information_schema') AS schemas,
        quote_ident(current_user) AS role

@@ -27,9 +27,10 @@ the event over."""
 
 
 async def settle_plain(database: Database, settlements: Sequence[Settlement]) -> Written:
-    """Settle, and return the outcomes that are stored for their run. An earlier call whose response
-    was lost may have stored them: only the holder of a run can settle it. Usually all outcomes are
-    `Done` and no event has a lane; then this takes one round trip."""
+    """Settle, and return the outcomes of the runs that are settled. This includes runs that an
+    earlier call settled but could not report, because its response was lost. If a run is settled,
+    its holder settled it, because nobody else can. Usually all outcomes are `Done` and no event has
+    a lane: then one round trip is enough."""
     by_block = _by_block(settlements)
     lanes = lanes_of(settlements)
     if len(by_block) == 1 and not lanes:

@@ -1,7 +1,8 @@
 """Recovery at the start, as operations of the writer.
 
-The leases of the previous process end. If the clock was set back meanwhile, the times that it wrote
-are in the future. Such an event would wait until then, so it gets a new due time (F25).
+The leases of the previous process end. If the clock was set back since, due times that the previous
+process wrote may be too far in the future. The event of such a due time keeps its delay, counted
+from now (F25).
 """
 
 from datetime import datetime
@@ -16,7 +17,7 @@ _ROWS = 10_000
 
 
 def end_leases(now: datetime) -> Operation[bool]:
-    """End all leases. The operation returns whether the clock was set back since."""
+    """End all leases. The operation returns whether the clock was set back after the last write."""
 
     def operation(connection: apsw.Connection) -> bool:
         sql = Statements(connection)

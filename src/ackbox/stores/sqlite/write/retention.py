@@ -1,8 +1,9 @@
 """Retention as operations of the writer: first write a tombstone, delete the row later (W11).
 
-The steps are those of PostgreSQL, where an insert that waits for the delete would find neither row
-nor tombstone. Here the only writer excludes that. Each operation is short, however much there is to
-do, because acknowledgements wait behind it (F36)."""
+Retention has two steps because PostgreSQL needs them. With a single step, an insert that waits for
+the delete would find neither the row nor the tombstone. On SQLite this cannot happen, because there
+is one writer. Each operation is short, however many rows there are, because acknowledgements wait
+until it ends (F36)."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta

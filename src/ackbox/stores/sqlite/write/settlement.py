@@ -38,9 +38,9 @@ class Settling:
         self._now = now
 
     def settle(self, settlements: Sequence[Settlement]) -> Operation[set[Run]]:
-        """Write the outcomes. The operation returns the runs that are settled. That includes a run
-        that an earlier call settled whose result was lost: only the holder of a run can settle
-        it."""
+        """Write the outcomes. The operation returns the runs that are settled. This includes runs
+        that an earlier call settled but could not report, because its result was lost. If a run is
+        settled, its holder settled it, because nobody else can."""
 
         def operation(connection: apsw.Connection) -> set[Run]:
             sql = Statements(connection)
