@@ -13,7 +13,7 @@ from ackbox import Event
 from ackbox.app import App, migrate_ledger, utc_now
 from ackbox.config import Settings
 from ackbox.inbox import Inbox
-from ackbox.model import Envelope, new_event_id
+from ackbox.model import Envelope, Submission, new_event_id
 from ackbox.runtime import Runtime
 from bench import traffic
 from bench.peers.driver import Enqueue, Ran, main
@@ -31,12 +31,12 @@ class Ackbox:
     @asynccontextmanager
     async def enqueueing(self, url: str) -> AsyncIterator[Enqueue]:
         async with _running(Inbox(), _settings(url)) as runtime:
-            accept = runtime.ingest.accept
-            yield lambda key: accept(_envelope(key))
+            submit = runtime.ingest.submit
+            yield lambda key: submit(Submission((_envelope(key),)))
 
     async def preload(self, url: str, keys: list[str]) -> None:
         async with _running(Inbox(), _settings(url)) as runtime:
-            await runtime.ingest.accept_many([_envelope(key) for key in keys])
+            await runtime.ingest.submit(Submission([_envelope(key) for key in keys]))
 
     async def work(self, url: str, ran: Ran) -> None:
         inbox = Inbox()

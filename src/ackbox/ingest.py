@@ -6,7 +6,8 @@ its receipts when its own batch is durable, and never waits longer than the time
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from time import monotonic
 
 from msgspec import Struct
@@ -20,7 +21,7 @@ from ackbox.errors import (
     Stopped,
     Unavailable,
 )
-from ackbox.model import Envelope, Receipt, ReceiptKind
+from ackbox.model import Envelope, Receipt, ReceiptKind, Submission
 from ackbox.ports import Ledger
 from ackbox.retry import Uniform, ingest_delays
 from ackbox.services import Services
@@ -45,18 +46,17 @@ class Limits(Struct, frozen=True):
     in_flight: int = 1
 
 
-class Submission:
-    """Envelopes that were handed over together, and the future that their caller awaits."""
+class Waiting(Struct, eq=False):
+    """A submission and its waiting caller. `admitted` events of it count as not yet durable."""
 
-    __slots__ = ("admitted", "arrived", "envelopes", "waiter")
+    submission: Submission
+    waiter: asyncio.Future[list[Receipt]]
+    arrived: float
+    admitted: int
 
-    def __init__(
-        self, envelopes: Sequence[Envelope], waiter: asyncio.Future[list[Receipt]], arrived: float
-    ) -> None:
-        self.envelopes = envelopes
-        self.admitted = len(envelopes)
-        self.waiter = waiter
-        self.arrived = arrived
+
+Batch = list[Waiting]
+"""The submissions that are recorded in one call of the ledger."""
 
 
 class Ingest:
@@ -90,8 +90,8 @@ class Ingest:
         self._failing_since: float | None = None
         self._last_failure = ""
         self._closed: str | None = None
-        self._submissions: deque[Submission] = deque()
-        self._deadlines: deque[tuple[float, asyncio.Future[list[Receipt]]]] = deque()
+        self._queue: deque[Waiting] = deque()
+        self._in_flight: list[Batch] = []
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._loops: list[asyncio.Task[None]] = []
@@ -108,18 +108,16 @@ class Ingest:
             services.run("ingest-timeouts", self._expire_and_wait),
         ]
 
-    async def accept(self, envelope: Envelope) -> Receipt:
-        """Return when the event is durable; raise `NotAccepted` if the event was refused."""
-        self._admit(1)
-        return (await self._submit((envelope,)))[0]
-
-    async def accept_many(self, envelopes: Sequence[Envelope]) -> list[Receipt]:
-        """Return when all events are durable; raise `NotAccepted` if they were refused: all are
-        admitted, or none."""
-        if not envelopes:
-            return []
-        self._admit(len(envelopes))
-        return await self._submit(envelopes)
+    def submit(self, submission: Submission) -> asyncio.Future[list[Receipt]]:
+        """Add the submission to the next batch. The future has one receipt for each envelope when
+        all of them are durable. Raise `NotAccepted` if there is no room: all are admitted, or none.
+        """
+        events = len(submission.envelopes)
+        self._admit(events)
+        waiter: asyncio.Future[list[Receipt]] = self._loop.create_future()
+        self._queue.append(Waiting(submission, waiter, self._monotonic(), events))
+        self._wake.set()
+        return waiter
 
     def note_writable(self) -> None:
         """Note that a write succeeded, so that ingest no longer counts as failing."""
@@ -179,8 +177,8 @@ class Ingest:
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
-        self._fail(list(self._submissions), Stopped("The inbox has shut down."))
-        self._submissions.clear()
+        self._fail(self._queue, Stopped("The inbox has shut down."))
+        self._queue.clear()
 
     async def _wait_until_drained(self) -> None:
         """Poll until every admitted event is durable or has failed. An `asyncio.Event` that each
@@ -206,17 +204,10 @@ class Ingest:
         self._observe(Refused(reason))
         return Overloaded(f"{message}; try again soon.")
 
-    def _submit(self, envelopes: Sequence[Envelope]) -> asyncio.Future[list[Receipt]]:
-        now = self._monotonic()
-        waiter: asyncio.Future[list[Receipt]] = self._loop.create_future()
-        self._submissions.append(Submission(envelopes, waiter, now))
-        self._deadlines.append((now + self._limits.timeout, waiter))
-        self._wake.set()
-        return waiter
-
     async def _record_next(self) -> None:
         await self._wake.wait()
         batch = self._collect_batch()
+        self._in_flight.append(batch)
         try:
             await self._record(batch)
         except asyncio.CancelledError:
@@ -226,27 +217,32 @@ class Ingest:
             self._fail(batch, Unavailable("The event could not be stored; try again later."))
             self._note_failure(_events(batch), error, retrying=False)
             raise
+        finally:
+            self._in_flight.remove(batch)
 
-    def _collect_batch(self) -> list[Submission]:
-        batch: list[Submission] = []
+    def _collect_batch(self) -> Batch:
+        """Take as many submissions as fit into one batch; drop those whose callers are gone."""
+        batch: Batch = []
         events = size = 0
-        while self._submissions and events < _BATCH_EVENTS and size < _BATCH_BYTES:
-            submission = self._submissions.popleft()
-            batch.append(submission)
-            for envelope in submission.envelopes:
+        while self._queue and events < _BATCH_EVENTS and size < _BATCH_BYTES:
+            waiting = self._queue.popleft()
+            if waiting.waiter.done():
+                self._uncount(waiting)
+                continue
+            batch.append(waiting)
+            for envelope in waiting.submission.envelopes:
                 events += 1
                 size += len(envelope.payload)
-        if not self._submissions:
+        if not self._queue:
             self._wake.clear()
         return batch
 
-    async def _record(self, batch: list[Submission]) -> None:
+    async def _record(self, batch: Batch) -> None:
         """Retry until the batch is durable, or until no caller waits any more (L9)."""
-        delays = ingest_delays(self._uniform)
-        while batch := self._drop_expired(batch):
-            envelopes = [envelope for submission in batch for envelope in submission.envelopes]
+        delays: Iterator[float] | None = None
+        while batch:
             try:
-                receipts = await self._ledger.record(envelopes)
+                receipts = await self._ledger.record([waiting.submission for waiting in batch])
             except InvalidEvent as error:
                 await self._isolate(batch, error)
                 return
@@ -254,63 +250,64 @@ class Ingest:
                 self._give_up(batch, error)
                 return
             except Unavailable as error:
-                self._note_failure(len(envelopes), error, retrying=True)
+                self._note_failure(_events(batch), error, retrying=True)
+                delays = delays or ingest_delays(self._uniform)
                 await self._sleep(min(next(delays), self._seconds_left(batch)))
+                batch = self._drop_expired(batch)
             else:
-                self._resolve(batch, envelopes, receipts)
+                self._resolve(batch, receipts)
                 return
 
-    async def _isolate(self, batch: list[Submission], error: InvalidEvent) -> None:
+    async def _isolate(self, batch: Batch, error: InvalidEvent) -> None:
         """Record each submission alone, because one of them can never be stored."""
         if len(batch) == 1:
             self._give_up(batch, error)
             return
-        for submission in batch:
-            await self._record([submission])
+        for waiting in batch:
+            await self._record(self._drop_expired([waiting]))
 
-    def _give_up(self, batch: list[Submission], error: AckboxError) -> None:
+    def _give_up(self, batch: Batch, error: AckboxError) -> None:
         self._note_failure(_events(batch), error, retrying=False)
         self._fail(batch, error)
 
-    def _drop_expired(self, batch: list[Submission]) -> list[Submission]:
-        self._expire_waiters()
-        for submission in batch:
-            if submission.waiter.done():
-                self._uncount(submission)
-        return [submission for submission in batch if submission.admitted]
+    def _drop_expired(self, batch: Batch) -> Batch:
+        self.expire_waiters()
+        for waiting in batch:
+            if waiting.waiter.done():
+                self._uncount(waiting)
+        return [waiting for waiting in batch if not waiting.waiter.done()]
 
-    def _seconds_left(self, batch: list[Submission]) -> float:
+    def _seconds_left(self, batch: Batch) -> float:
         return max(batch[-1].arrived + self._limits.timeout - self._monotonic(), 0.0)
 
-    def _resolve(
-        self, batch: list[Submission], envelopes: Sequence[Envelope], receipts: Sequence[Receipt]
-    ) -> None:
+    def _resolve(self, batch: Batch, receipts: Sequence[Receipt]) -> None:
+        """Give each caller its receipts: its events are durable."""
         now = self._monotonic()
         self._failing_since = None
         new = sum(receipt.kind is ReceiptKind.NEW for receipt in receipts)
         self._backlog += new
         self.recorded += new
-        start = 0
+        envelopes: list[Envelope] = []
         seconds: list[float] = []
-        for submission in batch:
-            self._uncount(submission)
-            end = start + len(submission.envelopes)
-            seconds += [now - submission.arrived] * (end - start)
-            if not submission.waiter.done():
-                submission.waiter.set_result(list(receipts[start:end]))
-            start = end
+        for waiting in batch:
+            start, end = len(envelopes), len(envelopes) + waiting.admitted
+            envelopes += waiting.submission.envelopes
+            seconds += [now - waiting.arrived] * waiting.admitted
+            self._uncount(waiting)
+            if not waiting.waiter.done():
+                waiting.waiter.set_result(list(receipts[start:end]))
         self._observe(Recorded(envelopes, receipts, seconds))
 
-    def _fail(self, batch: list[Submission], error: Exception) -> None:
-        for submission in batch:
-            self._uncount(submission)
-            if not submission.waiter.done():
-                submission.waiter.set_exception(error)
+    def _fail(self, batch: Iterable[Waiting], error: Exception) -> None:
+        for waiting in batch:
+            self._uncount(waiting)
+            if not waiting.waiter.done():
+                waiting.waiter.set_exception(error)
 
-    def _uncount(self, submission: Submission) -> None:
+    def _uncount(self, waiting: Waiting) -> None:
         """Count the events of a submission as no longer admitted, once."""
-        self._admitted -= submission.admitted
-        submission.admitted = 0
+        self._admitted -= waiting.admitted
+        waiting.admitted = 0
 
     def _note_failure(self, events: int, error: Exception, *, retrying: bool) -> None:
         if not isinstance(error, InvalidEvent):
@@ -323,20 +320,19 @@ class Ingest:
             self._failing_since = self._monotonic()
 
     async def _expire_and_wait(self) -> None:
-        """End the waiting of callers at their time-out, whatever the ledger does."""
         await asyncio.sleep(_EXPIRY_SECONDS)
-        self._expire_waiters()
+        self.expire_waiters()
 
-    def _expire_waiters(self) -> None:
-        now = self._monotonic()
-        while self._deadlines and (self._deadlines[0][1].done() or self._deadlines[0][0] <= now):
-            _, waiter = self._deadlines.popleft()
-            if not waiter.done():
-                waiter.set_exception(
+    def expire_waiters(self) -> None:
+        """End the waiting of callers at their time-out, whatever the ledger does."""
+        latest_arrival = self._monotonic() - self._limits.timeout
+        for waiting in chain(*self._in_flight, self._queue):
+            if waiting.arrived <= latest_arrival and not waiting.waiter.done():
+                waiting.waiter.set_exception(
                     Unavailable("The database did not respond in time.", retry_after=5)
                 )
                 self._observe(Refused("timeout"))
 
 
-def _events(batch: Sequence[Submission]) -> int:
-    return sum(len(submission.envelopes) for submission in batch)
+def _events(batch: Batch) -> int:
+    return sum(len(waiting.submission.envelopes) for waiting in batch)

@@ -19,9 +19,7 @@ from ackbox.model import (
     Caps,
     Claim,
     Content,
-    Cursor,
     DiscardKind,
-    Envelope,
     EventDetail,
     EventFilter,
     EventId,
@@ -37,6 +35,7 @@ from ackbox.model import (
     SourceCursor,
     SourcePage,
     Stats,
+    Submission,
     Suspect,
     TombstonePass,
     WorkerId,
@@ -46,10 +45,8 @@ from ackbox.model import (
 class Ledger(Protocol):
     """The port of ingest: it makes events and cursors durable."""
 
-    async def record(
-        self, envelopes: Sequence[Envelope], *, cursor: Cursor | None = None
-    ) -> list[Receipt]:
-        """Make the envelopes durable and return one receipt for each, in the same order.
+    async def record(self, submissions: Sequence[Submission]) -> list[Receipt]:
+        """Make the submissions durable and return one receipt for each envelope, in the same order.
 
         - When the call returns, the transaction is committed and synced: all its events survive a
           power cut in the next instant.
@@ -59,11 +56,14 @@ class Ledger(Protocol):
           payload differs, the duplicate is a conflict: it is counted as one, and the first payload
           stays. Nothing else changes (L6). PostgreSQL counts duplicates after the commit that
           stores the new events.
-        - The events and the cursor commit together or not at all.
-        - Raises `InvalidEvent` if these envelopes can never be stored, and `Unavailable` if the
-          caller should retry. If a connection to PostgreSQL is lost during the commit, the
-          envelopes may be stored nevertheless: a retry with the same ids returns the same receipts.
-          Only SQLite raises `OutcomeUnknown`, if COMMIT itself failed: the caller should not retry.
+        - All events and cursors of a call commit together or not at all. If a call contains several
+          cursors of one source, the last one is saved.
+        - Raises `InvalidEvent` if one of the submissions can never be stored: nothing of this call
+          is stored then, and the caller finds the bad submission by recording each one alone.
+        - Raises `Unavailable` if the caller should retry. If a connection to PostgreSQL is lost
+          during the commit, the events may be stored nevertheless: a retry with the same ids
+          returns the same receipts. Only SQLite raises `OutcomeUnknown`, if COMMIT itself failed:
+          the caller should not retry.
         - Cancelling the caller does not affect the transaction, which commits or rolls back as a
           whole.
         """

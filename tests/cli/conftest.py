@@ -7,6 +7,7 @@ import pytest
 from ackbox.model import Envelope
 from support.backends import open_sqlite
 from support.cli import Cli, Ledger
+from support.events import record_in
 from support.postgres import Install, PostgresServer, find_installs
 from support.server import Server, running
 
@@ -24,7 +25,7 @@ def ledger(tmp_path: Path) -> Ledger:
         async def fill(path: Path) -> None:
             store = await open_sqlite(path)
             for start in range(0, len(envelopes), 1000):
-                await store.record(envelopes[start : start + 1000])
+                await record_in(store, envelopes[start : start + 1000])
             await store.close()
 
         path = tmp_path / "ackbox.db"

@@ -16,7 +16,7 @@ from ackbox.stores.sqlite.lock import LedgerLock
 from ackbox.stores.sqlite.migrations import Migration
 from support.backends import open_sqlite
 from support.cli import Cli, Ledger, environment
-from support.events import envelopes
+from support.events import envelopes, record_in
 from support.polling import eventually
 from support.posting import posted
 from support.server import Server, read_ledger, running
@@ -38,7 +38,7 @@ def keys(path: Path) -> set[str]:
 def fill(path: Path, count: int) -> None:
     async def record() -> None:
         store = await open_sqlite(path, durability="normal")
-        await store.record(envelopes(count, size=4000))
+        await record_in(store, envelopes(count, size=4000))
         await store.close()
 
     path.parent.mkdir(exist_ok=True)

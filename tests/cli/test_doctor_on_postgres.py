@@ -15,7 +15,7 @@ from ackbox.stores.postgres.admin.doctor_checks import Condition, LongTransactio
 from ackbox.stores.postgres.database import Address, Database
 from ackbox.stores.postgres.read import reader
 from support.cli import Cli, Done
-from support.events import NOON, envelopes
+from support.events import NOON, envelopes, record_in
 from support.pooling_proxy import pooled
 from support.postgres import Install, PostgresServer, find_installs
 from support.postgres_backend import REBUILD_DERIVED
@@ -74,7 +74,7 @@ def verdicts(results: Iterator[Finding]) -> list[Verdict]:
 
 def test_a_sound_ledger_is_found_sound(cli: Cli, ledger: PostgresLedger) -> None:
     async def fill(store: Any) -> None:
-        await store.record(envelopes(3))
+        await record_in(store, envelopes(3))
 
     ledger.fill(fill)
     done = cli("doctor", "--deep", "--json", DATABASE_URL=ledger.url)
@@ -159,7 +159,7 @@ def test_a_transaction_that_stays_open_is_named_by_its_process(
 # N20
 def test_an_event_that_has_waited_for_hours_is_a_warning(cli: Cli, ledger: PostgresLedger) -> None:
     async def fill(store: Any) -> None:
-        await store.record(envelopes(2))
+        await record_in(store, envelopes(2))
 
     ledger.fill(fill)
     ledger.execute("UPDATE events SET created_at = created_at - interval '3 hours'")
@@ -207,7 +207,7 @@ def test_a_table_of_others_with_our_name_is_reported(cli: Cli, ledger: PostgresL
 
 def test_parked_events_are_a_warning(cli: Cli, ledger: PostgresLedger) -> None:
     async def fill(store: Any) -> None:
-        await store.record(envelopes(3))
+        await record_in(store, envelopes(3))
 
     ledger.fill(fill)
     ledger.execute("UPDATE events SET outcome = 'parked' WHERE idempotency_key <> 'key-0'")
@@ -220,7 +220,7 @@ def test_parked_events_are_a_warning(cli: Cli, ledger: PostgresLedger) -> None:
 
 def test_deep_counts_the_events_one_by_one(cli: Cli, ledger: PostgresLedger) -> None:
     async def fill(store: Any) -> None:
-        await store.record(envelopes(5))
+        await record_in(store, envelopes(5))
 
     ledger.fill(fill)
     ledger.execute("INSERT INTO status_counts VALUES ('pending', 1)")
@@ -231,7 +231,7 @@ def test_deep_counts_the_events_one_by_one(cli: Cli, ledger: PostgresLedger) -> 
 
 def test_deep_compares_the_live_rows_with_the_events(cli: Cli, ledger: PostgresLedger) -> None:
     async def fill(store: Any) -> None:
-        await store.record(envelopes(5))
+        await record_in(store, envelopes(5))
 
     ledger.fill(fill)
     ledger.execute(
@@ -244,7 +244,7 @@ def test_deep_compares_the_live_rows_with_the_events(cli: Cli, ledger: PostgresL
 
 def test_deep_reports_how_long_it_has_been_counting(ledger: PostgresLedger) -> None:
     async def fill(store: Any) -> None:
-        await store.record(envelopes(5))
+        await record_in(store, envelopes(5))
 
     ledger.fill(fill)
     reported: list[float] = []
@@ -257,7 +257,7 @@ def test_deep_stops_before_it_holds_back_vacuum(
     ledger: PostgresLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fill(store: Any) -> None:
-        await store.record(envelopes(1))
+        await record_in(store, envelopes(1))
 
     ledger.fill(fill)
     ledger.execute("CREATE VIEW ackbox.slow AS SELECT events.* FROM events, pg_sleep(5)")

@@ -13,7 +13,7 @@ from ackbox.config import Settings
 from ackbox.model import DeadLetter, Failure, RetryLater, Snoozed
 from support.backends import open_sqlite
 from support.cli import Cli
-from support.events import envelope
+from support.events import envelope, record_in
 from support.queue_worker import QueueWorker
 from support.seeding import States, seed
 from support.server import running
@@ -127,7 +127,7 @@ def test_it_reports_runs_that_ended_with_the_process(
 
     async def crash() -> None:
         store = await open_sqlite(path)
-        await store.record([envelope("a")])
+        await record_in(store, [envelope("a")])
         for _ in range(crashes + 1):
             await QueueWorker(store.queue).claim_any()
             await store.recover()
@@ -144,7 +144,7 @@ def test_it_reports_a_snooze(cli: Cli, tmp_path: Path) -> None:
 
     async def snooze() -> None:
         store = await open_sqlite(path, clock=utc_now)
-        await store.record([envelope("a")])
+        await record_in(store, [envelope("a")])
         me = QueueWorker(store.queue)
         await me.settle(await me.claim_one(), Snoozed(timedelta(hours=5)))
         await store.close()
@@ -162,8 +162,8 @@ def test_it_says_how_it_was_verified_and_what_was_absorbed(cli: Cli, tmp_path: P
 
     async def fill() -> None:
         store = await open_sqlite(path)
-        await store.record([envelope("k", b"1", verified_by="stripe")])
-        await store.record([envelope("k", b"1"), envelope("k", b"2")])
+        await record_in(store, [envelope("k", b"1", verified_by="stripe")])
+        await record_in(store, [envelope("k", b"1"), envelope("k", b"2")])
         await store.close()
 
     asyncio.run(fill())
@@ -187,7 +187,7 @@ def test_it_says_an_error_once(cli: Cli, tmp_path: Path, failure: Failure, expec
 
     async def fill() -> None:
         store = await open_sqlite(path)
-        await store.record([envelope("k")])
+        await record_in(store, [envelope("k")])
         me = QueueWorker(store.queue)
         await me.settle(await me.claim_one(), DeadLetter(failure))
         await store.close()
@@ -226,7 +226,7 @@ def test_the_traceback_of_an_earlier_run_is_not_that_of_the_last(
 
 async def fail(path: Path, *tracebacks: str | None) -> None:
     store = await open_sqlite(path)
-    await store.record([envelope("k")])
+    await record_in(store, [envelope("k")])
     me = QueueWorker(store.queue)
     for traceback in tracebacks:
         failure = Failure("boom", "E", traceback=traceback)
@@ -255,7 +255,7 @@ def test_text_from_senders_does_not_control_the_terminal(cli: Cli, tmp_path: Pat
 
     async def fill() -> None:
         store = await open_sqlite(path)
-        await store.record([envelope(strange, lane=strange, event_type=strange)])
+        await record_in(store, [envelope(strange, lane=strange, event_type=strange)])
         await store.close()
 
     asyncio.run(fill())
@@ -276,7 +276,7 @@ def test_the_lease_of_a_living_worker_has_an_end(cli: Cli, tmp_path: Path) -> No
 
     async def fill() -> None:
         store = await open_sqlite(path, clock=utc_now)
-        await store.record([envelope("k", at=utc_now() - timedelta(minutes=1))])
+        await record_in(store, [envelope("k", at=utc_now() - timedelta(minutes=1))])
         await claim(store)
         await store.close()
 

@@ -14,7 +14,7 @@ import pytest
 from ackbox.model import Envelope
 from ackbox.stores.sqlite.lock import LedgerLock
 from support.cli import Cli, Done, Ledger, environment, run
-from support.events import envelope, envelopes
+from support.events import envelope, envelopes, record_in
 from support.promoting import opened, postgres_rows
 from support.seeding import States, seed
 from support.server import read_ledger
@@ -97,7 +97,7 @@ def test_from_postgresql_back_to_sqlite(cli: Cli, target: str, tmp_path: Path) -
 def record(url: str, sent: list[Envelope]) -> None:
     async def fill() -> None:
         store = await opened(url)
-        await store.record(sent)
+        await record_in(store, sent)
         await store.close()
 
     asyncio.run(fill())

@@ -9,7 +9,7 @@ from ackbox.stores.sqlite import migrations
 from ackbox.stores.sqlite.migrations import Migration
 from support.backends import open_sqlite
 from support.cli import Cli, Ledger
-from support.events import envelopes
+from support.events import envelopes, record_in
 from support.server import Server
 
 EXTRA = Migration(2, "extra", "CREATE TABLE extra (id INTEGER PRIMARY KEY) STRICT;")
@@ -106,7 +106,7 @@ async def test_the_printed_sql_makes_the_same_ledger_as_migrate(cli: Cli, tmp_pa
     assert schema(printed) == schema(tmp_path / "ackbox.db")
     assert cli("migrate", "--check", DB_PATH="printed.db").code == 0
     store = await open_sqlite(printed)
-    assert len(await store.record(envelopes(2))) == 2
+    assert len(await record_in(store, envelopes(2))) == 2
     await store.close()
 
 

@@ -12,7 +12,7 @@ import pytest
 from ackbox.stores.migrations import Migration
 from ackbox.stores.postgres.admin import migrator
 from support.cli import Cli, environment
-from support.events import envelope, envelopes
+from support.events import envelope, envelopes, record_in
 from support.postgres import Install, PostgresServer, find_installs
 from support.postgres_cli import PostgresLedger
 from support.seeding import States, seed
@@ -206,7 +206,7 @@ def test_every_event_is_exported_with_its_exact_payload(cli: Cli, ledger: Postgr
     sent = [*envelopes(700), envelope("text", b'{"a": 1.00}')]
 
     async def fill(store: Any) -> None:
-        await store.record(sent)
+        await record_in(store, sent)
 
     ledger.fill(fill)
     done = cli("events", "export", DATABASE_URL=ledger.url)

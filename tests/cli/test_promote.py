@@ -21,7 +21,7 @@ from ackbox.stores.transfer import EVENTS, Batch
 from support.app_server import serving
 from support.cli import Cli, Ledger
 from support.event_runs import DONE, claim, retry_later, settle, work
-from support.events import envelope, envelopes
+from support.events import envelope, envelopes, record_in
 from support.polling import eventually
 from support.postgres import Install, PostgresServer, find_installs
 from support.promoting import Everything, opened, postgres_rows, promote, sqlite_rows
@@ -129,7 +129,7 @@ def test_events_that_are_only_in_the_log_are_transferred(
         "from support.backends import open_sqlite; from support.events import envelopes\n"
         "async def main():\n"
         "    store = await open_sqlite(Path(sys.argv[1]))\n"
-        "    await store.record(envelopes(50))\n"
+        "    await record_in(store, envelopes(50))\n"
         "    os.kill(os.getpid(), 9)\n"
         "asyncio.run(main())"
     )
@@ -192,7 +192,7 @@ def test_a_real_server_goes_on_with_what_waited_and_what_was_to_be_retried(
     sent = [envelope(f"{n}", at=LONG_AGO) for n in range(20)]
 
     async def leave(store: SqliteStore) -> None:
-        await store.record(sent)
+        await record_in(store, sent)
         await work(store, sent[:5], retry_later(timedelta(minutes=5)))
 
     seed(tmp_path / "ackbox.db", leave)
@@ -216,7 +216,7 @@ def test_old_keys_are_known_and_new_events_get_new_numbers(
         reader = PostgresReader(Address(target))
         try:
             keys = ["old", "tombstoned", "completed-again", "pending", "new"]
-            receipts = await store.record([envelope(key, b"x") for key in keys])
+            receipts = await record_in(store, [envelope(key, b"x") for key in keys])
             kinds = [receipt.kind for receipt in receipts]
             known, new = ReceiptKind.CONFLICT, ReceiptKind.NEW
             assert kinds == [known, known, new, known, new]
@@ -248,7 +248,7 @@ def test_numbers_of_pruned_events_are_not_given_again(
 
     async def run() -> None:
         store = await opened(target)
-        await store.record([envelope("next")])
+        await record_in(store, [envelope("next")])
         await store.close()
 
     asyncio.run(run())

@@ -14,7 +14,7 @@ from ackbox.stores.sqlite.lock import LedgerLock
 from ackbox.stores.sqlite.store import SqliteStore
 from support.cli import Cli, Ledger, run
 from support.event_runs import DONE, claim, settle, work
-from support.events import envelope, envelopes
+from support.events import envelope, envelopes, record_in
 from support.postgres import TESTS_PATH
 from support.promoting import execute, halfway, opened, postgres_rows, promote, sqlite_rows
 from support.seeding import States, seed
@@ -31,7 +31,7 @@ def test_a_running_server_is_named(cli: Cli, ledger: Ledger, target: str) -> Non
 def test_a_target_with_events_of_its_own_is_refused(cli: Cli, ledger: Ledger, target: str) -> None:
     async def fill() -> None:
         store = await opened(target)
-        await store.record([envelope("of its own")])
+        await record_in(store, [envelope("of its own")])
         await store.close()
 
     asyncio.run(fill())
@@ -148,7 +148,7 @@ def test_kills_at_many_moments_lose_and_double_nothing(
 
 async def _many(store: SqliteStore) -> None:
     sent = envelopes(600)
-    await store.record(sent, cursor=Cursor("feed", "1"))
+    await record_in(store, sent, cursor=Cursor("feed", "1"))
     await work(store, sent)
     await store.replay([event.id for event in sent], actor="ann")
 

@@ -20,7 +20,7 @@ from ackbox.model import (
 )
 from support.backends import Backend
 from support.event_runs import DEAD, DONE, claim, retry_later, settle, work
-from support.events import envelope, envelopes
+from support.events import envelope, envelopes, record_in
 
 POLICY = RetentionPolicy(keep=timedelta(days=30), keep_keys=timedelta(days=7))
 PARKED = Release(parked=True)
@@ -44,7 +44,7 @@ async def due(backend: Backend) -> list[EventId]:
 
 async def in_a_lane(backend: Backend, count: int) -> list[Envelope]:
     sent = [envelope(f"lane-{n}", lane="l") for n in range(count)]
-    await backend.store.record(sent)
+    await record_in(backend.store, sent)
     return sent
 
 
@@ -54,7 +54,7 @@ async def test_a_discarded_event_is_completed_and_never_runs(
     backend: Backend, before: Outcome | None
 ) -> None:
     (sent,) = envelopes(1)
-    await backend.store.record([sent])
+    await record_in(backend.store, [sent])
     if before is not None:
         await work(backend.store, [sent], before)
     was = await row(backend, sent)
@@ -72,7 +72,7 @@ async def test_a_discarded_event_is_completed_and_never_runs(
 # N14
 async def test_the_counts_by_status_stay_exact(backend: Backend) -> None:
     dead, waiting, running, done = sent = envelopes(4)
-    await backend.store.record(sent)
+    await record_in(backend.store, sent)
     await work(backend.store, [dead], DEAD)
     await work(backend.store, [done], DONE)
     await claim(backend.store, running.id)
@@ -86,7 +86,7 @@ async def test_the_counts_by_status_stay_exact(backend: Backend) -> None:
 # N14
 async def test_a_running_event_is_not_discarded(backend: Backend) -> None:
     (sent,) = envelopes(1)
-    await backend.store.record([sent])
+    await record_in(backend.store, [sent])
     claims = await claim(backend.store)
     before = await row(backend, sent)
     assert await discard(backend, sent) == [DiscardKind.RUNNING]
@@ -98,7 +98,7 @@ async def test_a_running_event_is_not_discarded(backend: Backend) -> None:
 # N14
 async def test_a_completed_event_is_left_as_it_is(backend: Backend) -> None:
     (sent,) = envelopes(1)
-    await backend.store.record([sent])
+    await record_in(backend.store, [sent])
     await work(backend.store, [sent], DONE)
     before = await row(backend, sent)
     backend.clock.advance(minutes=1)
@@ -109,7 +109,7 @@ async def test_a_completed_event_is_left_as_it_is(backend: Backend) -> None:
 # N14
 async def test_discarding_twice_discards_once(backend: Backend) -> None:
     (sent,) = envelopes(1)
-    await backend.store.record([sent])
+    await record_in(backend.store, [sent])
     done = await asyncio.gather(discard(backend, sent), discard(backend, sent))
     assert sorted(kind or "" for (kind,) in done) == [DiscardKind.COMPLETED, DiscardKind.DISCARDED]
 
@@ -117,7 +117,7 @@ async def test_discarding_twice_discards_once(backend: Backend) -> None:
 # N14, F17
 async def test_a_stale_run_cannot_settle_a_discarded_event(backend: Backend) -> None:
     (sent,) = envelopes(1)
-    await backend.store.record([sent])
+    await record_in(backend.store, [sent])
     (stale,) = await claim(backend.store)
     backend.clock.advance(minutes=10)
     (other,) = await claim(backend.store)
@@ -159,9 +159,9 @@ async def test_a_discarded_event_in_the_middle_of_a_lane_is_skipped(backend: Bac
 # N14, F30
 async def test_a_discarded_event_sent_again_is_a_duplicate(backend: Backend) -> None:
     (sent,) = envelopes(1)
-    await backend.store.record([sent])
+    await record_in(backend.store, [sent])
     await discard(backend, sent)
-    (receipt,) = await backend.store.record([envelope(sent.idempotency_key, sent.payload)])
+    (receipt,) = await record_in(backend.store, [envelope(sent.idempotency_key, sent.payload)])
     assert (receipt.kind, receipt.status) == (ReceiptKind.DUPLICATE, Status.COMPLETED)
     assert await due(backend) == []
 
@@ -169,7 +169,7 @@ async def test_a_discarded_event_sent_again_is_a_duplicate(backend: Backend) -> 
 # N14, N5
 async def test_a_discarded_event_is_replayed_only_on_request(backend: Backend) -> None:
     (sent,) = envelopes(1)
-    await backend.store.record([sent])
+    await record_in(backend.store, [sent])
     await discard(backend, sent)
     refused = await backend.store.replay([sent.id], actor="tester")
     assert refused == {sent.id: ReplayKind.COMPLETED}
@@ -181,7 +181,7 @@ async def test_a_discarded_event_is_replayed_only_on_request(backend: Backend) -
 # N14, W11
 async def test_retention_deletes_a_discarded_event_a_day_later(backend: Backend) -> None:
     (sent,) = envelopes(1)
-    await backend.store.record([sent])
+    await record_in(backend.store, [sent])
     await work(backend.store, [sent], DEAD)
     backend.clock.advance(days=31)
     assert (await backend.store.add_dead_letter_tombstones(POLICY, after=0)).rows == 1
@@ -192,14 +192,14 @@ async def test_retention_deletes_a_discarded_event_a_day_later(backend: Backend)
     assert (await backend.store.add_tombstones(POLICY, after=0)).rows == 1
     backend.clock.advance(minutes=1)
     assert (await backend.store.prune(POLICY)).rows == 1
-    (receipt,) = await backend.store.record([envelope(sent.idempotency_key, sent.payload)])
+    (receipt,) = await record_in(backend.store, [envelope(sent.idempotency_key, sent.payload)])
     assert (receipt.kind, receipt.status) == (ReceiptKind.DUPLICATE, Status.COMPLETED)
 
 
 # N14
 async def test_every_discard_is_in_the_audit(backend: Backend) -> None:
     dead, running, done = sent = envelopes(3)
-    await backend.store.record(sent)
+    await record_in(backend.store, sent)
     await work(backend.store, [dead], DEAD)
     await work(backend.store, [done], DONE)
     await claim(backend.store, running.id)
@@ -221,6 +221,6 @@ async def test_an_unknown_event_is_not_in_the_result(backend: Backend) -> None:
 # N14
 async def test_an_id_twice_in_one_call_counts_once(backend: Backend) -> None:
     (sent,) = envelopes(1)
-    await backend.store.record([sent])
+    await record_in(backend.store, [sent])
     assert await discard(backend, sent, sent) == [DiscardKind.DISCARDED] * 2
     assert len((await backend.reader.audit(limit=10)).items) == 1

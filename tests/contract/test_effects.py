@@ -8,7 +8,7 @@ import pytest
 from ackbox.errors import InvalidStatement, SettingError
 from ackbox.model import DeadLetter, Done, Failure, Outcome, RetryLater, Settlement
 from support.backends import Backend
-from support.events import envelope, envelopes
+from support.events import envelope, envelopes, record_in
 from support.queue_worker import OTHER, QueueWorker, done, retry_later
 
 SCHEMA = ["CREATE TABLE mine (id TEXT PRIMARY KEY, n INTEGER)", "CREATE TABLE log (what TEXT)"]
@@ -28,7 +28,7 @@ async def mine(backend: Backend) -> list[Any]:
 async def settle(backend: Backend, *outcomes: Outcome, **more: Any) -> list[Outcome | None]:
     """Settle one event for each outcome in one call; return the outcome written for each."""
     sent = [envelope(f"e{n}", **more) for n in range(len(outcomes))]
-    await backend.store.record(sent)
+    await record_in(backend.store, sent)
     claims = await QueueWorker(backend.store.queue).claim(len(outcomes))
     batch = [Settlement(claim, outcome) for claim, outcome in zip(claims, outcomes, strict=True)]
     written = await backend.store.queue.settle(batch)
@@ -154,7 +154,7 @@ async def test_allowed_statements_run(backend: Backend, sql: str) -> None:
 
 async def test_nothing_is_applied_when_the_claim_was_lost(backend: Backend) -> None:  # F17
     me, other = QueueWorker(backend.store.queue), QueueWorker(backend.store.queue, OTHER)
-    await backend.store.record([envelope()])
+    await record_in(backend.store, [envelope()])
     stale = await me.claim_one()
     backend.clock.advance(seconds=30)
     fresh = await other.claim_one()
@@ -167,7 +167,7 @@ async def test_nothing_is_applied_when_the_claim_was_lost(backend: Backend) -> N
 async def test_effects_settled_again_are_applied_once(backend: Backend) -> None:
     """The caller settles again when the response to its first call was lost."""
     me = QueueWorker(backend.store.queue)
-    await backend.store.record([envelope()])
+    await record_in(backend.store, [envelope()])
     claim = await me.claim_one()
     outcome = done("INSERT INTO log VALUES ('once')")
     assert dict(await me.settle(claim, outcome)) == {claim.id: outcome}
@@ -178,7 +178,7 @@ async def test_effects_settled_again_are_applied_once(backend: Backend) -> None:
 async def test_effects_free_their_lane(backend: Backend) -> None:
     (written, _) = await settle(backend, done(ADD, id="1", n=1), done(ADD, id="2", n=1))
     assert isinstance(written, Done)
-    await backend.store.record([envelope(key, lane="l") for key in ("first", "second")])
+    await record_in(backend.store, [envelope(key, lane="l") for key in ("first", "second")])
     me = QueueWorker(backend.store.queue)
     first = await me.claim_one()
     await me.settle(first, done(ADD, id="3", n=1))
@@ -194,7 +194,7 @@ async def test_effects_that_fail_the_last_attempt_make_a_dead_letter(backend: Ba
 
 async def test_effects_of_concurrent_settlements_are_all_applied(backend: Backend) -> None:
     me = QueueWorker(backend.store.queue)
-    await backend.store.record(envelopes(60))
+    await record_in(backend.store, envelopes(60))
     claims = await me.claim()
 
     async def end(number: int) -> None:
@@ -219,7 +219,7 @@ async def test_a_user_query_returns_rows_by_column_name(backend: Backend) -> Non
 
 
 async def test_a_user_query_reads_the_events_and_cannot_change_them(backend: Backend) -> None:
-    await backend.store.record([envelope("a"), envelope("b")])
+    await record_in(backend.store, [envelope("a"), envelope("b")])
     table = backend.events_table
     sql = f"SELECT idempotency_key AS key FROM {table} WHERE status = :status ORDER BY ledger_id"
     assert await backend.reader.query(sql, {"status": "pending"}) == [{"key": "a"}, {"key": "b"}]

@@ -17,7 +17,7 @@ from ackbox.model import (
 )
 from support.backends import Backend
 from support.event_runs import DEAD, WORKER, claim, retry_later, settle, work
-from support.events import NOON, envelope, envelopes
+from support.events import NOON, envelope, envelopes, record_in
 from support.posting import new_key
 
 WEBHOOKS = EventFilter(source="webhooks")
@@ -51,7 +51,7 @@ async def detail(backend: Backend, sent: Envelope) -> EventDetail:
 # L11
 async def test_filters_by_outcome_error_and_lane(backend: Backend) -> None:
     ignored, dead, parked, laned = sent = [*envelopes(3), envelope("laned", lane="l")]
-    await backend.store.record(sent)
+    await record_in(backend.store, sent)
     await work(backend.store, [ignored], Done("ignored"))
     await work(backend.store, [dead], DEAD)
     await work(backend.store, [parked], Release(parked=True))
@@ -87,7 +87,7 @@ async def test_a_source_is_read_by_sequence_then_its_time_then_arrival(
     shuffled = [wanted[n] for n in (7, 3, 0, 6, 4, 2, 5, 1)]
     last = numbered(None)
     strangers = [envelope(f"s-{n}", source="shop", source_sequence=n) for n in range(3)]
-    await backend.store.record([*strangers, *shuffled, last])
+    await record_in(backend.store, [*strangers, *shuffled, last])
     ids = await in_order(backend, limit=limit)
     assert ids == [item.id for item in [*wanted, last]]
 
@@ -95,7 +95,7 @@ async def test_a_source_is_read_by_sequence_then_its_time_then_arrival(
 # L7
 async def test_equal_numbers_and_times_are_read_by_arrival(backend: Backend) -> None:
     sent = [envelope(f"{n}", source_sequence=1, source_emitted_at=NOON) for n in range(7)]
-    await backend.store.record(sent)
+    await record_in(backend.store, sent)
     assert await in_order(backend) == [item.id for item in sent]
 
 
@@ -109,7 +109,7 @@ async def test_the_order_of_a_source_takes_filters_in_short_pages(
         envelope(f"{n}", event_type="rare" if n % 9 == 0 else "usual", source_sequence=s)
         for n, s in enumerate([*range(20, 0, -1), *[None] * 20])
     ]
-    await backend.store.record(sent)
+    await record_in(backend.store, sent)
     rare = [item for item in sent if item.event_type == "rare"]
     with_number = sorted(
         (item for item in rare if item.source_sequence is not None),
@@ -127,7 +127,7 @@ async def test_an_unknown_event_has_no_detail(backend: Backend) -> None:
 # L11
 async def test_the_detail_has_every_failed_run(backend: Backend) -> None:
     (sent,) = envelopes(1)
-    await backend.store.record([sent])
+    await record_in(backend.store, [sent])
     for _ in range(2):
         await work(backend.store, [sent], retry_later(timedelta(0)))
     await work(backend.store, [sent], DEAD)
@@ -144,7 +144,7 @@ async def test_the_detail_has_every_failed_run(backend: Backend) -> None:
 # L11
 async def test_the_detail_says_who_holds_the_event_and_until_when(backend: Backend) -> None:
     (sent,) = envelopes(1)
-    await backend.store.record([sent])
+    await record_in(backend.store, [sent])
     await claim(backend.store)
     shown = await detail(backend, sent)
     assert shown.event.processor_id == WORKER
@@ -154,7 +154,7 @@ async def test_the_detail_says_who_holds_the_event_and_until_when(backend: Backe
 # L11
 async def test_the_detail_says_what_an_event_of_a_lane_waits_for(backend: Backend) -> None:
     first, second, third = sent = [envelope(f"{n}", lane="l") for n in range(3)]
-    await backend.store.record(sent)
+    await record_in(backend.store, sent)
     behind = (await detail(backend, third)).behind
     assert behind is not None
     assert behind.id == first.id
@@ -172,7 +172,7 @@ async def test_the_detail_says_what_an_event_of_a_lane_waits_for(backend: Backen
 # L11
 async def test_the_detail_has_what_operators_did(backend: Backend) -> None:
     (sent,) = envelopes(1)
-    await backend.store.record([sent])
+    await record_in(backend.store, [sent])
     await work(backend.store, [sent], DEAD)
     await backend.store.replay([sent.id], actor="tester")
     (entry,) = (await detail(backend, sent)).audit

@@ -33,7 +33,7 @@ from ackbox.model import (
 )
 from ackbox.ports import Store
 from support.backends import BACKENDS, Backend, Row, Server
-from support.events import envelope
+from support.events import envelope, record_in
 from support.queue_worker import LEASE, QueueWorker, dead, done, retry_later
 from support.redis_backend import RedisBackend
 from support.valkey import ValkeyServer
@@ -217,7 +217,7 @@ class LedgerMachine(RuleBasedStateMachine):
         keys = data.draw(st.lists(st.integers(0, 7), min_size=1, max_size=4))
         in_lane = data.draw(st.sampled_from(["a", "b", None]))
         sent = [envelope(str(key), at=self.clock(), lane=in_lane) for key in keys]
-        receipts = self.do(self.store.record(sent))
+        receipts = self.do(record_in(self.store, sent))
         for item, receipt in zip(sent, receipts, strict=True):
             key = item.idempotency_key
             if key not in self.model and key not in self.tombstones:

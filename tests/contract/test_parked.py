@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from ackbox.model import Claim, Outcome, Release, Settlement, Status
 from support.backends import Backend
-from support.events import envelope
+from support.events import envelope, record_in
 from support.queue_worker import LEASE, NO_CLAIMS_HELD, OTHER, QueueWorker, done
 
 ROWS = 10_000
@@ -18,12 +18,12 @@ async def test_ten_thousand_expired_leases_without_a_handler_do_not_starve_a_new
 ) -> None:
     me = QueueWorker(backend.store.queue)
     await lose_claims(backend)
-    await backend.store.record([envelope("good", at=backend.clock())])
+    await record_in(backend.store, [envelope("good", at=backend.clock())])
     seen = [key for _ in range(ROWS // PAGE + 1) for key in await park_a_page(me)]
     assert len(seen) == ROWS + 1  # each once: parked events are not claimed again
     assert "good" in seen
     backend.clock.advance(days=1)
-    await backend.store.record([envelope("better", at=backend.clock())])
+    await record_in(backend.store, [envelope("better", at=backend.clock())])
     assert await me.keys(1) == ["better"]
     stats = await backend.reader.stats()
     assert stats.counts[Status.PENDING] == ROWS
@@ -33,7 +33,7 @@ async def lose_claims(backend: Backend) -> None:
     """Claim events with a worker that then disappears."""
     sent = [envelope(f"key-{n}", event_type="unknown") for n in range(ROWS)]
     for at in range(0, ROWS, PAGE):
-        await backend.store.record(sent[at : at + PAGE])
+        await record_in(backend.store, sent[at : at + PAGE])
         assert len(await QueueWorker(backend.store.queue, OTHER).claim(PAGE, caps=CAPS)) == PAGE
     backend.clock.advance(seconds=LEASE.total_seconds() + 1)
 

@@ -26,7 +26,7 @@ from ackbox.model import (
 )
 from support.backends import Backend, Row
 from support.clock import ManualClock
-from support.events import NOON, envelope
+from support.events import NOON, envelope, record_in
 from support.queue_worker import LEASE, ME, OTHER, QueueWorker, dead, done, retry_later
 
 SECOND = timedelta(seconds=1)
@@ -50,7 +50,7 @@ def clock(backend: Backend) -> ManualClock:
 async def record(backend: Backend, *keys: str, **more: Any) -> list[Envelope]:
     """Record one event for each key, in this order."""
     made = [envelope(key, at=backend.clock(), **more) for key in keys]
-    await backend.store.record(made)
+    await record_in(backend.store, made)
     return made
 
 
@@ -102,7 +102,7 @@ async def test_a_claim_has_every_field_of_the_envelope(backend: Backend, me: Que
         source_emitted_at=NOON,
         request_id="r-1",
     )
-    await backend.store.record([sent])
+    await record_in(backend.store, [sent])
     claim = await me.claim_one()
     given = {name: getattr(sent, name) for name in Claim.__struct_fields__ if hasattr(sent, name)}
     assert {name: getattr(claim, name) for name in given} == given
@@ -115,7 +115,7 @@ async def test_a_payload_of_any_size_is_claimed_whole(
     backend: Backend, me: QueueWorker, size: int
 ) -> None:
     payload = bytes(n % 251 for n in range(size))
-    await backend.store.record([envelope("k", payload), envelope("small", b"s")])
+    await record_in(backend.store, [envelope("k", payload), envelope("small", b"s")])
     assert [claim.payload for claim in await me.claim()] == [payload, b"s"]
 
 

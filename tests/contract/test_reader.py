@@ -22,7 +22,7 @@ from ackbox.model import (
 from ackbox.ports import Reader
 from support.backends import Backend, Fresh
 from support.event_runs import DEAD, work
-from support.events import NOON, envelope, envelopes
+from support.events import NOON, envelope, envelopes, record_in
 
 ANY = EventFilter()
 BOTH = pytest.mark.parametrize("order", list(Order))
@@ -53,7 +53,7 @@ def in_order(sent: Sequence[Envelope], order: Order) -> list[EventId]:
 
 async def test_an_event_is_found_by_id_and_by_key(backend: Backend) -> None:  # W13
     sent = envelope("k", b"abc", source="stripe")
-    await backend.store.record([sent, envelope("k", source="github")])
+    await record_in(backend.store, [sent, envelope("k", source="github")])
     by_id = await backend.reader.event(sent.id)
     assert by_id is not None
     assert (by_id.id, by_id.source, by_id.payload_bytes) == (sent.id, "stripe", 3)
@@ -62,7 +62,7 @@ async def test_an_event_is_found_by_id_and_by_key(backend: Backend) -> None:  # 
 
 async def test_the_content_of_an_event_is_what_was_sent(backend: Backend) -> None:
     bare, full = envelope("bare", b"\xff\x00"), envelope("full", headers='{"x-shop":"a"}')
-    await backend.store.record([bare, full])
+    await record_in(backend.store, [bare, full])
     assert await backend.reader.content(bare.id) == Content(b"\xff\x00", None)
     assert await backend.reader.content(full.id) == Content(b'{"n":1}', '{"x-shop":"a"}')
 
@@ -76,7 +76,7 @@ async def test_an_unknown_event_is_none(reader: Reader) -> None:
 
 async def test_ids_are_found_by_their_prefix(backend: Backend) -> None:
     sent = [envelope(f"key-{n}", at=NOON + timedelta(milliseconds=n)) for n in range(5)]
-    await backend.store.record(sent)
+    await record_in(backend.store, sent)
     reader = backend.reader
     ids = [item.id for item in sent]
     assert await reader.ids_starting(ids[3], limit=9) == [ids[3]]
@@ -101,14 +101,14 @@ async def test_a_value_that_no_database_can_hold_is_an_invalid_request(
 @BOTH
 async def test_pages_go_through_all_events_by_arrival(backend: Backend, order: Order) -> None:
     sent = envelopes(50)
-    await backend.store.record(sent)
+    await record_in(backend.store, sent)
     for limit in (1, 7, 25, 50, 51):
         assert await listed(backend.reader, order=order, limit=limit) == in_order(sent, order)
 
 
 @BOTH
 async def test_a_page_never_exceeds_its_limit(backend: Backend, order: Order) -> None:
-    await backend.store.record(envelopes(20))
+    await record_in(backend.store, envelopes(20))
     sizes = [len(page.items) async for page in pages(backend.reader, ANY, order, 7)]
     assert sizes == [7, 7, 6]
 
@@ -124,7 +124,7 @@ async def test_a_status_filter_lists_exactly_that_state(
     backend: Backend, order: Order, status: Status
 ) -> None:
     sent = envelopes(24)
-    await backend.store.record(sent)
+    await record_in(backend.store, sent)
     for n, item in enumerate(sent):
         await backend.move(item.id, list(Status)[n % 4])
     expected = [item for n, item in enumerate(sent) if list(Status)[n % 4] is status]
@@ -164,7 +164,7 @@ async def test_a_filter_lists_exactly_the_matching_events(
     ]
     for item in sent:
         backend.clock.now = item.received_at
-        await backend.store.record([item])
+        await record_in(backend.store, [item])
     matching = [item for n, item in enumerate(sent) if n in expected]
     assert await listed(backend.reader, where, order, limit=2) == in_order(matching, order)
 
@@ -174,14 +174,14 @@ async def test_paging_neither_misses_nor_repeats_while_events_arrive(  # L13
     backend: Backend, order: Order
 ) -> None:
     first = envelopes(40, prefix="before")
-    await backend.store.record(first)
+    await record_in(backend.store, first)
     seen: list[EventId] = []
     arrived: list[Envelope] = []
     async for page in pages(backend.reader, ANY, order, 7):
         seen += [event.id for event in page.items]
         if len(arrived) < 20:
             arrived.append(envelope(f"meanwhile-{len(arrived)}"))
-            await backend.store.record(arrived[-1:])
+            await record_in(backend.store, arrived[-1:])
     assert len(seen) == len(set(seen))
     if order is Order.OLDEST:
         assert seen == in_order([*first, *arrived], order)[: len(seen)]
@@ -195,7 +195,7 @@ async def test_paging_continues_after_the_event_at_the_cursor_was_pruned(
     backend: Backend, order: Order
 ) -> None:
     sent = envelopes(20)
-    await backend.store.record(sent)
+    await record_in(backend.store, sent)
     first = await backend.reader.events(ANY, order=order, limit=5)
     await backend.remove(first.items[-1].id)
     second = await backend.reader.events(ANY, order=order, limit=50, cursor=first.next)
@@ -204,16 +204,16 @@ async def test_paging_continues_after_the_event_at_the_cursor_was_pruned(
 
 async def test_a_repeat_does_not_move_an_event_in_the_list(backend: Backend) -> None:  # L6
     sent = envelopes(3)
-    await backend.store.record(sent)
-    await backend.store.record([envelope("key-0", at=NOON + timedelta(hours=1))])
+    await record_in(backend.store, sent)
+    await record_in(backend.store, [envelope("key-0", at=NOON + timedelta(hours=1))])
     assert await listed(backend.reader) == in_order(sent, Order.OLDEST)
 
 
 async def test_lag_counts_from_the_oldest_pending_event(backend: Backend) -> None:  # L5
     old, young = envelope("old"), envelope("young", at=NOON + timedelta(seconds=30))
-    await backend.store.record([old])
+    await record_in(backend.store, [old])
     backend.clock.now = young.received_at
-    await backend.store.record([young])
+    await record_in(backend.store, [young])
     now = NOON + timedelta(minutes=1)
     assert (await backend.reader.stats()).lag(now) == timedelta(seconds=60)
     await backend.move(old.id, Status.COMPLETED)
@@ -223,7 +223,7 @@ async def test_lag_counts_from_the_oldest_pending_event(backend: Backend) -> Non
 
 
 async def test_a_clock_set_back_makes_no_negative_lag(backend: Backend) -> None:  # F25
-    await backend.store.record([envelope()])
+    await record_in(backend.store, [envelope()])
     assert (await backend.reader.stats()).lag(NOON - timedelta(hours=1)) == timedelta(0)
 
 
@@ -256,32 +256,32 @@ async def _take(
         case list():
             half = len(step) // 2
             calls = [[envelope(*item) for item in part] for part in (step[:half], step[half:])]
-            await asyncio.gather(*[backend.store.record(call) for call in calls])
+            await asyncio.gather(*[record_in(backend.store, call) for call in calls])
         case (index, status):
             if index < len(rows := await backend.rows()):
                 await backend.move(rows[index]["id"], status)
         case None:
             bad = envelope("bad", source_sequence=2**63)
             await asyncio.gather(
-                backend.store.record([envelope("with bad"), bad]), return_exceptions=True
+                record_in(backend.store, [envelope("with bad"), bad]), return_exceptions=True
             )
 
 
 async def test_a_reader_sees_an_event_as_soon_as_it_is_acknowledged(backend: Backend) -> None:
     for item in envelopes(20):  # P12
-        await backend.store.record([item])
+        await record_in(backend.store, [item])
         assert await backend.reader.event(item.id) is not None
 
 
 async def test_many_concurrent_reads_all_return(backend: Backend) -> None:
     sent = envelopes(30)
-    await backend.store.record(sent)
+    await record_in(backend.store, sent)
     events = await asyncio.gather(*[backend.reader.event(item.id) for item in sent * 5])
     assert all(isinstance(event, EventRecord) for event in events)
 
 
 async def test_a_closed_reader_raises_and_can_be_closed_again(backend: Backend) -> None:
-    await backend.store.record([envelope()])
+    await record_in(backend.store, [envelope()])
     assert (await backend.reader.stats()).pending == 1
     await backend.reader.close()
     await backend.reader.close()
@@ -290,7 +290,7 @@ async def test_a_closed_reader_raises_and_can_be_closed_again(backend: Backend) 
 
 
 async def test_reads_still_queued_when_the_reader_closes_raise_stopped(backend: Backend) -> None:
-    await backend.store.record(envelopes(200))
+    await record_in(backend.store, envelopes(200))
     reads = [asyncio.ensure_future(listed(backend.reader, limit=50)) for _ in range(50)]
     await asyncio.sleep(0)
     await backend.reader.close()
@@ -300,15 +300,15 @@ async def test_reads_still_queued_when_the_reader_closes_raise_stopped(backend: 
 
 
 async def test_a_closed_store_refuses_calls_and_can_be_closed_again(backend: Backend) -> None:
-    await backend.store.record([envelope()])
+    await record_in(backend.store, [envelope()])
     await backend.store.close()
     await backend.store.close()
     with pytest.raises(Stopped):
-        await backend.store.record([envelope("late")])
+        await record_in(backend.store, [envelope("late")])
 
 
 async def test_closing_makes_earlier_calls_durable(backend: Backend) -> None:  # W5
-    calls = [asyncio.ensure_future(backend.store.record([item])) for item in envelopes(50)]
+    calls = [asyncio.ensure_future(record_in(backend.store, [item])) for item in envelopes(50)]
     await asyncio.sleep(0)
     await backend.store.close()
     results = await asyncio.gather(*calls)
@@ -318,12 +318,12 @@ async def test_closing_makes_earlier_calls_durable(backend: Backend) -> None:  #
 
 async def test_recorded_events_survive_a_restart(backend: Backend) -> None:
     sent = envelopes(10)
-    await backend.store.record(sent)
+    await record_in(backend.store, sent)
     await backend.close()
     await backend.open()
     assert await listed(backend.reader) == in_order(sent, Order.OLDEST)
     assert (await backend.reader.stats()).pending == 10
-    receipts = await backend.store.record([envelope("key-3", sent[3].payload)])
+    receipts = await record_in(backend.store, [envelope("key-3", sent[3].payload)])
     assert (receipts[0].kind, receipts[0].id) == ("duplicate", sent[3].id)
 
 
@@ -346,7 +346,7 @@ async def test_types_are_found_by_the_patterns_of_handlers(
 ) -> None:
     types = ["order", "order.", "order.paid", "order.sent", "Order.paid", "o%_"]
     sent = [envelope(kind, event_type=kind, source_sequence=n) for n, kind in enumerate(types)]
-    await backend.store.record(sent)
+    await record_in(backend.store, sent)
     where = EventFilter(source="webhooks", event_type=pattern)
     if source_order:
         items = (await backend.reader.events_of_source(where, limit=50)).items
@@ -359,7 +359,7 @@ async def test_types_are_found_by_the_patterns_of_handlers(
 @pytest.mark.parametrize("source_order", [False, True])
 async def test_completed_events_can_be_left_out(backend: Backend, source_order: bool) -> None:
     done, dead, waiting = sent = [envelope(f"{n}", source_sequence=n) for n in range(3)]
-    await backend.store.record(sent)
+    await record_in(backend.store, sent)
     await work(backend.store, [done])
     await work(backend.store, [dead], DEAD)
     where = EventFilter(source="webhooks", skip_completed=True)

@@ -11,7 +11,7 @@ from ackbox.errors import InvalidEvent
 from ackbox.model import Envelope, Receipt, ReceiptKind, Status, fingerprint, to_text
 from ackbox.ports import Reader, Store
 from support.backends import Backend, Fresh
-from support.events import NOON, envelope, envelopes
+from support.events import NOON, envelope, envelopes, record_in
 
 NEW, DUPLICATE, CONFLICT = ReceiptKind.NEW, ReceiptKind.DUPLICATE, ReceiptKind.CONFLICT
 LATER = NOON + timedelta(minutes=5)
@@ -25,16 +25,16 @@ def kinds(receipts: list[Receipt]) -> list[ReceiptKind]:
 
 async def test_a_new_event_is_pending_under_its_own_id(store: Store) -> None:  # W8
     sent = envelope()
-    assert await store.record([sent]) == [Receipt(NEW, sent.id, Status.PENDING, NOON)]
+    assert await record_in(store, [sent]) == [Receipt(NEW, sent.id, Status.PENDING, NOON)]
 
 
 async def test_a_duplicate_gets_the_first_id_and_its_current_status(  # W8
     backend: Backend,
 ) -> None:
     first = envelope()
-    await backend.store.record([first])
+    await record_in(backend.store, [first])
     await backend.move(first.id, Status.COMPLETED)
-    receipts = await backend.store.record([envelope(at=LATER)])
+    receipts = await record_in(backend.store, [envelope(at=LATER)])
     assert receipts == [Receipt(DUPLICATE, first.id, Status.COMPLETED, NOON)]
 
 
@@ -42,8 +42,8 @@ async def test_other_bytes_under_a_known_key_are_a_conflict_and_the_first_stay( 
     store: Store, reader: Reader
 ) -> None:
     first = envelope(payload=b"first")
-    await store.record([first])
-    receipts = await store.record([envelope(payload=b"second")])
+    await record_in(store, [first])
+    receipts = await record_in(store, [envelope(payload=b"second")])
     assert receipts == [Receipt(CONFLICT, first.id, Status.PENDING, NOON)]
     assert await reader.payload(first.id) == b"first"
 
@@ -54,11 +54,13 @@ async def test_a_repeat_counts_itself_and_refreshes_last_seen_and_changes_nothin
     first = envelope(
         payload=b"first", event_type="invoice.paid", lane="a", source_sequence=1, request_id="r-1"
     )
-    await backend.store.record([first])
+    await record_in(backend.store, [first])
     (before,) = await backend.rows()
     backend.clock.now = LATER
-    await backend.store.record([envelope(payload=b"first", event_type="other", at=LATER, lane="b")])
-    await backend.store.record([envelope(payload=b"other", source_sequence=9, at=LATER)])
+    await record_in(
+        backend.store, [envelope(payload=b"first", event_type="other", at=LATER, lane="b")]
+    )
+    await record_in(backend.store, [envelope(payload=b"other", source_sequence=9, at=LATER)])
     (after,) = await backend.rows()
     changed = {"ingest_count": 3, "conflict_count": 1, "last_seen_at": to_text(LATER)}
     assert after == before | changed
@@ -66,23 +68,23 @@ async def test_a_repeat_counts_itself_and_refreshes_last_seen_and_changes_nothin
 
 async def test_a_late_repeat_never_moves_last_seen_backwards(backend: Backend) -> None:  # L6
     backend.clock.now = LATER
-    await backend.store.record([envelope(at=LATER)])
+    await record_in(backend.store, [envelope(at=LATER)])
     backend.clock.now = NOON
-    await backend.store.record([envelope(at=NOON)])
+    await record_in(backend.store, [envelope(at=NOON)])
     (row,) = await backend.rows()
     assert row["last_seen_at"] == to_text(LATER)
 
 
 async def test_last_seen_is_the_latest_of_several_repeats_in_one_call(backend: Backend) -> None:
     backend.clock.now = LATER
-    await backend.store.record([envelope(at=NOON), envelope(at=LATER), envelope(at=NOON)])
+    await record_in(backend.store, [envelope(at=NOON), envelope(at=LATER), envelope(at=NOON)])
     (row,) = await backend.rows()
     assert row["last_seen_at"] == to_text(LATER)
 
 
 async def test_one_key_many_times_in_one_call_is_one_row(backend: Backend) -> None:  # F30
     sent = [envelope(payload=b"a"), envelope(payload=b"a"), envelope(payload=b"b")]
-    receipts = await backend.store.record(sent)
+    receipts = await record_in(backend.store, sent)
     assert kinds(receipts) == [NEW, DUPLICATE, CONFLICT]
     assert {receipt.id for receipt in receipts} == {sent[0].id}
     (row,) = await backend.rows()
@@ -94,7 +96,7 @@ async def test_a_hundred_concurrent_records_of_one_key_are_one_row_and_one_id(  
     backend: Backend, bodies: list[bytes]
 ) -> None:
     sent = [envelope(payload=bodies[n % len(bodies)]) for n in range(100)]
-    results = await asyncio.gather(*[backend.store.record([item]) for item in sent])
+    results = await asyncio.gather(*[record_in(backend.store, [item]) for item in sent])
     receipts = [receipt for result in results for receipt in result]
     assert kinds(receipts).count(NEW) == 1
     assert len({receipt.id for receipt in receipts}) == 1
@@ -107,18 +109,18 @@ async def test_a_hundred_concurrent_records_of_one_key_are_one_row_and_one_id(  
 
 async def test_a_key_belongs_to_its_source(backend: Backend) -> None:  # F48
     sent = [envelope("victim", source="stripe"), envelope("victim", source="github")]
-    assert kinds(await backend.store.record(sent)) == [NEW, NEW]
+    assert kinds(await record_in(backend.store, sent)) == [NEW, NEW]
     assert len(await backend.rows()) == 2
 
 
 async def test_receipts_come_in_the_order_of_the_envelopes(store: Store) -> None:
     known = envelopes(40, prefix="known")
-    await store.record(known)
+    await record_in(store, known)
     fresh = envelopes(41, prefix="fresh")
     mixed = [fresh[0]]
     for n in range(40):
         mixed += [envelope(f"known-{n}", known[n].payload), fresh[n + 1]]
-    receipts = await store.record(mixed)
+    receipts = await record_in(store, mixed)
     assert kinds(receipts) == [NEW, *[DUPLICATE, NEW] * 40]
     expected = [fresh[0].id]
     for n in range(40):
@@ -131,14 +133,14 @@ async def test_a_call_of_any_size_stores_every_event_in_its_order(  # L4
     backend: Backend, count: int
 ) -> None:
     sent = envelopes(count)
-    receipts = await backend.store.record(sent)
+    receipts = await record_in(backend.store, sent)
     assert kinds(receipts) == [NEW] * count
     assert [row["id"] for row in await backend.rows()] == [item.id for item in sent]
 
 
 async def test_a_large_call_with_one_known_key_counts_one_duplicate(backend: Backend) -> None:
-    await backend.store.record([envelope("key-200", b"other bytes")])
-    receipts = await backend.store.record(envelopes(300))
+    await record_in(backend.store, [envelope("key-200", b"other bytes")])
+    receipts = await record_in(backend.store, envelopes(300))
     assert kinds(receipts).count(NEW) == 299
     assert receipts[200].kind is CONFLICT
     counts = [row["ingest_count"] for row in await backend.rows()]
@@ -163,7 +165,7 @@ async def test_a_payload_is_kept_to_the_byte(  # F41
     store: Store, reader: Reader, payload: bytes
 ) -> None:
     sent = envelope(payload=payload)
-    await store.record([sent])
+    await record_in(store, [sent])
     assert await reader.payload(sent.id) == payload
     event = await reader.event(sent.id)
     assert event is not None
@@ -175,7 +177,7 @@ async def test_a_source_sequence_of_64_bits_is_kept(  # L7
     store: Store, reader: Reader, number: int | None
 ) -> None:
     sent = envelope(source_sequence=number)
-    await store.record([sent])
+    await record_in(store, [sent])
     event = await reader.event(sent.id)
     assert event is not None
     assert event.source_sequence == number
@@ -195,7 +197,7 @@ async def test_an_event_that_can_never_be_stored_is_invalid_and_rolls_back_its_c
     backend: Backend, bad: Envelope
 ) -> None:
     with pytest.raises(InvalidEvent):
-        await backend.store.record([envelope("good"), bad])
+        await record_in(backend.store, [envelope("good"), bad])
     assert await backend.rows() == []
 
 
@@ -206,7 +208,7 @@ async def test_a_bad_call_does_not_affect_63_concurrent_calls(  # F28
     calls = [[item] for item in envelopes(63)]
     calls.insert(31, [bad])
     results = await asyncio.gather(
-        *[backend.store.record(call) for call in calls], return_exceptions=True
+        *[record_in(backend.store, call) for call in calls], return_exceptions=True
     )
     assert isinstance(results.pop(31), InvalidEvent)
     assert all(isinstance(result, list) and result[0].kind is NEW for result in results)
@@ -218,8 +220,8 @@ async def test_the_same_envelope_handed_over_again_is_still_the_new_one(  # F7
 ) -> None:
     """Ingest retries after an unknown outcome with the same envelope, which is not a repeat."""
     sent = envelope()
-    await backend.store.record([sent])
-    assert kinds(await backend.store.record([sent])) == [NEW]
+    await record_in(backend.store, [sent])
+    assert kinds(await record_in(backend.store, [sent])) == [NEW]
     (row,) = await backend.rows()
     assert row["ingest_count"] == 1
     assert (await backend.reader.stats()).pending == 1
@@ -228,7 +230,7 @@ async def test_the_same_envelope_handed_over_again_is_still_the_new_one(  # F7
 async def test_a_cancelled_caller_changes_nothing_about_the_transaction(  # F27
     backend: Backend,
 ) -> None:
-    calls = [asyncio.ensure_future(backend.store.record([item])) for item in envelopes(20)]
+    calls = [asyncio.ensure_future(record_in(backend.store, [item])) for item in envelopes(20)]
     await asyncio.sleep(0)  # all of them have been submitted
     for call in calls[::2]:
         call.cancel()
@@ -237,7 +239,7 @@ async def test_a_cancelled_caller_changes_nothing_about_the_transaction(  # F27
     await backend.close()  # waits for the cancelled calls too
     await backend.open()
     assert len(await backend.rows()) == 20
-    assert kinds(await backend.store.record([envelope("after")])) == [NEW]
+    assert kinds(await record_in(backend.store, [envelope("after")])) == [NEW]
 
 
 async def test_every_field_of_an_envelope_is_kept(store: Store, reader: Reader) -> None:  # L2, L7
@@ -255,7 +257,7 @@ async def test_every_field_of_an_envelope_is_kept(store: Store, reader: Reader) 
         verified_by="hmac",
         request_id="r-1",
     )
-    await store.record([sent])
+    await record_in(store, [sent])
     event = await reader.event(sent.id)
     assert event is not None
     for name in set(Envelope.__struct_fields__) & set(event.__struct_fields__) - {"payload_sha256"}:
@@ -265,7 +267,7 @@ async def test_every_field_of_an_envelope_is_kept(store: Store, reader: Reader) 
 
 
 async def test_headers_are_kept(backend: Backend) -> None:
-    await backend.store.record([envelope(headers='{"content-type":"text/plain"}')])
+    await record_in(backend.store, [envelope(headers='{"content-type":"text/plain"}')])
     (row,) = await backend.rows()
     assert row["headers"] == '{"content-type":"text/plain"}'
 
@@ -281,7 +283,7 @@ TIMES = [
 
 async def test_times_are_text_of_fixed_width_whose_order_is_time_order(backend: Backend) -> None:
     sent = [envelope(str(n), at=NOON, source_emitted_at=at) for n, at in enumerate(TIMES)]  # W9
-    await backend.store.record(sent)
+    await record_in(backend.store, sent)
     texts = [row["source_emitted_at"] for row in await backend.rows()]
     assert texts == sorted(texts)
     assert {len(text) for text in texts} == {len("YYYY-MM-DDTHH:MM:SS.ffffffZ")}
@@ -289,10 +291,10 @@ async def test_times_are_text_of_fixed_width_whose_order_is_time_order(backend: 
 
 
 async def test_a_ledger_id_is_never_given_twice(backend: Backend) -> None:
-    await backend.store.record(envelopes(3))
+    await record_in(backend.store, envelopes(3))
     last = (await backend.rows())[-1]
     await backend.remove(last["id"])
-    await backend.store.record([envelope("after")])
+    await record_in(backend.store, [envelope("after")])
     assert (await backend.rows())[-1]["ledger_id"] > last["ledger_id"]
 
 
@@ -301,9 +303,9 @@ async def test_a_ledger_id_is_never_given_twice(backend: Backend) -> None:
 async def test_any_text_is_a_key_and_is_recognized(fresh: Fresh, keys: list[str]) -> None:
     async with fresh() as backend:
         first = [envelope(key, source=key[::-1]) for key in keys]
-        assert kinds(await backend.store.record(first)) == [NEW] * len(keys)
+        assert kinds(await record_in(backend.store, first)) == [NEW] * len(keys)
         repeats = [envelope(key, source=key[::-1]) for key in keys]
-        receipts = await backend.store.record([envelope(), *repeats])
+        receipts = await record_in(backend.store, [envelope(), *repeats])
         assert kinds(receipts) == [NEW, *[DUPLICATE] * len(keys)]
         assert [receipt.id for receipt in receipts[1:]] == [item.id for item in first]
         event = await backend.reader.event_by_key(keys[0][::-1], keys[0])

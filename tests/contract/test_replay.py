@@ -20,7 +20,7 @@ from ackbox.model import (
 )
 from support.backends import Backend
 from support.event_runs import DEAD, DONE, claim, retry_later, settle, work
-from support.events import envelope, envelopes
+from support.events import envelope, envelopes, record_in
 
 POLICY = RetentionPolicy(keep=timedelta(days=30), keep_keys=timedelta(days=7))
 PARKED = Release(parked=True)
@@ -51,7 +51,7 @@ async def due(backend: Backend) -> list[EventId]:
 
 async def in_a_lane(backend: Backend, count: int) -> list[Envelope]:
     sent = [envelope(f"lane-{n}", lane="l") for n in range(count)]
-    await backend.store.record(sent)
+    await record_in(backend.store, sent)
     return sent
 
 
@@ -61,7 +61,7 @@ async def test_a_finished_event_runs_again_with_all_its_attempts(
     backend: Backend, outcome: Outcome
 ) -> None:
     (sent,) = envelopes(1)
-    await backend.store.record([sent])
+    await record_in(backend.store, [sent])
     await work(backend.store, [sent], outcome)
     assert await replay(backend, sent, completed=True) == [ReplayKind.REPLAYED]
     now = await row(backend, sent)
@@ -74,7 +74,7 @@ async def test_a_finished_event_runs_again_with_all_its_attempts(
 # N5
 async def test_a_completed_event_is_replayed_only_on_request(backend: Backend) -> None:
     dead, done = sent = envelopes(2)
-    await backend.store.record(sent)
+    await record_in(backend.store, sent)
     await work(backend.store, [dead], DEAD)
     await work(backend.store, [done], DONE)
     before = await row(backend, done)
@@ -88,9 +88,9 @@ async def test_a_completed_event_is_replayed_only_on_request(backend: Backend) -
 # L8
 async def test_a_dead_letter_sent_again_stays_a_dead_letter(backend: Backend) -> None:
     (sent,) = envelopes(1)
-    await backend.store.record([sent])
+    await record_in(backend.store, [sent])
     await work(backend.store, [sent], DEAD)
-    (receipt,) = await backend.store.record([envelope(sent.idempotency_key, sent.payload)])
+    (receipt,) = await record_in(backend.store, [envelope(sent.idempotency_key, sent.payload)])
     assert (receipt.kind, receipt.status) == (ReceiptKind.DUPLICATE, Status.FAILED)
     assert await due(backend) == []
 
@@ -98,7 +98,7 @@ async def test_a_dead_letter_sent_again_stays_a_dead_letter(backend: Backend) ->
 # F31
 async def test_an_event_that_waits_for_a_retry_is_due_now(backend: Backend) -> None:
     (sent,) = envelopes(1)
-    await backend.store.record([sent])
+    await record_in(backend.store, [sent])
     await work(backend.store, [sent], retry_later(timedelta(hours=1)))
     assert await due(backend) == []
     assert await replay(backend, sent) == [ReplayKind.EXPEDITED]
@@ -109,7 +109,7 @@ async def test_an_event_that_waits_for_a_retry_is_due_now(backend: Backend) -> N
 # F31
 async def test_a_running_event_is_not_replayed(backend: Backend) -> None:
     (sent,) = envelopes(1)
-    await backend.store.record([sent])
+    await record_in(backend.store, [sent])
     claims = await claim(backend.store)
     before = await row(backend, sent)
     assert await replay(backend, sent) == [ReplayKind.RUNNING]
@@ -121,7 +121,7 @@ async def test_a_running_event_is_not_replayed(backend: Backend) -> None:
 # F31
 async def test_a_replay_requested_twice_is_one_run(backend: Backend) -> None:
     (sent,) = envelopes(1)
-    await backend.store.record([sent])
+    await record_in(backend.store, [sent])
     await work(backend.store, [sent], DEAD)
     results = await asyncio.gather(replay(backend, sent), replay(backend, sent))
     assert sorted(kind or "" for (kind,) in results) == [ReplayKind.REPLAYED, ReplayKind.WAITING]
@@ -132,7 +132,7 @@ async def test_a_replay_requested_twice_is_one_run(backend: Backend) -> None:
 # F31, F17
 async def test_the_outcome_of_an_older_run_is_fenced_off(backend: Backend) -> None:
     (sent,) = envelopes(1)
-    await backend.store.record([sent])
+    await record_in(backend.store, [sent])
     (stale,) = await claim(backend.store)
     backend.clock.advance(minutes=10)
     (other,) = await claim(backend.store)
@@ -147,7 +147,7 @@ async def test_the_outcome_of_an_older_run_is_fenced_off(backend: Backend) -> No
 # F31
 async def test_a_parked_event_is_unparked(backend: Backend) -> None:
     (sent,) = envelopes(1)
-    await backend.store.record([sent])
+    await record_in(backend.store, [sent])
     await work(backend.store, [sent], PARKED)
     assert await due(backend) == []
     assert await replay(backend, sent) == [ReplayKind.UNPARKED]
@@ -160,7 +160,7 @@ async def test_an_unknown_event_is_not_in_the_result(backend: Backend) -> None:
 
 async def test_an_id_twice_in_one_call_counts_once(backend: Backend) -> None:
     (sent,) = envelopes(1)
-    await backend.store.record([sent])
+    await record_in(backend.store, [sent])
     await work(backend.store, [sent], DEAD)
     assert await replay(backend, sent, sent) == [ReplayKind.REPLAYED] * 2
     assert len((await backend.reader.audit(limit=10)).items) == 1
@@ -240,7 +240,7 @@ async def test_a_whole_lane_replayed_runs_in_its_order(backend: Backend) -> None
 # F15
 async def test_a_replayed_event_is_not_pruned(backend: Backend) -> None:
     (sent,) = envelopes(1)
-    await backend.store.record([sent])
+    await record_in(backend.store, [sent])
     await work(backend.store, [sent], DEAD)
     backend.clock.advance(days=31)
     assert (await backend.store.add_dead_letter_tombstones(POLICY, after=0)).rows == 1
@@ -258,7 +258,7 @@ async def test_a_replayed_event_is_not_pruned(backend: Backend) -> None:
 # L11
 async def test_every_replay_is_in_the_audit(backend: Backend) -> None:
     dead, running = sent = envelopes(2)
-    await backend.store.record(sent)
+    await record_in(backend.store, sent)
     await work(backend.store, [dead], DEAD)
     await claim(backend.store, running.id)
     await replay(backend, dead, running)
@@ -275,7 +275,7 @@ async def test_the_audit_keeps_the_actor_and_the_address_of_the_caller(
     backend: Backend,
 ) -> None:
     sent = envelope()
-    await backend.store.record([sent])
+    await record_in(backend.store, [sent])
     await backend.store.replay([sent.id], actor="jo", peer="192.0.2.7")
     await backend.store.replay([sent.id], actor="cli")
     direct, remote = (await backend.reader.audit(limit=10)).items
@@ -286,7 +286,7 @@ async def test_the_audit_keeps_the_actor_and_the_address_of_the_caller(
 # L11
 async def test_the_audit_is_read_in_pages_and_by_event(backend: Backend) -> None:
     sent = envelopes(5)
-    await backend.store.record(sent)
+    await record_in(backend.store, sent)
     for item in sent:
         await replay(backend, item)
     first = await backend.reader.audit(limit=3)
@@ -299,14 +299,14 @@ async def test_the_audit_is_read_in_pages_and_by_event(backend: Backend) -> None
 
 
 async def park(backend: Backend, sent: Sequence[Envelope]) -> None:
-    await backend.store.record(sent)
+    await record_in(backend.store, sent)
     await work(backend.store, sent, PARKED)
 
 
 async def test_parked_types_are_listed_once_each(backend: Backend) -> None:
     await park(backend, [envelope(f"a-{n}", event_type="a") for n in range(3)])
     await park(backend, [envelope("b", event_type="b", source="shop")])
-    await backend.store.record(envelopes(3))
+    await record_in(backend.store, envelopes(3))
     types: list[tuple[str, str]] = []
     parked_type: tuple[str, str] | None = ("", "")
     while parked_type is not None:
@@ -325,7 +325,7 @@ async def test_parked_events_of_a_type_are_unparked(backend: Backend) -> None:
 
 async def test_unparked_events_keep_their_position_in_the_lane(backend: Backend) -> None:
     first, second = [envelope(f"{n}", lane="l", event_type=f"t.{n}") for n in range(2)]
-    await backend.store.record([first, second])
+    await record_in(backend.store, [first, second])
     await work(backend.store, [first], PARKED)
     assert await due(backend) == []  # S10
     await backend.store.unpark("webhooks", "t.0")

@@ -19,7 +19,7 @@ from ackbox.model import (
 from ackbox.ports import Store
 from support.backends import Backend
 from support.event_runs import DEAD, DONE, claim, retry_later, work
-from support.events import envelope, envelopes
+from support.events import envelope, envelopes, record_in
 
 POLICY = RetentionPolicy(keep=timedelta(days=30), keep_keys=timedelta(days=7))
 
@@ -50,7 +50,7 @@ async def ids(backend: Backend) -> set[EventId]:
 
 
 async def finished(backend: Backend, sent: Sequence[Envelope], outcome: Outcome = DONE) -> None:
-    await backend.store.record(sent)
+    await record_in(backend.store, sent)
     await work(backend.store, sent, outcome)
 
 
@@ -113,7 +113,7 @@ async def test_young_events_stay(backend: Backend) -> None:
 # W11, F15
 async def test_pending_and_processing_events_are_never_deleted(backend: Backend) -> None:
     _, retrying, running, parked = sent = envelopes(4)
-    await backend.store.record(sent)
+    await record_in(backend.store, sent)
     await work(backend.store, [retrying], retry_later(timedelta(days=90)))
     await work(backend.store, [parked], Release(parked=True))
     assert len(await claim(backend.store, running.id)) == 1
@@ -127,7 +127,7 @@ async def test_pending_and_processing_events_are_never_deleted(backend: Backend)
 # W11
 async def test_an_old_event_is_kept_for_a_day_after_its_end(backend: Backend) -> None:
     sent = envelopes(1)
-    await backend.store.record(sent)
+    await record_in(backend.store, sent)
     backend.clock.advance(days=60)
     await work(backend.store, sent, DEAD)
     backend.clock.advance(hours=23)
@@ -159,8 +159,8 @@ async def test_a_key_is_known_by_its_tombstone(backend: Backend, removed: bool) 
     if removed:
         backend.clock.advance(minutes=1)
         assert await prune(backend.store) == 1
-    same, other, new = await backend.store.record(
-        [envelope("k", b"first"), envelope("k", b"other"), envelope("new")]
+    same, other, new = await record_in(
+        backend.store, [envelope("k", b"first"), envelope("k", b"other"), envelope("new")]
     )
     assert (same.kind, same.id, same.status) == (ReceiptKind.DUPLICATE, first.id, Status.FAILED)
     assert same.created_at == first.received_at
@@ -175,7 +175,7 @@ async def test_a_tombstone_belongs_to_one_source(backend: Backend) -> None:
     await add_tombstones(backend.store)
     backend.clock.advance(minutes=1)
     await prune(backend.store)
-    (receipt,) = await backend.store.record([envelope("k", source="another")])
+    (receipt,) = await record_in(backend.store, [envelope("k", source="another")])
     assert receipt.kind is ReceiptKind.NEW
 
 
@@ -190,7 +190,7 @@ async def test_a_key_is_known_for_its_days_and_no_longer(backend: Backend) -> No
     assert await backend.store.purge_tombstones(POLICY) == 0
     backend.clock.advance(seconds=1)
     assert await backend.store.purge_tombstones(POLICY) == 1
-    (receipt,) = await backend.store.record([envelope("k")])
+    (receipt,) = await record_in(backend.store, [envelope("k")])
     assert receipt.kind is ReceiptKind.NEW
 
 
@@ -212,7 +212,7 @@ async def test_no_key_is_lost_between_row_and_tombstone(backend: Backend) -> Non
     copies = [envelope(item.idempotency_key, item.payload) for item in sent]
 
     async def send(item: Envelope) -> ReceiptKind:
-        (receipt,) = await backend.store.record([item])
+        (receipt,) = await record_in(backend.store, [item])
         return receipt.kind
 
     async def clean() -> None:
@@ -247,7 +247,7 @@ async def test_an_event_from_the_future_does_not_end_the_pass(backend: Backend) 
     """The clock was wrong while these events were recorded."""
     right = backend.clock.now
     backend.clock.advance(days=999)
-    await backend.store.record([envelope(f"w-{n}", at=backend.clock.now) for n in range(1000)])
+    await record_in(backend.store, [envelope(f"w-{n}", at=backend.clock.now) for n in range(1000)])
     backend.clock.now = right
     await finished(backend, envelopes(5))
     backend.clock.advance(days=31)
@@ -257,7 +257,7 @@ async def test_an_event_from_the_future_does_not_end_the_pass(backend: Backend) 
 # S18
 async def test_old_rows_of_the_audit_are_deleted_a_batch_at_a_time(backend: Backend) -> None:
     sent = envelopes(1001)
-    await backend.store.record(sent)
+    await record_in(backend.store, sent)
     await backend.store.replay([item.id for item in sent], actor="ann")
     backend.clock.advance(days=2)
     await backend.store.replay([sent[0].id], actor="bob")

@@ -4,7 +4,7 @@ import pytest
 
 from ackbox.model import Settlement
 from support.backends import Backend
-from support.events import envelope
+from support.events import envelope, record_in
 from support.queue_worker import LEASE, QueueWorker, dead, done
 
 
@@ -14,7 +14,7 @@ async def test_of_two_runs_in_one_batch_only_the_valid_run_has_effects(
 ) -> None:
     me = QueueWorker(backend.store.queue)
     await backend.store.apply_schema(["CREATE TABLE seen (run INTEGER)"])
-    await backend.store.record([envelope("a")])
+    await record_in(backend.store, [envelope("a")])
     stale = await me.claim_one()
     backend.clock.advance(seconds=LEASE.total_seconds())
     valid = await me.claim_one()
@@ -30,7 +30,7 @@ async def test_of_two_runs_in_one_batch_the_outcome_of_the_valid_run_is_returned
     backend: Backend, stale_first: bool
 ) -> None:
     me = QueueWorker(backend.store.queue)
-    await backend.store.record([envelope("a")])
+    await record_in(backend.store, [envelope("a")])
     stale = await me.claim_one()
     backend.clock.advance(seconds=LEASE.total_seconds())
     valid = await me.claim_one()

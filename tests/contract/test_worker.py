@@ -10,7 +10,7 @@ from ackbox.model import DeadLetter, Done, EventId, Outcome, Status, WorkerId
 from ackbox.telemetry import Fact, Settled
 from ackbox.worker import Worker, WorkerConfig
 from support.backends import Backend
-from support.events import envelope
+from support.events import envelope, record_in
 from support.runs import executor, registration, registry
 from support.supervisor import supervisor
 
@@ -69,7 +69,7 @@ async def test_a_durable_event_is_run_by_the_same_worker_on_every_queue(
 
     sent = envelope("key", b'{"n":7}')
     async with working(backend, registration(handle)) as settlements:
-        await backend.store.record([sent])
+        await record_in(backend.store, [sent])
         await settlements.until_final(sent.id)
     event = await backend.reader.event(sent.id)
     assert event is not None
@@ -86,9 +86,9 @@ async def test_a_failing_event_becomes_a_dead_letter_and_the_worker_continues(
 
     bad, good = envelope("bad"), envelope("good")
     async with working(backend, registration(handle)) as settlements:
-        await backend.store.record([bad])
+        await record_in(backend.store, [bad])
         assert len(await settlements.until_final(bad.id)) == ATTEMPTS
-        await backend.store.record([good])
+        await record_in(backend.store, [good])
         assert await settlements.until_final(good.id) == [Done()]
     event = await backend.reader.event(bad.id)
     assert event is not None

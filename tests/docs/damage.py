@@ -6,7 +6,7 @@ from pathlib import Path
 
 import apsw
 
-from ackbox.model import Envelope, fingerprint, new_event_id
+from ackbox.model import Envelope, Submission, fingerprint, new_event_id
 from ackbox.stores.sql import load_blocks
 from ackbox.stores.sqlite.connections import open_writer
 from ackbox.stores.sqlite.files import create_ledger
@@ -20,7 +20,8 @@ def make_damaged_ledger(path: Path) -> None:
     create_ledger(path)
     connection = open_writer(path, durability="full")
     operations = RecordOperations(load_blocks("ackbox.stores.sqlite"))
-    operations.record([envelope(number) for number in range(EVENTS)], None, lambda: NOW)(connection)
+    submission = Submission([envelope(number) for number in range(EVENTS)])
+    operations.record([submission], lambda: NOW)(connection)
     page = page_of_events(connection)
     connection.close()
     with path.open("r+b") as file:

@@ -9,7 +9,7 @@ import pytest
 
 from support.app_server import AppServer, serving
 from support.backends import open_sqlite
-from support.events import envelope
+from support.events import envelope, record_in
 from support.polling import eventually
 from support.posting import posted
 from support.problems import assert_problem
@@ -143,8 +143,8 @@ async def quick(event):
 def test_a_source_that_hangs_does_not_starve_another(tmp_path: Path, threads: bool) -> None:  # F24
     async def fill() -> None:
         store = await open_sqlite(tmp_path / "events.db", durability="normal")
-        await store.record([envelope(f"x{n}", source="x") for n in range(1000)])
-        await store.record([envelope(f"y{n}", source="y") for n in range(10)])
+        await record_in(store, [envelope(f"x{n}", source="x") for n in range(1000)])
+        await record_in(store, [envelope(f"y{n}", source="y") for n in range(10)])
         await store.close()
 
     asyncio.run(fill())

@@ -9,7 +9,7 @@ from pydantic import SecretStr
 from ackbox import Event, Inbox, runtime
 from ackbox.app import App
 from ackbox.config import Settings
-from support.events import envelope
+from support.events import accept, envelope
 from support.postgres import Install, PostgresServer, find_installs
 from support.postgres_backend import REBUILD_DERIVED
 
@@ -31,7 +31,7 @@ async def test_events_parked_during_a_rolling_update_are_unparked_without_a_rest
         runs.put_nowait(event.run)
 
     async with inbox.running(App(settings, guest=True)) as started:
-        await started.ingest.accept(envelope(event_type="order.paid"))
+        await accept(started.ingest, envelope(event_type="order.paid"))
         assert await asyncio.wait_for(runs.get(), 10) == 1
         completed = "SELECT count(*) FROM events WHERE status = 'completed'"
         while await asyncio.to_thread(server.execute, completed, url.rpartition("/")[2]) != "1":

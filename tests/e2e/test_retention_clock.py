@@ -13,7 +13,7 @@ from ackbox.maintenance import retention
 from ackbox.model import Clock, Status
 from ackbox.telemetry import Fact, Pruned, RetentionPaused
 from support.clock import ManualClock
-from support.events import envelope
+from support.events import accept, envelope
 from support.facts import Facts
 
 
@@ -28,7 +28,7 @@ async def run_once(folder: Path, clock: Clock, until: type[Fact], *, send: bool)
 
     async with inbox.running(App(settings, clock=clock, guest=True, observers=[facts])) as runtime:
         if send:
-            await runtime.ingest.accept(envelope())
+            await accept(runtime.ingest, envelope())
         async with asyncio.timeout(10):
             while not facts.of(until):  # noqa: ASYNC110 - there is no event to await
                 await asyncio.sleep(0.01)

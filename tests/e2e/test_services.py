@@ -28,7 +28,7 @@ from ackbox.telemetry import Fact
 from ackbox.worker import Executor, LoopProbe, scheduler
 from ackbox.worker.heartbeat import Heartbeat
 from ackbox.worker.settlement import Settler
-from support.events import envelope
+from support.events import accept, envelope
 from support.posting import new_key
 
 TOKEN = "twelve-boxers-hunt-victor"
@@ -64,7 +64,7 @@ class Running:
         self.client = TestClient(inbox.asgi())
 
     async def send(self, event_type: str = "quick") -> EventId:
-        return (await self.runtime.ingest.accept(envelope(new_key(), event_type=event_type))).id
+        return (await accept(self.runtime.ingest, envelope(new_key(), event_type=event_type))).id
 
     async def until(self, check: Callable[[], object]) -> None:
         async with asyncio.timeout(10):

@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from support.events import envelopes
+from support.events import envelopes, record_in
 from support.posting import UNKNOWN_ID
 from support.seeding import LONG_AGO, States, seed
 from support.server import Server, running
@@ -194,7 +194,7 @@ def test_a_rare_filter_has_short_pages_and_a_next(
     folder = tmp_path_factory.mktemp("rare")
 
     async def fill(store: Any) -> None:
-        await store.record([states.failed, *envelopes(40)])
+        await record_in(store, [states.failed, *envelopes(40)])
 
     seed(folder / "events.db", fill)
     changes = {"set": {"ackbox.stores.paging:WINDOW": 5}}

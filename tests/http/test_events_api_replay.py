@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from support.event_runs import DEAD, work
-from support.events import envelope
+from support.events import envelope, record_in
 from support.polling import eventually
 from support.posting import UNKNOWN_ID, posted
 from support.problems import assert_problem
@@ -249,7 +249,7 @@ def test_a_replay_by_filter_keeps_its_rate_and_ends_with_its_client(tmp_path: Pa
     dead = [envelope(f"dead-{n}", at=LONG_AGO) for n in range(300)]
 
     async def fill(store: Any) -> None:
-        await store.record(dead)
+        await record_in(store, dead)
         await work(store, dead, DEAD)
 
     seed(tmp_path / "events.db", fill)

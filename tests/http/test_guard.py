@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from ackbox.http.guard import authorized
 from ackbox.ports import Store
 from ackbox.stores.sqlite.token import find_flaw
-from support.events import envelope
+from support.events import envelope, record_in
 from support.posting import UNKNOWN_ID, new_key, posted
 from support.problems import assert_problem
 from support.seeding import seed
@@ -229,7 +229,7 @@ def test_a_look_up_finds_events_of_senders_only(tmp_path: Path) -> None:
     theirs, signed = envelope("theirs"), envelope("signed", source="stripe")
 
     async def fill(store: Store) -> None:
-        await store.record([theirs, signed])
+        await record_in(store, [theirs, signed])
 
     seed(tmp_path / "events.db", fill)
     with running(tmp_path) as server:

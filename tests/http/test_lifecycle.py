@@ -15,7 +15,7 @@ import pytest
 
 from ackbox.ports import Store
 from support.disk import on_a_faulty_disk
-from support.events import envelopes
+from support.events import envelopes, record_in
 from support.polling import eventually
 from support.posting import new_key, posted
 from support.problems import assert_problem
@@ -242,7 +242,7 @@ def test_a_start_that_refuses_events_is_not_logged_as_ready(
     tmp_path: Path, settings: dict[str, str], low: int | None, reason: str
 ) -> None:
     async def fill(store: Store) -> None:
-        await store.record(envelopes(3))
+        await record_in(store, envelopes(3))
 
     seed(tmp_path / "events.db", fill)
     changes = {"set": {} if low is None else {"ackbox.stores.sqlite.write.reserve:LOW_BYTES": low}}

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from ackbox.model import Envelope, EventId
 from ackbox.telemetry import QueueFailed, QueueRecovered
-from support.events import envelope, envelopes
+from support.events import envelope, envelopes, record_in
 from support.instances import Instance, Join
 from support.tcp_proxy import proxied
 from support.valkey import ValkeyServer
@@ -48,7 +48,7 @@ async def test_another_instance_wakes_for_a_new_event_at_once(join: Join) -> Non
     await begin_waiting(worker)
     waiting = asyncio.ensure_future(worker.queue.wait(FOREVER))
     await asyncio.sleep(0.05)
-    await ingester.store.record([envelope("a")])
+    await record_in(ingester.store, [envelope("a")])
     await asyncio.wait_for(waiting, WAKE_SECONDS)
     assert [event.idempotency_key for event in await worker.claims_within(SCAN_SECONDS)] == ["a"]
 
@@ -59,7 +59,7 @@ async def test_one_event_wakes_one_waiting_instance(join: Join) -> None:
         await begin_waiting(worker)
     waiting = [asyncio.ensure_future(w.queue.wait(FOREVER)) for w in workers]
     await asyncio.sleep(0.05)
-    await ingester.store.record([envelope("a")])
+    await record_in(ingester.store, [envelope("a")])
     await asyncio.wait(waiting, timeout=WAKE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
     woken, idle = await asyncio.wait(waiting, timeout=0.1)
     assert (len(woken), len(idle)) == (1, 2)
@@ -79,7 +79,7 @@ async def test_a_burst_is_shared_by_waiting_instances(join: Join) -> None:
 
     working = [asyncio.ensure_future(worker.work_until(all_done)) for worker in workers]
     await asyncio.sleep(0.05)
-    await ingester.store.record(sent)
+    await record_in(ingester.store, sent)
     await asyncio.gather(*working)
     assert sorted([*workers[0].done, *workers[1].done]) == names(sent)
     assert all(len(worker.done) >= 20 for worker in workers)
@@ -92,14 +92,14 @@ async def test_an_instance_that_records_is_woken_only_by_the_stream(
     await begin_waiting(ingester)
     await redis.xgroup_create(KEY, "unread", mkstream=True)
     await redis.rename(KEY, "elsewhere")
-    await ingester.store.record([envelope("a")])
+    await record_in(ingester.store, [envelope("a")])
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(ingester.store._own_queue.wait(FOREVER), 0.1)
 
 
 async def test_nothing_is_left_pending_in_the_stream(join: Join, redis: Redis) -> None:  # F44
     worker = await join()
-    await worker.store.record(envelopes(5))
+    await record_in(worker.store, envelopes(5))
     await worker.work_until(lambda: len(worker.done) == 5)
     pending: dict[str, Any] = await redis.xpending(KEY, GROUP)
     assert pending["pending"] == 0
@@ -107,7 +107,7 @@ async def test_nothing_is_left_pending_in_the_stream(join: Join, redis: Redis) -
 
 async def test_events_published_before_the_close_are_sent(join: Join, redis: Redis) -> None:
     ingester = await join()
-    await ingester.store.record(envelopes(5))
+    await record_in(ingester.store, envelopes(5))
     await ingester.store.close()
     assert await redis.xlen(KEY) == 5
 
@@ -118,7 +118,7 @@ async def test_events_published_before_the_close_are_sent(join: Join, redis: Red
 async def test_an_event_whose_instance_died_before_publishing_is_found(join: Join) -> None:  # F6
     dying, worker = await join(None), await join()
     await begin_waiting(worker)
-    await dying.store.record([envelope("a")])
+    await record_in(dying.store, [envelope("a")])
     assert [event.idempotency_key for event in await worker.claims_within(SCAN_SECONDS)] == ["a"]
 
 
@@ -129,8 +129,8 @@ async def test_a_broker_that_refuses_delays_no_receipt_and_loses_no_event(
     await begin_waiting(worker)
     own_valkey.kill()
     started = monotonic()
-    await ingester.store.record([envelope("a")])
-    receipts = await ingester.store.record([envelope("a")])  # the sender tries again
+    await record_in(ingester.store, [envelope("a")])
+    receipts = await record_in(ingester.store, [envelope("a")])  # the sender tries again
     assert monotonic() - started < NO_DELAY
     assert [str(receipt.kind) for receipt in receipts] == ["duplicate"]
     assert [event.idempotency_key for event in await worker.claims_within(SCAN_SECONDS)] == ["a"]
@@ -144,7 +144,7 @@ async def test_a_broker_that_hangs_delays_no_receipt_and_no_claim_by_more_than_a
         await begin_waiting(worker)
         proxy.hang()
         started = monotonic()
-        await worker.store.record([envelope("a")])
+        await record_in(worker.store, [envelope("a")])
         assert monotonic() - started < NO_DELAY
         assert [event.idempotency_key for event in await worker.claims_within(SCAN_SECONDS)] == [
             "a"
@@ -161,7 +161,7 @@ async def assert_recovered(worker: Instance) -> None:
     await begin_waiting(worker)
     waiting = asyncio.ensure_future(worker.queue.wait(FOREVER))
     await asyncio.sleep(0.05)
-    await worker.store.record([envelope("again")])
+    await record_in(worker.store, [envelope("again")])
     await asyncio.wait_for(waiting, WAKE_SECONDS)
     assert [event.idempotency_key for event in await worker.claims_within(SCAN_SECONDS)] == [
         "again"
@@ -178,7 +178,7 @@ async def test_events_that_a_broker_lost_are_found_in_the_database(
     ingester, worker = await join(), await join()
     await begin_waiting(worker)
     sent = envelopes(50)
-    await ingester.store.record(sent)
+    await record_in(ingester.store, sent)
     if loss == "flush":
         await redis.flushall()
     else:
@@ -195,7 +195,7 @@ async def test_a_lost_group_is_made_again(join: Join, redis: Redis) -> None:  # 
     await begin_waiting(worker)
     waiting = asyncio.ensure_future(worker.queue.wait(FOREVER))
     await asyncio.sleep(0.05)
-    await ingester.store.record([envelope("a")])
+    await record_in(ingester.store, [envelope("a")])
     await asyncio.wait_for(waiting, WAKE_SECONDS)
     assert await worker.keys() == ["a"]
     assert worker.facts.of(QueueFailed) == []
@@ -208,7 +208,7 @@ async def test_trimmed_entries_are_found_in_the_database(join: Join, redis: Redi
     ingester, worker = await join(), await join()
     await begin_waiting(worker)
     sent = envelopes(50)
-    await ingester.store.record(sent)
+    await record_in(ingester.store, sent)
     await redis.xtrim(KEY, maxlen=3, approximate=False)
     await worker.work_until(lambda: len(worker.done) == 50)
     assert sorted(worker.done) == names(sent)
@@ -219,7 +219,7 @@ async def test_an_entry_lost_with_its_reader_is_found_by_another(
 ) -> None:  # F44
     ingester, worker = await join(), await join()
     await begin_waiting(worker)
-    await ingester.store.record([envelope("a")])
+    await record_in(ingester.store, [envelope("a")])
     await until(lambda: not ingester.store.queue._unsent)  # type: ignore[attr-defined]
     await redis.xreadgroup(GROUP, "dead", {KEY: ">"}, noack=True)
     assert [event.idempotency_key for event in await worker.claims_within(SCAN_SECONDS)] == ["a"]
@@ -230,7 +230,7 @@ async def test_an_event_that_the_stream_repeats_is_not_run_again(
 ) -> None:  # F44
     worker = await join()
     sent = envelopes(50)
-    await worker.store.record(sent)
+    await record_in(worker.store, sent)
     await worker.work_until(lambda: len(worker.done) == 50)
     await redis.xgroup_setid(KEY, GROUP, "0")
     for _ in range(5):
@@ -243,7 +243,7 @@ async def test_entries_of_other_clients_do_no_harm(join: Join, redis: Redis) -> 
     await begin_waiting(worker)
     for field in ("no id", "\0", "", "x" * 9000, str(EventId("0" * 32)), b"\xff\xfe"):
         await redis.xadd(KEY, {field: "?"})
-    await worker.store.record([envelope("a")])
+    await record_in(worker.store, [envelope("a")])
     assert [event.idempotency_key for event in await worker.claims_within(SCAN_SECONDS)] == ["a"]
     assert worker.facts.of(QueueFailed) == []
 
@@ -269,7 +269,7 @@ async def test_nothing_runs_twice_while_the_stream_is_lost_and_repeated(
 
     async def feed() -> None:
         for start in range(0, 600, 20):
-            await ingester.store.record(sent[start : start + 20])
+            await record_in(ingester.store, sent[start : start + 20])
             await asyncio.sleep(0.005)
 
     working = [worker.work_until(all_done, within=30) for worker in workers]
@@ -286,7 +286,7 @@ async def test_without_a_broker_everything_starts_and_runs(
     own_valkey.stop()
     worker = await join()
     for n in range(20):
-        await worker.store.record([envelope(f"k{n}")])
+        await record_in(worker.store, [envelope(f"k{n}")])
         assert [event.idempotency_key for event in await worker.claims_within(SCAN_SECONDS)] == [
             f"k{n}"
         ]
@@ -298,7 +298,7 @@ async def test_a_broker_that_comes_back_is_used_again(join: Join, own_valkey: Va
     await begin_waiting(worker)
     own_valkey.kill()
     for n in range(10):
-        await ingester.store.record([envelope(f"k{n}")])
+        await record_in(ingester.store, [envelope(f"k{n}")])
     await worker.work_until(lambda: len(worker.done) == 10)
     own_valkey.start()
     await assert_recovered(worker)
@@ -313,7 +313,7 @@ async def test_the_instance_that_records_is_woken_when_the_broker_cannot(
     await begin_waiting(worker)
     waiting = asyncio.ensure_future(worker.queue.wait(FOREVER))
     await asyncio.sleep(0.05)
-    await worker.store.record([envelope("a")])
+    await record_in(worker.store, [envelope("a")])
     await asyncio.wait_for(waiting, WAKE_SECONDS)
     assert [event.idempotency_key for event in await worker.claims_within(SCAN_SECONDS)] == ["a"]
 
@@ -332,14 +332,14 @@ async def test_a_broker_that_takes_no_entries_is_reported_once_until_it_does(
     await begin_waiting(worker)
     await refuse_writes(redis)
     for n in range(10):
-        await worker.store.record([envelope(f"k{n}")])
+        await record_in(worker.store, [envelope(f"k{n}")])
         await worker.work_until(lambda n=n: len(worker.done) == n + 1)  # type: ignore[misc]
         await worker.queue.wait(timedelta(milliseconds=20))
     (reported,) = worker.facts.of(QueueFailed, QueueRecovered)
     assert "maxmemory" in str(reported)
     await redis.config_set("maxmemory", "0")
     while not worker.facts.of(QueueRecovered):
-        await worker.store.record([envelope(f"k{len(worker.done)}")])
+        await record_in(worker.store, [envelope(f"k{len(worker.done)}")])
         await worker.finish(await worker.claims_within(SCAN_SECONDS))
     assert len(worker.facts.of(QueueFailed, QueueRecovered)) == 2
 
@@ -353,7 +353,7 @@ async def test_the_instance_that_records_is_woken_when_the_broker_takes_no_entri
     for n in range(3):  # also while the stream is not tried
         waiting = asyncio.ensure_future(worker.queue.wait(FOREVER))
         await asyncio.sleep(0.05)
-        await worker.store.record([envelope(f"k{n}")])
+        await record_in(worker.store, [envelope(f"k{n}")])
         await asyncio.wait_for(waiting, WAKE_SECONDS)
         await worker.finish(await worker.claims_within(SCAN_SECONDS))
     assert len(worker.facts.of(QueueFailed)) == 1
@@ -369,13 +369,13 @@ async def test_an_instance_that_may_not_write_wakes_for_events_of_others(
     worker = await join(own_valkey.url().replace("redis://", "redis://readonly:any@"))
     await begin_waiting(worker)
     for n in range(5):
-        await worker.store.record([envelope(f"own-{n}")])
+        await record_in(worker.store, [envelope(f"own-{n}")])
         await until(lambda: not worker.store.queue._unsent)  # type: ignore[attr-defined]
         await worker.finish(await worker.claims_within(SCAN_SECONDS))
     await until(lambda: worker.facts.of(QueueFailed))
     await begin_waiting(worker)
     waiting = asyncio.ensure_future(worker.queue.wait(FOREVER))
     await asyncio.sleep(0.05)
-    await ingester.store.record([envelope("a")])
+    await record_in(ingester.store, [envelope("a")])
     await asyncio.wait_for(waiting, 1.0)
     assert len(worker.facts.of(QueueFailed, QueueRecovered)) == 1

@@ -14,7 +14,7 @@ from ackbox.model import Caps, Claim, EventId
 from ackbox.queues.redis_streams import within_share
 from ackbox.queues.stream import Stream
 from support.backends import Server
-from support.events import envelope
+from support.events import envelope, record_in
 from support.facts import Facts
 from support.queue_worker import QueueWorker, done, retry_later
 from support.redis_backend import RedisBackend
@@ -38,7 +38,7 @@ def worker(backend: RedisBackend) -> QueueWorker:
 
 async def record(backend: RedisBackend, *keys: str, **more: Any) -> list[EventId]:
     sent = [envelope(key, at=backend.clock(), **more) for key in keys]
-    await backend.store.record(sent)
+    await record_in(backend.store, sent)
     return [event.id for event in sent]
 
 

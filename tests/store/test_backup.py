@@ -17,7 +17,7 @@ from ackbox.stores.sqlite.admin import backup as backup_module
 from ackbox.stores.sqlite.names import SIDE_SUFFIXES
 from ackbox.stores.sqlite.store import SqliteStore
 from support.backends import OpenStore, all_rows, open_sqlite
-from support.events import envelope, envelopes
+from support.events import envelope, envelopes, record_in
 from support.facts import Fatal
 from support.faulty_vfs import FaultyVfs, io_error_on_sync
 
@@ -25,7 +25,7 @@ from support.faulty_vfs import FaultyVfs, io_error_on_sync
 @pytest.fixture
 async def store(open_it: OpenStore) -> SqliteStore:
     opened = await open_it(durability="normal")
-    await opened.record(envelopes(2000, prefix="before", size=300))
+    await record_in(opened, envelopes(2000, prefix="before", size=300))
     return opened
 
 
@@ -68,7 +68,7 @@ async def test_a_copy_made_while_writing_holds_all_that_was_acknowledged_before_
         n = 0
         while not ended.is_set():
             n += 1
-            await store.record(envelopes(5, prefix=f"meanwhile-{n}", size=300))
+            await record_in(store, envelopes(5, prefix=f"meanwhile-{n}", size=300))
             acked.update(f"meanwhile-{n}-{k}" for k in range(5))
 
     sending = asyncio.ensure_future(send())
@@ -92,8 +92,10 @@ async def test_a_copy_is_a_ledger_that_opens_and_takes_events(
 ) -> None:
     await copy(store, target)
     copied = await open_sqlite(target)
-    assert (await copied.record([envelope("before-7", b"other")]))[0].kind is ReceiptKind.CONFLICT
-    assert (await copied.record([envelope("new")]))[0].kind is ReceiptKind.NEW
+    assert (await record_in(copied, [envelope("before-7", b"other")]))[
+        0
+    ].kind is ReceiptKind.CONFLICT
+    assert (await record_in(copied, [envelope("new")]))[0].kind is ReceiptKind.NEW
     await copied.close()
 
 
@@ -119,13 +121,13 @@ async def test_a_target_that_exists_is_refused_and_left_as_it_is(
 async def test_the_ledger_itself_is_no_target(store: SqliteStore, path: Path) -> None:
     with pytest.raises(StoreError):
         await copy(store, path)
-    await store.record([envelope("after")])
+    await record_in(store, [envelope("after")])
 
 
 async def test_a_folder_that_does_not_exist_is_named(store: SqliteStore, target: Path) -> None:
     with pytest.raises(StoreError, match="nowhere"):
         await copy(store, target.parent / "nowhere" / "copy.db")
-    await store.record([envelope("after")])
+    await record_in(store, [envelope("after")])
 
 
 def full(*_: Any) -> None:
@@ -152,7 +154,7 @@ async def test_a_copy_that_fails_leaves_no_file_and_no_trace_in_the_store(
     with pytest.raises(StoreError):
         await copy(store, target)
     assert list(target.parent.iterdir()) == []
-    assert (await store.record([envelope("after")]))[0].kind is ReceiptKind.NEW
+    assert (await record_in(store, [envelope("after")]))[0].kind is ReceiptKind.NEW
     assert store.unavailable_reason is None
     assert fatal == []
 
@@ -196,7 +198,7 @@ async def test_a_cancelled_copy_leaves_no_file_and_the_writer_goes_on(
     copying.cancel()
     with pytest.raises(asyncio.CancelledError):
         await copying
-    await store.record([envelope("after")])
+    await record_in(store, [envelope("after")])
     assert list(target.parent.iterdir()) == []
 
 
@@ -248,7 +250,7 @@ async def test_a_file_that_is_not_our_draft_is_neither_followed_nor_removed(
     assert (path.stat().st_size, sorted(path.parent.iterdir())) == before
     assert list(target.parent.iterdir()) == [draft]
     draft.unlink()
-    assert await store.record([envelope("after")])
+    assert await record_in(store, [envelope("after")])
 
 
 @pytest.mark.parametrize("suffix", ["", *SIDE_SUFFIXES])
@@ -301,16 +303,16 @@ async def test_a_store_that_breaks_in_mid_copy_fails_the_copy_and_recovers(
     open_it: OpenStore, vfs: FaultyVfs, target: Path, fatal: Fatal
 ) -> None:  # F8
     store = await open_it(vfs=vfs.name)
-    await store.record(envelopes(1000, size=300))
+    await record_in(store, envelopes(1000, size=300))
     steps = aiter(store.backup(target))
     await anext(steps)
     vfs.fail("sync", "wal", io_error_on_sync)
     with pytest.raises(OutcomeUnknown):
-        await store.record([envelope("unknown")])
+        await record_in(store, [envelope("unknown")])
     with pytest.raises((StoreError, Unavailable)):
         await rest(steps)
     assert list(target.parent.iterdir()) == []
-    assert (await store.record([envelope("after")]))[0].kind is ReceiptKind.NEW
+    assert (await record_in(store, [envelope("after")]))[0].kind is ReceiptKind.NEW
     assert fatal == []
 
 
@@ -323,7 +325,7 @@ async def test_events_are_acknowledged_while_a_copy_is_verified(
     order: list[str] = []
 
     def slowly(self: Any) -> None:
-        asyncio.run_coroutine_threadsafe(store.record([envelope("meanwhile")]), loop).result(10)
+        asyncio.run_coroutine_threadsafe(record_in(store, [envelope("meanwhile")]), loop).result(10)
         order.append("acknowledged")
         verify(self)
         order.append("verified")

@@ -10,7 +10,7 @@ import pytest
 from ackbox.model import Caps, Settlement
 from ackbox.stores.sqlite.store import SqliteStore
 from support.backends import open_sqlite
-from support.events import envelope
+from support.events import envelope, record_in
 from support.queue_worker import QueueWorker, done
 
 ROWS = 200_000
@@ -52,7 +52,7 @@ async def grow(store: SqliteStore, mark: str, source: str, lane: str | None) -> 
 
 async def cost_of_a_round(store: SqliteStore, key: str) -> int:
     """Claim, renew and settle ten new events of another source. Return the steps that it took."""
-    await store.record([envelope(f"{key}-{n}", source="live") for n in range(10)])
+    await record_in(store, [envelope(f"{key}-{n}", source="live") for n in range(10)])
     me, steps = QueueWorker(store.queue), Steps()
 
     def trace(connection: apsw.Connection) -> None:
@@ -70,7 +70,7 @@ async def cost_of_a_round(store: SqliteStore, key: str) -> int:
 async def test_rows_behind_a_lane_head_or_of_a_capped_source_cost_nothing(
     empty: SqliteStore,
 ) -> None:
-    await empty.record([envelope("first", source="capped")])  # two sources wait, as later
+    await record_in(empty, [envelope("first", source="capped")])  # two sources wait, as later
     small = await cost_of_a_round(empty, "small")
     await grow(empty, "l", "laned", "lane")
     behind_a_head = await cost_of_a_round(empty, "behind")

@@ -15,7 +15,7 @@ from ackbox.stores.sqlite import store as store_module
 from ackbox.stores.sqlite.files import open_ledger
 from ackbox.stores.sqlite.store import SqliteStore
 from support.backends import open_sqlite
-from support.events import envelope, envelopes
+from support.events import envelope, envelopes, record_in
 from support.faulty_vfs import FaultyVfs, cannot_open, io_error_on_sync
 from support.gathering import gathering
 
@@ -26,7 +26,7 @@ def writers() -> list[str]:
 
 async def test_closing_ends_the_thread_and_frees_the_lock(path: Path) -> None:
     store = await open_sqlite(path)
-    await store.record([envelope()])
+    await record_in(store, [envelope()])
     assert writers()
     await store.close()
     assert not writers()
@@ -43,12 +43,12 @@ async def test_the_lock_is_held_until_everything_queued_is_durable(
     faulty: SqliteStore, vfs: FaultyVfs, path: Path
 ) -> None:
     sync = vfs.block("sync", "wal")
-    call = asyncio.ensure_future(faulty.record([envelope("in commit")]))
+    call = asyncio.ensure_future(record_in(faulty, [envelope("in commit")]))
     await asyncio.to_thread(sync.reached.wait, 10)
     closing = asyncio.ensure_future(faulty.close())
     await asyncio.sleep(0)
     with pytest.raises(Stopped):
-        await faulty.record([envelope("late")])
+        await record_in(faulty, [envelope("late")])
     with pytest.raises(LedgerInUse):
         await open_sqlite(path)
     sync.release()
@@ -60,7 +60,7 @@ async def test_a_cancelled_close_can_be_repeated(
     faulty: SqliteStore, vfs: FaultyVfs, path: Path
 ) -> None:
     sync = vfs.block("sync", "wal")
-    call = asyncio.ensure_future(faulty.record([envelope()]))
+    call = asyncio.ensure_future(record_in(faulty, [envelope()]))
     await asyncio.to_thread(sync.reached.wait, 10)
     closing = asyncio.ensure_future(faulty.close())
     await asyncio.sleep(0)
@@ -79,7 +79,7 @@ async def test_a_broken_store_closes(faulty: SqliteStore, vfs: FaultyVfs, path: 
     vfs.fail("sync", "wal", io_error_on_sync)
     vfs.fail("open", "db", cannot_open, times=None)
     with pytest.raises(OutcomeUnknown):
-        await faulty.record([envelope()])
+        await record_in(faulty, [envelope()])
     await asyncio.wait_for(faulty.close(), 5)
     await (await open_sqlite(path)).close()
 
@@ -88,7 +88,7 @@ async def test_operations_queued_before_the_close_are_committed_by_it(
     faulty: SqliteStore, vfs: FaultyVfs
 ) -> None:  # W5
     async with gathering(faulty, vfs):
-        calls = [asyncio.ensure_future(faulty.record([sent])) for sent in envelopes(20)]
+        calls = [asyncio.ensure_future(record_in(faulty, [sent])) for sent in envelopes(20)]
         await asyncio.sleep(0)
         closing = asyncio.ensure_future(faulty.close())
     await closing
@@ -144,13 +144,13 @@ async def test_a_start_that_was_cancelled_leaves_the_ledger_free(
         await opening
     monkeypatch.undo()
     store = await open_sqlite(path)
-    await store.record([envelope()])
+    await record_in(store, [envelope()])
     await store.close()
 
 
 async def test_a_store_refuses_at_once_when_closed(path: Path) -> None:
     store = await open_sqlite(path)
     await store.close()
-    for refused in (store.prove_writable(), store.cursor("feed"), store.record([envelope()])):
+    for refused in (store.prove_writable(), store.cursor("feed"), record_in(store, [envelope()])):
         with pytest.raises(Unavailable):
             await refused

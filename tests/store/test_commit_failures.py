@@ -14,7 +14,7 @@ from ackbox.stores.sqlite.store import SqliteStore
 from ackbox.stores.sqlite.write import checkpoints, writer
 from ackbox.telemetry import StoreFailed, StoreRecovered
 from support.backends import OpenStore, all_rows
-from support.events import envelope, envelopes
+from support.events import envelope, envelopes, record_in
 from support.facts import Facts, Fatal
 from support.faulty_vfs import (
     FaultyVfs,
@@ -40,9 +40,9 @@ async def keys(store: SqliteStore) -> set[str]:
 async def test_an_io_error_of_commit_leaves_every_waiter_of_the_batch_without_an_ack(
     faulty: SqliteStore, vfs: FaultyVfs, operation: Operation, error: MakeError
 ) -> None:  # F8
-    await faulty.record(envelopes(5, prefix="acked"))
+    await record_in(faulty, envelopes(5, prefix="acked"))
     async with gathering(faulty, vfs):
-        calls = [asyncio.ensure_future(faulty.record([sent])) for sent in envelopes(20)]
+        calls = [asyncio.ensure_future(record_in(faulty, [sent])) for sent in envelopes(20)]
         vfs.fail(operation, "wal", error)
     results = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(result) for result in results] == [OutcomeUnknown] * 20
@@ -52,14 +52,14 @@ async def test_an_io_error_of_commit_leaves_every_waiter_of_the_batch_without_an
 async def test_the_store_is_reopened_and_proven_before_the_next_commit(
     faulty: SqliteStore, vfs: FaultyVfs, facts: Facts, fatal: Fatal
 ) -> None:  # F8
-    acked = await faulty.record(envelopes(5, prefix="acked"))
+    acked = await record_in(faulty, envelopes(5, prefix="acked"))
     opened = vfs.calls["open", "db"]
     vfs.fail("sync", "wal", io_error_on_sync)
     with pytest.raises(OutcomeUnknown):
-        await faulty.record([envelope("unknown")])
+        await record_in(faulty, [envelope("unknown")])
     assert faulty.unavailable_reason is not None
 
-    assert (await faulty.record([envelope("after")]))[0].kind is ReceiptKind.NEW
+    assert (await record_in(faulty, [envelope("after")]))[0].kind is ReceiptKind.NEW
     assert vfs.calls["open", "db"] == opened + 1
     assert faulty.unavailable_reason is None
     assert [type(fact) for fact in facts.of(StoreFailed, StoreRecovered)] == [
@@ -77,8 +77,8 @@ async def test_a_retry_after_an_unknown_outcome_is_one_row_and_new(
     sent = envelope("unknown")
     vfs.fail("sync", "wal", io_error_on_sync)
     with pytest.raises(OutcomeUnknown):
-        await faulty.record([sent])
-    assert (await faulty.record([sent]))[0].kind is ReceiptKind.NEW
+        await record_in(faulty, [sent])
+    assert (await record_in(faulty, [sent]))[0].kind is ReceiptKind.NEW
     rows = await faulty._writer.submit(all_rows)
     assert [(row["id"], row["ingest_count"]) for row in rows] == [(sent.id, 1)]
 
@@ -97,7 +97,7 @@ async def test_a_broken_store_reopens_while_no_event_comes(
     faulty._writer._observe = note
     vfs.fail("sync", "wal", io_error_on_sync)
     with pytest.raises(OutcomeUnknown):
-        await faulty.record([envelope()])
+        await record_in(faulty, [envelope()])
     await asyncio.wait_for(recovered.wait(), 5)
     assert faulty.unavailable_reason is None
 
@@ -105,19 +105,19 @@ async def test_a_broken_store_reopens_while_no_event_comes(
 async def test_a_second_failure_within_a_minute_is_fatal_and_fails_every_waiter(
     faulty: SqliteStore, vfs: FaultyVfs, fatal: Fatal
 ) -> None:  # F8
-    await faulty.record(envelopes(3, prefix="acked"))
+    await record_in(faulty, envelopes(3, prefix="acked"))
     vfs.fail("sync", "wal", io_error_on_sync)
     with pytest.raises(OutcomeUnknown):
-        await faulty.record([envelope("first failure")])
-    await faulty.record([envelope("recovered")])
+        await record_in(faulty, [envelope("first failure")])
+    await record_in(faulty, [envelope("recovered")])
     async with gathering(faulty, vfs):
-        calls = [asyncio.ensure_future(faulty.record([sent])) for sent in envelopes(10)]
+        calls = [asyncio.ensure_future(record_in(faulty, [sent])) for sent in envelopes(10)]
         vfs.fail("sync", "wal", io_error_on_sync)
     results = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 1)
     assert [type(result) for result in results] == [OutcomeUnknown] * 10
     assert isinstance(await fatal.wait(), OutcomeUnknown)
     with pytest.raises(Unavailable):
-        await faulty.record([envelope("later")])
+        await record_in(faulty, [envelope("later")])
 
 
 async def test_a_failing_test_write_is_the_second_failure(
@@ -125,9 +125,9 @@ async def test_a_failing_test_write_is_the_second_failure(
 ) -> None:  # F8
     vfs.fail("sync", "wal", io_error_on_sync, times=None)
     with pytest.raises(OutcomeUnknown):
-        await faulty.record([envelope()])
+        await record_in(faulty, [envelope()])
     with pytest.raises(Unavailable):
-        await asyncio.wait_for(faulty.record([envelope()]), 1)
+        await asyncio.wait_for(record_in(faulty, [envelope()]), 1)
     assert "test write failed: injected" in str(await fatal.wait())
 
 
@@ -138,20 +138,20 @@ async def test_a_second_failure_after_a_minute_is_recovered_from_again(
         monkeypatch.setattr(writer, "monotonic", lambda minute=minute: minute * 60.0)
         vfs.fail("sync", "wal", io_error_on_sync)
         with pytest.raises(OutcomeUnknown):
-            await faulty.record([envelope()])
-        await faulty.record([envelope()])
+            await record_in(faulty, [envelope()])
+        await record_in(faulty, [envelope()])
     assert fatal == []
 
 
 async def test_rows_acknowledged_before_the_failure_survive_a_restart(
     faulty: SqliteStore, vfs: FaultyVfs, path: Path
 ) -> None:  # F8
-    await faulty.record(envelopes(50, prefix="acked"))
+    await record_in(faulty, envelopes(50, prefix="acked"))
     vfs.fail("sync", "wal", io_error_on_sync, times=None)
     with pytest.raises(OutcomeUnknown):
-        await faulty.record([envelope("unknown")])
+        await record_in(faulty, [envelope("unknown")])
     with pytest.raises(Unavailable):
-        await faulty.record([envelope("dead")])
+        await record_in(faulty, [envelope("dead")])
     vfs.heal()
     await faulty.close()
     with apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY) as connection:
@@ -165,25 +165,25 @@ async def test_a_reader_goes_on_while_the_store_is_broken_and_after(
 ) -> None:  # F8
     reader = SqliteReader(path)
     sent = envelope("acked")
-    await faulty.record([sent])
+    await record_in(faulty, [sent])
     assert await reader.event(sent.id) is not None
     vfs.fail("sync", "wal", io_error_on_sync)
     with pytest.raises(OutcomeUnknown):
-        await faulty.record([envelope("unknown")])
+        await record_in(faulty, [envelope("unknown")])
     assert await reader.event(sent.id) is not None
     after = envelope("after")
-    await faulty.record([after])
+    await record_in(faulty, [after])
     assert await reader.event(after.id) is not None
     await reader.close()
 
 
 async def test_a_reopen_leaks_no_file(faulty: SqliteStore, vfs: FaultyVfs, path: Path) -> None:
-    await faulty.record([envelope()])
+    await record_in(faulty, [envelope()])
     before = open_files(path.parent)
     vfs.fail("sync", "wal", io_error_on_sync)
     with pytest.raises(OutcomeUnknown):
-        await faulty.record([envelope()])
-    await faulty.record([envelope()])
+        await record_in(faulty, [envelope()])
+    await record_in(faulty, [envelope()])
     assert open_files(path.parent) == before
 
 
@@ -194,12 +194,12 @@ async def test_a_file_that_cannot_be_reopened_is_tried_again_and_is_not_fatal(
     vfs.fail("sync", "wal", io_error_on_sync)
     opening = vfs.fail("open", "db", cannot_open, times=None)
     with pytest.raises(OutcomeUnknown):
-        await faulty.record([envelope()])
+        await record_in(faulty, [envelope()])
     with pytest.raises(Unavailable, match="reopened"):
-        await faulty.record([envelope()])
+        await record_in(faulty, [envelope()])
     assert faulty.unavailable_reason is not None
     opening.release()
-    assert (await faulty.record([envelope()]))[0].kind is ReceiptKind.NEW
+    assert (await record_in(faulty, [envelope()]))[0].kind is ReceiptKind.NEW
     assert faulty.unavailable_reason is None
     assert fatal == []
 
@@ -207,15 +207,15 @@ async def test_a_file_that_cannot_be_reopened_is_tried_again_and_is_not_fatal(
 async def test_an_io_error_before_commit_keeps_nothing_and_a_retry_works(
     faulty: SqliteStore, vfs: FaultyVfs, fatal: Fatal
 ) -> None:  # F7, L9
-    await faulty.record(envelopes(500, prefix="acked"))
+    await record_in(faulty, envelopes(500, prefix="acked"))
     await faulty._writer.submit(lambda c: c.pragma("shrink_memory"), outside_transaction=True)
     read = vfs.fail("read", "any", io_error_on_read, skip=2)
     sent = envelope("sent")
     with pytest.raises(Unavailable) as caught:
-        await faulty.record([sent])
+        await record_in(faulty, [sent])
     assert read.hits == 1
     assert not isinstance(caught.value, OutcomeUnknown)
-    assert (await faulty.record([sent]))[0].kind is ReceiptKind.NEW
+    assert (await record_in(faulty, [sent]))[0].kind is ReceiptKind.NEW
     assert faulty.unavailable_reason is None
     assert fatal == []
 
@@ -227,9 +227,9 @@ async def test_a_write_lock_of_another_process_is_transient(
     store = await open_it()
     with process(HOLDS_A_WRITE, path):
         with pytest.raises(Unavailable, match="lock") as caught:
-            await store.record([envelope()])
+            await record_in(store, [envelope()])
         assert not isinstance(caught.value, OutcomeUnknown)
-    assert (await store.record([envelope()]))[0].kind is ReceiptKind.NEW
+    assert (await record_in(store, [envelope()]))[0].kind is ReceiptKind.NEW
     assert fatal == []
 
 
@@ -239,8 +239,8 @@ async def test_an_io_error_of_a_checkpoint_is_recovered_from_like_one_of_commit(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoints, "DUE_PAGES", 1)
         vfs.fail("write", "db", io_error_on_write)
-        assert (await faulty.record([envelope("acked")]))[0].kind is ReceiptKind.NEW
-        assert (await faulty.record([envelope("after")]))[0].kind is ReceiptKind.NEW
+        assert (await record_in(faulty, [envelope("acked")]))[0].kind is ReceiptKind.NEW
+        assert (await record_in(faulty, [envelope("after")]))[0].kind is ReceiptKind.NEW
     assert [type(fact) for fact in facts.of(StoreFailed, StoreRecovered)] == [
         StoreFailed,
         StoreRecovered,

@@ -15,7 +15,7 @@ from ackbox.stores.sqlite.write import checkpoints, writer
 from ackbox.stores.sqlite.write.reserve import LOW_BYTES, RESERVE_BYTES
 from ackbox.telemetry import StoreFailed, StoreRecovered
 from support.backends import OpenStore
-from support.events import envelope, envelopes
+from support.events import envelope, envelopes, record_in
 from support.facts import Facts, Fatal
 from support.faulty_vfs import FaultyVfs, disk_full, io_error_on_write
 from support.gathering import gathering
@@ -56,12 +56,12 @@ def transitions(facts: Facts) -> list[str]:
 async def test_a_disk_that_fills_up_refuses_new_events_before_sqlite_must(
     store: SqliteStore, vfs: FaultyVfs, disk: Disk, facts: Facts
 ) -> None:  # F9
-    await store.record([envelope("acked")])
+    await record_in(store, [envelope("acked")])
     disk.free = LOW_BYTES - 1
     store.check_free_space()
     written = vfs.calls["write", "wal"]
     with pytest.raises(StorageFull) as caught:
-        await store.record([envelope("refused")])
+        await record_in(store, [envelope("refused")])
     assert caught.value.retry_after == 5
     assert store.unavailable_reason is not None
     assert "full" in store.unavailable_reason
@@ -78,7 +78,7 @@ async def test_the_refusal_says_what_is_free_and_both_limits(
     disk.free = LOW_BYTES + 7 * 1024 * 1024
     store.check_free_space()
     with pytest.raises(StorageFull) as caught:
-        await store.record([envelope("refused")])
+        await record_in(store, [envelope("refused")])
     limits = "new events are refused below 16 MiB, and accepted again from 24 MiB on."
     assert str(caught.value) == f"The disk is nearly full, with 23 MiB free: {limits}"
     assert store.unavailable_reason == str(caught.value)
@@ -107,7 +107,7 @@ async def test_events_are_accepted_again_when_space_returns_and_the_reserve_is_r
     store.check_free_space()
     assert store.unavailable_reason is None
     assert reserve.stat().st_size == RESERVE_BYTES
-    assert (await store.record([envelope()]))[0].kind is ReceiptKind.NEW
+    assert (await record_in(store, [envelope()]))[0].kind is ReceiptKind.NEW
     assert transitions(facts) == ["StoreFailed", "StoreRecovered"]
 
 
@@ -127,14 +127,14 @@ async def test_space_gained_by_deleting_the_reserve_alone_is_no_recovery(
 async def test_a_full_disk_reported_by_sqlite_refuses_this_batch_and_the_next(
     store: SqliteStore, vfs: FaultyVfs, disk: Disk, reserve: Path, facts: Facts, fatal: Fatal
 ) -> None:  # F9
-    await store.record([envelope("acked")])
+    await record_in(store, [envelope("acked")])
     disk.free = 0
     full = vfs.fail("write", "wal", disk_full, times=None)
     with pytest.raises(StorageFull):
-        await store.record([envelope("sent")])
+        await record_in(store, [envelope("sent")])
     hits = full.hits
     with pytest.raises(StorageFull):
-        await store.record([envelope("sent")])
+        await record_in(store, [envelope("sent")])
     assert full.hits == hits
     assert not reserve.exists()
     store.check_free_space()
@@ -144,8 +144,8 @@ async def test_a_full_disk_reported_by_sqlite_refuses_this_batch_and_the_next(
     disk.free = PLENTY
     store.check_free_space()
     assert store.unavailable_reason is None
-    assert (await store.record([envelope("sent")]))[0].kind is ReceiptKind.NEW
-    assert (await store.record([envelope("acked")]))[0].kind is ReceiptKind.DUPLICATE
+    assert (await record_in(store, [envelope("sent")]))[0].kind is ReceiptKind.NEW
+    assert (await record_in(store, [envelope("acked")]))[0].kind is ReceiptKind.DUPLICATE
     assert transitions(facts) == ["StoreFailed", "StoreRecovered"]
     assert fatal == []
 
@@ -160,11 +160,11 @@ async def test_a_disk_full_at_any_write_of_any_commit_loses_nothing_that_was_ack
         for k in range(3):
             batch = envelopes(chance.randrange(1, 40), prefix=f"{n}-{k}", size=300)
             with suppress(StorageFull):
-                await store.record(batch)
+                await record_in(store, batch)
                 acked += batch
         full.release()
         store.check_free_space()
-    again = await store.record([envelope(sent.idempotency_key, sent.payload) for sent in acked])
+    again = await record_in(store, [envelope(sent.idempotency_key, sent.payload) for sent in acked])
     assert {receipt.kind for receipt in again} == {ReceiptKind.DUPLICATE}
     assert [receipt.id for receipt in again] == [sent.id for sent in acked]
     assert len(acked) > 500
@@ -176,14 +176,14 @@ async def test_a_full_disk_is_reported_once_however_many_wait(
 ) -> None:  # F9
     disk.free = 0
     async with gathering(store, vfs):
-        calls = [asyncio.ensure_future(store.record([sent])) for sent in envelopes(30)]
+        calls = [asyncio.ensure_future(record_in(store, [sent])) for sent in envelopes(30)]
         vfs.fail("write", "wal", disk_full, times=None)
     results = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(result) for result in results] == [StorageFull] * 30
     for _ in range(10):
         store.check_free_space()
         with pytest.raises(StorageFull):
-            await store.record([envelope()])
+            await record_in(store, [envelope()])
     assert transitions(facts) == ["StoreFailed"]
 
 
@@ -192,7 +192,7 @@ async def test_small_writes_still_share_a_commit_that_a_large_one_overfilled(
 ) -> None:  # F9
     disk.free = 0
     async with gathering(store, vfs):
-        large = asyncio.ensure_future(store.record(envelopes(200, size=500)))
+        large = asyncio.ensure_future(record_in(store, envelopes(200, size=500)))
         small = asyncio.ensure_future(store.prove_writable())
         vfs.fail("write", "wal", disk_full, times=2)  # the shared commit, then the large one alone
     with pytest.raises(StorageFull):
@@ -206,10 +206,10 @@ async def test_a_checkpoint_on_a_full_disk_is_postponed_and_nothing_else_stops(
     monkeypatch.setattr(checkpoints, "DUE_PAGES", 1)
     full = vfs.fail("write", "db", disk_full, times=None)
     for sent in envelopes(5):
-        assert (await store.record([sent]))[0].kind is ReceiptKind.NEW
+        assert (await record_in(store, [sent]))[0].kind is ReceiptKind.NEW
     assert full.hits > 0
     full.release()
-    await store.record([envelope("after")])
+    await record_in(store, [envelope("after")])
     assert fatal == []
 
 
@@ -220,7 +220,7 @@ async def test_a_full_disk_with_free_space_does_not_flood_the_log(
     vfs.fail("write", "wal", disk_full, times=None)
     for _ in range(10):
         with pytest.raises(StorageFull):
-            await store.record([envelope()])
+            await record_in(store, [envelope()])
         with pytest.raises(StorageFull):
             await store.prove_writable()
         store.check_free_space()
@@ -228,7 +228,7 @@ async def test_a_full_disk_with_free_space_does_not_flood_the_log(
     vfs.heal()
     await store.prove_writable()
     store.check_free_space()
-    assert (await store.record([envelope()]))[0].kind is ReceiptKind.NEW
+    assert (await record_in(store, [envelope()]))[0].kind is ReceiptKind.NEW
     assert transitions(facts) == ["StoreFailed", "StoreRecovered"]
 
 
@@ -241,10 +241,10 @@ async def test_a_disk_full_at_start_opens_all_the_same_and_refuses_new_events(
     again: SqliteStore = await open_it(free_bytes=disk.free_bytes)
     assert not reserve.exists()
     with pytest.raises(StorageFull):
-        await again.record([envelope()])
+        await record_in(again, [envelope()])
     disk.free = PLENTY
     again.check_free_space()
-    assert (await again.record([envelope()]))[0].kind is ReceiptKind.NEW
+    assert (await record_in(again, [envelope()]))[0].kind is ReceiptKind.NEW
 
 
 async def test_a_file_system_that_became_read_only_is_retried(
@@ -256,18 +256,18 @@ async def test_a_file_system_that_became_read_only_is_retried(
 ) -> None:  # F10
     """Linux fails writes to the open file, and opens the file read-only from then on."""
     monkeypatch.setattr(writer, "_RETRY_SECONDS", 0.0)
-    await store.record([envelope("acked")])
+    await record_in(store, [envelope("acked")])
     vfs.opens_read_only = True
     vfs.fail("write", "any", io_error_on_write, times=None)
     with pytest.raises(OutcomeUnknown):
-        await store.record([envelope("unknown")])
+        await record_in(store, [envelope("unknown")])
     for _ in range(5):
         with pytest.raises(Unavailable, match=r"read-?only"):
-            await store.record([envelope("refused")])
+            await record_in(store, [envelope("refused")])
         assert store.unavailable_reason is not None
     vfs.heal()
-    assert (await store.record([envelope("after")]))[0].kind is ReceiptKind.NEW
-    assert (await store.record([envelope("acked")]))[0].kind is ReceiptKind.DUPLICATE
+    assert (await record_in(store, [envelope("after")]))[0].kind is ReceiptKind.NEW
+    assert (await record_in(store, [envelope("acked")]))[0].kind is ReceiptKind.DUPLICATE
     assert store.unavailable_reason is None
     assert transitions(facts) == ["StoreFailed", "StoreRecovered"]
     assert fatal == []

@@ -14,7 +14,7 @@ from ackbox.stores.sqlite.write import effects
 from ackbox.stores.sqlite.write.effects import OWN_TABLES
 from ackbox.telemetry import Committed
 from support.backends import OpenStore, all_rows
-from support.events import envelope, envelopes
+from support.events import envelope, envelopes, record_in
 from support.facts import Facts
 from support.faulty_vfs import FaultyVfs, io_error_on_sync
 from support.gathering import gathering
@@ -49,7 +49,7 @@ async def rows(store: SqliteStore, sql: str) -> list[Any]:
 async def settle(store: SqliteStore, *outcomes: Outcome) -> list[Outcome | None]:
     """Record one event for each outcome and settle them together. Return the written outcomes."""
     me = QueueWorker(store.queue)
-    await store.record(envelopes(len(outcomes), prefix=f"e{len(await rows(store, EVENTS))}"))
+    await record_in(store, envelopes(len(outcomes), prefix=f"e{len(await rows(store, EVENTS))}"))
     claims = await me.claim(len(outcomes))
     batch = [Settlement(claim, outcome) for claim, outcome in zip(claims, outcomes, strict=True)]
     written = await store.queue.settle(batch)
@@ -137,7 +137,7 @@ async def test_a_statement_that_may_not_or_cannot_run_fails_its_event_alone(
     assert stored[1]["last_error"] == failed.failure.error
     assert stored[1]["attempts"] == 1
     assert await rows(store, "SELECT * FROM sqlite_schema ORDER BY rowid") == before
-    await store.record([envelope("the writer still works")])
+    await record_in(store, [envelope("the writer still works")])
 
 
 @pytest.mark.parametrize("value", [[1], {"a": 1}, object(), 1 << 70, "\ud800", 1j])
@@ -185,13 +185,13 @@ async def test_events_recorded_beside_a_lost_transaction_are_kept(
     """Stopping a statement makes SQLite roll back the whole transaction."""
     monkeypatch.setattr(effects, "_SECONDS", 0.1)
     me = QueueWorker(store.queue)
-    await store.record(envelopes(2))
+    await record_in(store, envelopes(2))
     claims = await me.claim()
     outcomes = (done(ADD, id="1", n=1), done(ENDLESS))
     batch = [Settlement(claim, outcome) for claim, outcome in zip(claims, outcomes, strict=True)]
     async with gathering(store, vfs):
         settling = asyncio.ensure_future(store.queue.settle(batch))
-        recording = asyncio.ensure_future(store.record(envelopes(5, prefix="beside")))
+        recording = asyncio.ensure_future(record_in(store, envelopes(5, prefix="beside")))
     written = await settling
     assert len(await recording) == 5
     assert [type(written[claim.id]) for claim in claims] == [Done, RetryLater]
@@ -211,7 +211,7 @@ async def test_a_commit_of_unknown_outcome_applies_effects_once(
     store: SqliteStore, vfs: FaultyVfs
 ) -> None:  # F8
     me = QueueWorker(store.queue)
-    await store.record([envelope()])
+    await record_in(store, [envelope()])
     claim = await me.claim_one()
     outcome = done("INSERT INTO log VALUES ('once')")
     vfs.fail("sync", "wal", io_error_on_sync)
@@ -227,7 +227,7 @@ async def test_nothing_is_applied_when_the_claim_was_lost(
     store = await open_it()
     await store.apply_schema(SCHEMA)
     me = QueueWorker(store.queue)
-    await store.record([envelope()])
+    await record_in(store, [envelope()])
     stale = await me.claim_one()
     await store.recover()
     await me.claim_one()

@@ -18,7 +18,7 @@ from ackbox.stores.sqlite.lock import LedgerLock, lock_path, read_holder
 from ackbox.stores.sqlite.names import beside
 from ackbox.telemetry import StoreFailed, StoreRecovered
 from support.backends import OpenStore
-from support.events import envelope, envelopes
+from support.events import envelope, envelopes, record_in
 from support.facts import Facts, Fatal
 from support.polling import eventually
 
@@ -88,12 +88,12 @@ async def test_a_change_is_noticed_before_the_acknowledgement_and_recovered_from
 ) -> None:  # N1, F54, S12
     store = await open_it()
     reader = store.open_reader()
-    await store.record([envelope("before")])
+    await record_in(store, [envelope("before")])
     assert (await reader.stats()).pending == 1
     change(path)
     with pytest.raises(OutcomeUnknown):
-        await store.record([envelope("unknown")])
-    await store.record([envelope("after")])
+        await record_in(store, [envelope("unknown")])
+    await record_in(store, [envelope("after")])
     assert in_files(path, tmp_path / "copy") == {"before", "unknown", "after"}
     assert (await reader.stats()).pending == 3
     assert store.unavailable_reason is None
@@ -106,12 +106,12 @@ async def test_a_change_is_recovered_from_while_nothing_is_written(
     open_it: OpenStore, path: Path, tmp_path: Path, facts: Facts, change: Callable[[Path], None]
 ) -> None:  # N1, F54, S12
     store = await open_it()
-    await store.record([envelope("before")])
+    await record_in(store, [envelope("before")])
     change(path)
     store.check_free_space()
     await until(lambda: bool(facts.of(StoreRecovered)))
     assert in_files(path, tmp_path / "copy") == {"before"}
-    await store.record([envelope("after")])
+    await record_in(store, [envelope("after")])
 
 
 # N1
@@ -120,17 +120,17 @@ async def test_a_reopen_waits_for_a_read_that_runs(
 ) -> None:
     store = await open_it()
     reader = store.open_reader()
-    await store.record(envelopes(3))
+    await record_in(store, envelopes(3))
     await reader.stats()
     delete_log_and_index(path)
     with reader.connections.use() as connection:
         read = connection.execute("SELECT idempotency_key FROM events")
         first = next(iter(read))
         with pytest.raises(OutcomeUnknown):  # the caller does not wait for the reader
-            await store.record([envelope("unknown")])
+            await record_in(store, [envelope("unknown")])
         assert not facts.of(StoreRecovered)
         assert len([first, *read]) == 3
-    await store.record([envelope("after")])
+    await record_in(store, [envelope("after")])
     page = await reader.events(EventFilter(), order=Order.NEWEST, limit=10)
     assert len(page.items) == 5
     await reader.close()
@@ -142,7 +142,7 @@ async def test_readers_are_closed_while_a_reopen_is_tried_again(
 ) -> None:
     store = await open_it()
     reader = store.open_reader()
-    await store.record(envelopes(3))
+    await record_in(store, envelopes(3))
     reconnect = store._writer._reconnect
     closed: list[bool] = []
 
@@ -155,7 +155,7 @@ async def test_readers_are_closed_while_a_reopen_is_tried_again(
     monkeypatch.setattr(store._writer, "_reconnect", fail_once)
     delete_log_and_index(path)
     with pytest.raises(OutcomeUnknown):
-        await store.record([envelope("unknown")])
+        await record_in(store, [envelope("unknown")])
     await until(lambda: bool(facts.of(StoreRecovered)))
     assert closed == [True, True]
     assert (await reader.stats()).pending == 4
@@ -175,11 +175,11 @@ async def test_a_truncated_ledger_ends_the_writer_and_its_log_is_kept(
     open_it: OpenStore, path: Path, fatal: Fatal, cut: Callable[[Path], None]
 ) -> None:  # S1, F54
     store = await open_it()
-    await store.record([envelope("before")])
+    await record_in(store, [envelope("before")])
     cut(path)
     size = path.stat().st_size
     with pytest.raises(OutcomeUnknown, match="truncated"):
-        await store.record([envelope("unknown")])
+        await record_in(store, [envelope("unknown")])
     await until(lambda: bool(fatal))
     assert isinstance(fatal[0], LedgerCorrupt)
     await store.close()
@@ -192,13 +192,13 @@ async def test_a_ledger_overwritten_in_place_ends_the_writer(
     open_it: OpenStore, path: Path, fatal: Fatal
 ) -> None:
     store = await open_it()
-    await store.record(envelopes(50, size=3000))
+    await record_in(store, envelopes(50, size=3000))
     await store._writer.submit(lambda c: c.wal_checkpoint(), outside_transaction=True)
     with path.open("r+b") as file:
         file.seek(4096)
         file.write(b"\xff" * (path.stat().st_size - 4096))
     with pytest.raises(OutcomeUnknown):
-        await store.record([envelope("unknown")])
+        await record_in(store, [envelope("unknown")])
     await until(lambda: bool(fatal))
     assert isinstance(fatal[0], LedgerCorrupt)
 
@@ -209,11 +209,11 @@ async def test_a_removed_lock_file_is_created_again_and_names_its_holder(
 ) -> None:
     store = await open_it()
     store.advertise("http://127.0.0.1:8000")
-    await store.record([envelope("first")])  # the check at the start is over
+    await record_in(store, [envelope("first")])  # the check at the start is over
     remove_lock(path)
     with pytest.raises(OutcomeUnknown, match="lock file"):
-        await store.record([envelope("a")])
-    await store.record([envelope("b")])
+        await record_in(store, [envelope("a")])
+    await record_in(store, [envelope("b")])
     holder = read_holder(path)
     assert holder is not None
     assert (holder.pid, holder.url) == (os.getpid(), "http://127.0.0.1:8000")
@@ -226,11 +226,11 @@ async def test_the_server_that_lost_its_lock_to_another_ends(
     open_it: OpenStore, path: Path, fatal: Fatal
 ) -> None:
     store = await open_it()
-    await store.record([envelope("first")])  # the check at the start is over
+    await record_in(store, [envelope("first")])  # the check at the start is over
     remove_lock(path)
     other = LedgerLock(path)
     with pytest.raises(OutcomeUnknown):
-        await store.record([envelope("a")])
+        await record_in(store, [envelope("a")])
     await until(lambda: bool(fatal))
     assert isinstance(fatal[0], LedgerInUse)
     other.release()
@@ -244,7 +244,7 @@ async def test_our_own_checkpoints_and_copies_are_no_change(
     reader = store.open_reader()
     sizes = set()
     for number in range(30):
-        await store.record(envelopes(100, prefix=f"{number}", size=2000))
+        await record_in(store, envelopes(100, prefix=f"{number}", size=2000))
         await reader.stats()
         sizes.add(path.stat().st_size)
     await store._writer.submit(lambda c: c.execute("DELETE FROM events").get)
@@ -253,7 +253,7 @@ async def test_our_own_checkpoints_and_copies_are_no_change(
     async for _ in store.backup(tmp_path / "copy.db"):
         await store.prove_writable()
     await reader.close()
-    await store.record([envelope("after")])
+    await record_in(store, [envelope("after")])
     assert len(sizes) > 3
     assert not facts.of(StoreFailed)
 
@@ -267,10 +267,10 @@ async def test_a_log_that_cannot_be_copied_back_ends_the_writer(
     with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as reading:
         reading.execute("BEGIN")
         assert reading.execute("SELECT count(*) FROM events").get == 0
-        await store.record([envelope("behind the reader")])
+        await record_in(store, [envelope("behind the reader")])
         delete_log(path)
         with pytest.raises(OutcomeUnknown):
-            await store.record([envelope("unknown")])
+            await record_in(store, [envelope("unknown")])
         await until(lambda: bool(fatal))
     assert "could not be copied into the ledger" in str(fatal[0])
 
@@ -280,14 +280,14 @@ async def test_a_log_that_was_cut_is_noticed_before_the_next_acknowledgement(
     open_it: OpenStore, path: Path, fatal: Fatal, is_wrapped: bool
 ) -> None:  # N1, F54
     store = await open_it()
-    await store.record(envelopes(300))
+    await record_in(store, envelopes(300))
     if is_wrapped:  # the log restarts in a file that keeps its length
         await store._writer.submit(restart_log, outside_transaction=True)
         store._writer._files.note_checkpoint()
-        await store.record([envelope("wrapped")])
+        await record_in(store, [envelope("wrapped")])
     os.truncate(beside(path, "-wal"), 0)
     with pytest.raises(OutcomeUnknown, match="log of the ledger was truncated"):
-        await store.record([envelope("not kept")])
+        await record_in(store, [envelope("not kept")])
     assert isinstance(await fatal.wait(), LedgerCorrupt)
 
 
@@ -311,12 +311,12 @@ async def test_a_log_that_another_process_emptied_is_no_loss(
     open_it: OpenStore, path: Path, tmp_path: Path
 ) -> None:  # N1
     store = await open_it()
-    await store.record(envelopes(300, prefix="before"))
+    await record_in(store, envelopes(300, prefix="before"))
     empty_log_elsewhere(path)
     assert beside(path, "-wal").stat().st_size == 0
     with suppress(OutcomeUnknown):  # its checkpoint wrote to the ledger, which is opened again
-        await store.record([envelope("during")])
-    await store.record([envelope("after")])
+        await record_in(store, [envelope("during")])
+    await record_in(store, [envelope("after")])
     assert in_files(path, tmp_path / "copy") >= {"before-0", "before-299", "after"}
 
 
@@ -324,13 +324,13 @@ async def test_a_ledger_that_was_moved_and_linked_to_is_moved(
     open_it: OpenStore, path: Path, tmp_path: Path
 ) -> None:  # N1, F54
     store = await open_it()
-    await store.record([envelope("before")])
+    await record_in(store, [envelope("before")])
     (tmp_path / "larger").mkdir()
     path.rename(tmp_path / "larger" / path.name)
     path.symlink_to(tmp_path / "larger" / path.name)
     with pytest.raises(OutcomeUnknown, match="moved or removed"):
-        await store.record([envelope("unknown")])
+        await record_in(store, [envelope("unknown")])
     with pytest.raises(Unavailable, match="moved or removed"):
-        await store.record([envelope("refused")])
+        await record_in(store, [envelope("refused")])
     path.unlink()
     (tmp_path / "larger" / path.name).rename(path)

@@ -10,7 +10,7 @@ import pytest
 from ackbox.errors import LedgerInUse, StoreError
 from ackbox.stores.sqlite.lock import Holder, LedgerLock, lock_path, read_holder
 from support.backends import open_sqlite
-from support.events import envelope
+from support.events import envelope, record_in
 from support.processes import HOLDS_THE_LEDGER, process
 
 
@@ -27,7 +27,7 @@ async def test_sigkill_frees_the_lock(path: Path) -> None:
         os.kill(first.pid, signal.SIGKILL)
         first.wait(5)
         store = await open_sqlite(path)
-        await store.record([envelope()])
+        await record_in(store, [envelope()])
         await store.close()
 
 
@@ -35,7 +35,7 @@ async def test_a_second_store_in_one_process_is_refused_too(path: Path) -> None:
     store = await open_sqlite(path)
     with pytest.raises(LedgerInUse, match=f"process {os.getpid()}"):
         await open_sqlite(path)
-    await store.record([envelope()])
+    await record_in(store, [envelope()])
     await store.close()
 
 

@@ -16,7 +16,7 @@ from ackbox.stores.sqlite.store import SqliteStore
 from ackbox.stores.sqlite.write import checkpoints
 from ackbox.telemetry import Checkpointed
 from support.backends import OpenStore
-from support.events import envelopes
+from support.events import envelopes, record_in
 from support.facts import Facts
 from support.processes import HOLDS_A_READ, process
 
@@ -52,7 +52,7 @@ async def write(store: SqliteStore, path: Path, prefix: str, calls: int = 200) -
     """Return the largest size of the log meanwhile, in pages."""
     largest = 0
     for n in range(calls):
-        await store.record(envelopes(4, prefix=f"{prefix}-{n}", size=3000))
+        await record_in(store, envelopes(4, prefix=f"{prefix}-{n}", size=3000))
         largest = max(largest, log_pages(path))
     return largest
 

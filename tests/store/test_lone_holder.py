@@ -9,7 +9,7 @@ import pytest
 from ackbox.model import RetentionPolicy
 from support.backends import SqliteBackend
 from support.event_runs import DONE, work
-from support.events import envelope, envelopes
+from support.events import envelope, envelopes, record_in
 from support.queue_worker import QueueWorker
 
 POLICY = RetentionPolicy(keep=timedelta(days=30), keep_keys=timedelta(days=7))
@@ -25,7 +25,7 @@ async def backend(tmp_path: Path) -> AsyncIterator[SqliteBackend]:
 
 async def test_a_restart_ends_all_leases_at_once(backend: SqliteBackend) -> None:  # W4, F5
     me = QueueWorker(backend.store.queue)
-    await backend.store.record([envelope(key) for key in "abc"])
+    await record_in(backend.store, [envelope(key) for key in "abc"])
     await me.claim()
     await backend.store.recover()
     assert {r["status"] for r in await backend.rows()} == {"processing"}
@@ -41,7 +41,7 @@ async def test_space_is_reclaimed_a_little_at_a_time(
 ) -> None:
     monkeypatch.setattr("ackbox.stores.sqlite.write.retention._SPARE_PAGES", 0)
     sent = envelopes(400, size=8000)
-    await backend.store.record(sent)
+    await record_in(backend.store, sent)
     await work(backend.store, sent, DONE)
     backend.clock.advance(days=31)
     after_row: int | None = 0

@@ -13,7 +13,7 @@ from ackbox.model import Status
 from ackbox.stores.sqlite.files import open_ledger
 from ackbox.stores.sqlite.migrations import Migration, all_migrations, apply, as_sql, pending
 from support.backends import open_sqlite
-from support.events import envelope
+from support.events import envelope, record_in
 
 ALL = all_migrations()
 NEXT = ALL[-1].version + 1
@@ -135,7 +135,7 @@ def test_the_table_has_the_required_columns(connection: apsw.Connection) -> None
 async def test_a_status_outside_the_four_is_refused(path: Path) -> None:  # W9
     store = await open_sqlite(path)
     sent = envelope()
-    await store.record([sent])
+    await record_in(store, [sent])
     await store.close()
     with closing(open_ledger(path, durability="full")) as connection:
         for status in Status:

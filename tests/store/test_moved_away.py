@@ -13,7 +13,7 @@ from ackbox.errors import Unavailable
 from ackbox.stores.sqlite.lock import find_holder, has_lost_its_name
 from ackbox.telemetry import StoreFailed, StoreRecovered
 from support.backends import OpenStore
-from support.events import envelope, envelopes
+from support.events import envelope, envelopes, record_in
 from support.facts import Facts, Fatal
 from support.polling import eventually
 
@@ -31,12 +31,12 @@ async def test_nothing_is_acknowledged_into_a_ledger_that_is_gone(
     path.rename(path.with_suffix(".away"))
     for _ in range(2):
         with pytest.raises(Unavailable, match="ackbox backup"):
-            await store.record([envelope("new")])
+            await record_in(store, [envelope("new")])
     assert store.unavailable_reason is not None
     assert len(facts.of(StoreFailed)) == 1
 
     path.with_suffix(".away").rename(path)
-    await store.record([envelope("new")])
+    await record_in(store, [envelope("new")])
     assert store.unavailable_reason is None
     assert len(facts.of(StoreRecovered)) == 1
 
@@ -64,10 +64,10 @@ async def test_a_moved_ledger_that_was_checkpointed_meanwhile_can_be_moved_back(
         path.write_bytes(bytes(16 * 1024 * 1024))
     for _ in range(2):  # the first has so many pages that a checkpoint follows its commit
         with pytest.raises(Unavailable):
-            await store.record(envelopes(1500, size=3000))
+            await record_in(store, envelopes(1500, size=3000))
 
     path.with_suffix(".away").rename(path)
-    await store.record([envelope("new")])
+    await record_in(store, [envelope("new")])
     assert (store.unavailable_reason, fatal) == (None, [])
 
 
@@ -80,17 +80,17 @@ async def test_another_file_of_the_same_name_is_not_the_ledger(
     path.write_bytes(path.with_suffix(".away").read_bytes())
     for _ in range(2):
         with pytest.raises(Unavailable):
-            await store.record([envelope("new")])
+            await record_in(store, [envelope("new")])
 
 
 async def test_the_events_of_a_removed_ledger_can_be_saved(
     open_it: OpenStore, path: Path, tmp_path: Path
 ) -> None:
     store = await open_it()
-    await store.record([envelope("kept")])
+    await record_in(store, [envelope("kept")])
     path.unlink()
     with pytest.raises(Unavailable):
-        await store.record([envelope("refused")])
+        await record_in(store, [envelope("refused")])
     saved = tmp_path / "saved.db"
     async for _ in store.backup(saved):
         pass

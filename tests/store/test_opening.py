@@ -13,7 +13,7 @@ from ackbox.errors import AckboxError, LedgerCorrupt, StoreError
 from ackbox.stores.sqlite import connections
 from ackbox.stores.sqlite.files import open_ledger
 from support.backends import all_rows, open_sqlite
-from support.events import envelope, envelopes
+from support.events import envelope, envelopes, record_in
 from support.processes import open_files
 
 PAGE = 4096
@@ -26,16 +26,16 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 
 async def fill(path: Path, count: int = 600) -> None:
     store = await open_sqlite(path)
-    await store.record(envelopes(count, size=200))
+    await record_in(store, envelopes(count, size=200))
     await store.close()
 
 
 async def crash(path: Path) -> None:
     """Return the files that a killed process leaves, with all events still in the log."""
     store = await open_sqlite(path)
-    await store.record(envelopes(200, prefix="early", size=200))
+    await record_in(store, envelopes(200, prefix="early", size=200))
     for n in range(20):
-        await store.record([envelope(f"late-{n}", b"x" * 300)])
+        await record_in(store, [envelope(f"late-{n}", b"x" * 300)])
     aside = path.with_name("aside")
     aside.mkdir()
     for name in ("", "-wal", "-shm"):
@@ -225,7 +225,7 @@ async def test_a_draft_left_by_a_crash_is_replaced(path: Path) -> None:
     for suffix in (".new", ".new-wal", ".new-journal", ".new-shm"):
         path.with_name(path.name + suffix).write_bytes(b"half built" * 1000)
     store = await open_sqlite(path)
-    await store.record([envelope()])
+    await record_in(store, [envelope()])
     await store.close()
     assert sorted(snapshot(path.parent)) == ["ledger.db", "ledger.db.reserve"]
 
@@ -245,7 +245,7 @@ async def test_a_ledger_that_cannot_be_built_leaves_nothing(
 
 async def test_a_new_ledger_is_readable_by_its_owner_only(path: Path) -> None:
     store = await open_sqlite(path)
-    await store.record([envelope()])
+    await record_in(store, [envelope()])
     modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
     await store.close()
     assert set(modes.values()) == {0o600}

@@ -20,7 +20,7 @@ from ackbox.stores.sqlite.read.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore
 from ackbox.stores.sqlite.write.record import _widen
 from support.backends import open_sqlite
-from support.events import NOON, envelope, envelopes
+from support.events import NOON, envelope, envelopes, record_in
 
 BLOCKS = load_blocks("ackbox.stores.sqlite")
 
@@ -166,15 +166,15 @@ def _grow(connection: apsw.Connection, rows: int) -> None:
 
 
 async def record_one(store: SqliteStore, reader: SqliteReader) -> None:
-    await store.record([envelope("new one")])
+    await record_in(store, [envelope("new one")])
 
 
 async def record_many(store: SqliteStore, reader: SqliteReader) -> None:
-    await store.record(envelopes(300))
+    await record_in(store, envelopes(300))
 
 
 async def record_known(store: SqliteStore, reader: SqliteReader) -> None:
-    await store.record([envelope(f"old-{n}") for n in range(1, 300)])
+    await record_in(store, [envelope(f"old-{n}") for n in range(1, 300)])
 
 
 async def look_up(store: SqliteStore, reader: SqliteReader) -> None:

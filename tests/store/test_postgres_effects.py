@@ -11,7 +11,7 @@ from ackbox.model import Done, Outcome, RetryLater, Settlement
 from ackbox.stores.postgres.database import Address, connect
 from ackbox.stores.postgres.store import PostgresStore, open_store
 from ackbox.telemetry import ignore_facts
-from support.events import envelope
+from support.events import envelope, record_in
 from support.postgres_backend import PostgresBackend
 from support.queue_worker import OTHER, QueueWorker, done
 
@@ -45,7 +45,7 @@ def touch(*ids: str, nap: bool = False) -> Outcome:
 
 
 async def claimed(store: PostgresStore, name: str, outcomes: list[Outcome]) -> list[Settlement]:
-    await store.record([envelope(f"{name}-{n}") for n in range(len(outcomes))])
+    await record_in(store, [envelope(f"{name}-{n}") for n in range(len(outcomes))])
     claims = await QueueWorker(store.queue).claim(len(outcomes))
     return [Settlement(claim, outcome) for claim, outcome in zip(claims, outcomes, strict=True)]
 
@@ -110,7 +110,7 @@ async def test_slow_statements_do_not_lock_their_lanes_for_senders(
     backend: PostgresBackend, neighbour: PostgresStore
 ) -> None:
     slow = [envelope(f"slow-{n}", lane=f"lane-{n}") for n in range(8)]
-    await backend.store.record(slow)
+    await record_in(backend.store, slow)
     claims = await QueueWorker(backend.store.queue).claim(8)
     settling = asyncio.ensure_future(
         backend.store.queue.settle([Settlement(claim, done(NAP)) for claim in claims])
@@ -118,7 +118,7 @@ async def test_slow_statements_do_not_lock_their_lanes_for_senders(
     waits = []
     while not settling.done():
         started = monotonic()
-        await neighbour.record([envelope(f"quick-{started}", lane="lane-7")])
+        await record_in(neighbour, [envelope(f"quick-{started}", lane="lane-7")])
         waits.append(monotonic() - started)
     assert len(await settling) == 8
     assert max(waits) < 0.2
@@ -207,7 +207,7 @@ async def test_a_deferred_check_does_not_lock_its_lane_for_senders(
     await backend.store.apply_schema(
         ["CREATE TABLE child (id TEXT REFERENCES mine (id) DEFERRABLE INITIALLY DEFERRED)"]
     )
-    await backend.store.record([envelope("slow", lane="l")])
+    await record_in(backend.store, [envelope("slow", lane="l")])
     claim = await QueueWorker(backend.store.queue).claim_one()
     locker = await connect(Address(backend.url))
     try:
@@ -216,7 +216,7 @@ async def test_a_deferred_check_does_not_lock_its_lane_for_senders(
             child = done("INSERT INTO child VALUES ('a')")
             settling = asyncio.ensure_future(backend.store.queue.settle([Settlement(claim, child)]))
             await asyncio.sleep(0.1)
-            await asyncio.wait_for(neighbour.record([envelope("quick", lane="l")]), 0.5)
+            await asyncio.wait_for(record_in(neighbour, [envelope("quick", lane="l")]), 0.5)
             assert not settling.done()
             assert kinds(await asyncio.wait_for(settling, 3), [Settlement(claim, child)]) == [
                 RetryLater

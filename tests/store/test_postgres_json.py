@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from support.backends import Server
-from support.events import envelope
+from support.events import envelope, record_in
 from support.postgres import find_installs
 from support.postgres_backend import PostgresBackend
 
@@ -28,14 +28,14 @@ async def test_a_payload_whose_json_is_too_long_for_the_server_has_only_its_byte
 ) -> None:
     """The JSON text would have 1.2 GB: neither `SELECT` nor `pg_dump` could read the table."""
     sent = envelope(payload=BOMB)
-    await backend.store.record([sent])
+    await record_in(backend.store, [sent])
     assert await backend.reader.payload(sent.id) == BOMB
     assert await backend.fetch("SELECT length(payload_json::text) FROM events") == [(None,)]
 
 
 async def length_of(backend: PostgresBackend, payload: str) -> int | None:
     """Record the payload and return the length of its `payload_json` as text."""
-    await backend.store.record([envelope(payload=payload.encode())])
+    await record_in(backend.store, [envelope(payload=payload.encode())])
     ((length,),) = await backend.fetch("SELECT length(payload_json::text) FROM events")
     return None if length is None else int(length)
 

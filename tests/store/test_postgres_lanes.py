@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from ackbox.model import RetentionPolicy
-from support.events import envelope
+from support.events import envelope, record_in
 from support.postgres_backend import PostgresBackend
 from support.queue_worker import QueueWorker, done
 
@@ -40,11 +40,11 @@ async def lanes(backend: PostgresBackend) -> list[str]:
 
 async def test_a_pass_drops_every_idle_lane_and_no_other(backend: PostgresBackend) -> None:  # S14
     me = QueueWorker(backend.store.queue)
-    await backend.store.record([envelope("a", lane="in-use"), envelope("b", lane="a-finished")])
+    await record_in(backend.store, [envelope("a", lane="in-use"), envelope("b", lane="a-finished")])
     await me.settle_all(await me.claim(), done())
-    await backend.store.record([envelope("c", lane="in-use")])
+    await record_in(backend.store, [envelope("c", lane="in-use")])
     backend.clock.advance(hours=2)
-    await backend.store.record([envelope("d", lane="fresh")])
+    await record_in(backend.store, [envelope("d", lane="fresh")])
     await backend.fetch(IDLE)
     assert await backend.store.purge_tombstones(POLICY) == 0
     assert await lanes(backend) == ["fresh", "in-use"]
@@ -59,7 +59,7 @@ async def test_keys_that_a_language_sorts_as_equal_stay_distinct(
     backend: PostgresBackend,
 ) -> None:  # S23
     keys = ["coop", "co-op", "Coop", "ÇOOP", "çoop", "co\u00adop", "\uff43oop"]
-    await backend.store.record([envelope(key, lane=key) for key in keys])
-    receipts = await backend.store.record([envelope(key, lane=key) for key in reversed(keys)])
+    await record_in(backend.store, [envelope(key, lane=key) for key in keys])
+    receipts = await record_in(backend.store, [envelope(key, lane=key) for key in reversed(keys)])
     assert {receipt.kind for receipt in receipts} == {"duplicate"}
     assert sorted(await QueueWorker(backend.store.queue).keys()) == sorted(keys)

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from ackbox.model import Outcome, Release, RetentionPolicy
-from support.events import envelope, envelopes
+from support.events import envelope, envelopes, record_in
 from support.postgres_backend import PostgresBackend
 from support.queue_worker import QueueWorker, dead, done, retry_later
 
@@ -36,7 +36,9 @@ async def assert_agrees(backend: PostgresBackend, rows: int) -> None:
 
 async def test_live_events_follow_every_operation(backend: PostgresBackend) -> None:
     me = QueueWorker(backend.store.queue)
-    await backend.store.record([*envelopes(6), envelope("a", lane="l"), envelope("b", lane="l")])
+    await record_in(
+        backend.store, [*envelopes(6), envelope("a", lane="l"), envelope("b", lane="l")]
+    )
     await assert_agrees(backend, 8)
     claims = await me.claim()
     await assert_agrees(backend, 8)
@@ -53,7 +55,7 @@ async def test_live_events_follow_every_operation(backend: PostgresBackend) -> N
 
 async def test_live_events_mark_suspects(backend: PostgresBackend) -> None:  # S9
     me = QueueWorker(backend.store.queue)
-    await backend.store.record(envelopes(1))
+    await record_in(backend.store, envelopes(1))
     for end in (Release(), Release(parked=True), retry_later(), dead()):
         for _ in range(2):
             await me.claim_any()
@@ -69,7 +71,7 @@ async def test_live_events_mark_suspects(backend: PostgresBackend) -> None:  # S
 
 async def test_a_pruned_event_has_no_live_row(backend: PostgresBackend) -> None:
     me = QueueWorker(backend.store.queue)
-    await backend.store.record(envelopes(3))
+    await record_in(backend.store, envelopes(3))
     ends: list[Outcome] = [done(), dead()]
     for claim, end in zip(await me.claim(), ends, strict=False):
         await me.settle(claim, end)
@@ -83,7 +85,7 @@ async def test_a_pruned_event_has_no_live_row(backend: PostgresBackend) -> None:
 
 async def test_live_events_can_be_rebuilt(backend: PostgresBackend) -> None:
     me = QueueWorker(backend.store.queue)
-    await backend.store.record(envelopes(4))
+    await record_in(backend.store, envelopes(4))
     (claim,) = await me.claim(1)
     await me.settle(claim, dead())
     await me.claim(1)

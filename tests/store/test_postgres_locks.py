@@ -10,7 +10,7 @@ from ackbox.model import Outcome, RetentionPolicy, Settlement
 from ackbox.stores.postgres.write import record, settlement
 from ackbox.stores.postgres.write.lanes import lock_lanes
 from ackbox.stores.postgres.write.settlement import lock_claims
-from support.events import envelope, envelopes
+from support.events import envelope, envelopes, record_in
 from support.postgres_backend import PostgresBackend
 from support.queue_worker import LEASE, QueueWorker, dead, done, retry_later
 
@@ -28,7 +28,7 @@ async def test_an_idle_transaction_is_ended(backend: PostgresBackend) -> None:
         async with backend.store.database.transaction() as frozen:
             await lock_lanes(frozen, {("webhooks", "l")})
             async with asyncio.timeout(10):
-                await backend.store.record([envelope("a", lane="l")])
+                await record_in(backend.store, [envelope("a", lane="l")])
 
     with pytest.raises(Unavailable):
         await freeze()
@@ -37,7 +37,7 @@ async def test_an_idle_transaction_is_ended(backend: PostgresBackend) -> None:
 
 async def test_a_renewal_does_not_wait_for_a_settlement(backend: PostgresBackend) -> None:
     me = QueueWorker(backend.store.queue)
-    await backend.store.record(envelopes(3))
+    await record_in(backend.store, envelopes(3))
     claims = await me.claim()
     async with backend.store.database.transaction() as settlement:
         await lock_claims(settlement, [Settlement(claims[0], done())])
@@ -52,7 +52,7 @@ async def test_a_renewal_does_not_wait_for_a_settlement(backend: PostgresBackend
 async def test_repeats_do_not_deadlock_with_a_settlement(backend: PostgresBackend) -> None:
     """The settlement may hold the lock on one repeated event and wait for another."""
     me = QueueWorker(backend.store.queue)
-    await backend.store.record(envelopes(3))
+    await record_in(backend.store, envelopes(3))
     claims = await me.claim()
     async with backend.store.database.transaction() as session:
         await settlement.apply(session, [Settlement(claims[2], done())])
@@ -70,7 +70,7 @@ async def test_a_settlement_of_several_outcomes_does_not_deadlock_with_a_replay(
     backend: PostgresBackend,
 ) -> None:
     me = QueueWorker(backend.store.queue)
-    await backend.store.record(envelopes(3))
+    await record_in(backend.store, envelopes(3))
     claims = await me.claim()
     ends: list[Outcome] = [retry_later(), dead(), done()]
     async with backend.store.database.transaction() as session:
@@ -85,7 +85,7 @@ async def test_a_settlement_of_several_outcomes_does_not_deadlock_with_a_replay(
 
 async def test_an_event_that_is_being_replayed_is_not_pruned(backend: PostgresBackend) -> None:
     me = QueueWorker(backend.store.queue)
-    await backend.store.record(envelopes(2))
+    await record_in(backend.store, envelopes(2))
     ends: list[Outcome] = [done(), dead()]
     for claim, end in zip(await me.claim(), ends, strict=True):
         await me.settle(claim, end)

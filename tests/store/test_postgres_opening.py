@@ -21,7 +21,7 @@ from ackbox.stores.postgres.admin import migrator
 from ackbox.stores.postgres.database import Address, Database
 from ackbox.stores.postgres.failures import translate
 from ackbox.telemetry import StoreFailed, StoreRecovered
-from support.events import envelopes, noon
+from support.events import envelopes, noon, record_in
 from support.facts import Facts
 from support.postgres import Install, PostgresServer, find_installs
 from support.postgres_cli import PostgresLedger
@@ -151,11 +151,11 @@ async def test_a_database_that_becomes_read_only_stays_unavailable_while_it_can_
         assert await opened.cursor("x") is None
         assert opened.unavailable_reason is not None
         with pytest.raises(Unavailable):
-            await opened.record(envelopes(1))
+            await record_in(opened, envelopes(1))
         reported = len(facts.of(StoreFailed))
         forbid_writes(ledger, on=False)
         await until(lambda: opened.unavailable_reason is None)
-        assert len(await opened.record(envelopes(1))) == 1
+        assert len(await record_in(opened, envelopes(1))) == 1
         assert len(facts.of(StoreFailed)) == reported
     finally:
         await opened.close()
@@ -193,7 +193,7 @@ async def test_a_role_without_write_rights_gets_the_statement_to_grant_them(
         ledger.execute(str(caught.value).partition("present owner execute: ")[2])
         opened = await open_it()
         try:
-            assert len(await opened.record(envelopes(1))) == 1
+            assert len(await record_in(opened, envelopes(1))) == 1
         finally:
             await opened.close()
 

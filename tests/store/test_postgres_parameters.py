@@ -11,7 +11,7 @@ from ackbox.stores.postgres.database import Address
 from ackbox.stores.postgres.read.reader import PostgresReader
 from ackbox.stores.postgres.store import PostgresStore, open_store
 from ackbox.telemetry import ignore_facts
-from support.events import envelope, noon
+from support.events import envelope, noon, record_in
 from support.postgres import Install, PostgresServer, find_installs
 from support.queue_worker import QueueWorker, done, retry_later
 
@@ -45,7 +45,7 @@ async def reader(url: str, store: PostgresStore) -> AsyncIterator[PostgresReader
 
 
 async def settle(store: PostgresStore, sql: str, **params: object) -> Outcome:
-    await store.record([envelope()])
+    await record_in(store, [envelope()])
     me = QueueWorker(store.queue)
     claim = await me.claim_one()
     outcome = done(sql, on_effect_failure=retry_later("tx"), **params)

@@ -20,7 +20,7 @@ from ackbox.stores.postgres.statements import blocks
 from ackbox.stores.postgres.store import open_store
 from ackbox.telemetry import ignore_facts
 from support.backends import BACKENDS, Server
-from support.events import envelope
+from support.events import envelope, record_in
 from support.postgres import find_installs
 from support.postgres_backend import REBUILD_DERIVED, PostgresBackend, connect_for_tests
 
@@ -103,7 +103,7 @@ async def grown(
         await connection.execute(GROW, source, key, status, lane, ROWS)
     await connection.execute("; ".join(REBUILD_DERIVED * 2))
     await connection.execute("VACUUM (ANALYZE, INDEX_CLEANUP on) events, live_events")
-    await backend.store.record([envelope(f"live-{n}", source="live") for n in range(50)])
+    await record_in(backend.store, [envelope(f"live-{n}", source="live") for n in range(50)])
     yield connection
     await connection.execute(
         "TRUNCATE events, live_events, status_counts"

@@ -16,7 +16,7 @@ from ackbox.stores.postgres.read.reader import PostgresReader
 from ackbox.stores.postgres.store import PostgresStore, open_store
 from ackbox.telemetry import ignore_facts
 from support.cluster import Instance
-from support.events import envelope
+from support.events import envelope, record_in
 from support.polling import eventually
 from support.pooling_proxy import PoolingProxy, pooled
 from support.postgres import Install, PostgresServer, find_installs
@@ -75,8 +75,8 @@ async def test_events_are_recorded_once_claimed_and_settled(
     store: PostgresStore, reader: PostgresReader, me: QueueWorker, proxy: PoolingProxy
 ) -> None:
     sent = [envelope(f"key-{n}") for n in range(5)]
-    first = await store.record(sent)
-    second = await store.record([envelope("key-0"), envelope("key-9")])
+    first = await record_in(store, sent)
+    second = await record_in(store, [envelope("key-0"), envelope("key-9")])
     assert second[0].id == first[0].id
     claims = await me.claim()
     assert len(claims) == 6
@@ -97,7 +97,7 @@ async def test_effects_are_those_of_the_valid_run(
     store: PostgresStore, reader: PostgresReader, me: QueueWorker
 ) -> None:
     await store.apply_schema(["CREATE TABLE seen (key text, n bigint)"])
-    await store.record([envelope("a"), envelope("b")])
+    await record_in(store, [envelope("a"), envelope("b")])
     claims = await me.claim()
     for claim in claims:
         insert = done("INSERT INTO seen VALUES (:key, :n)", key=claim.idempotency_key, n=1)
@@ -116,7 +116,7 @@ async def test_users_sql_never_finds_our_schema(
     reader = PostgresReader(address)
     try:
         await store.apply_schema(["CREATE TABLE lanes (key text)"])
-        await store.record([envelope("a", lane="one")])
+        await record_in(store, [envelope("a", lane="one")])
         me = QueueWorker(store.queue)
         claim = await me.claim_one()
         outcome = done("INSERT INTO lanes VALUES (:key)", key="a")
@@ -145,7 +145,7 @@ async def test_users_sql_does_not_use_the_path_that_another_client_left_behind(
     reader = PostgresReader(address)
     try:
         await store.apply_schema(["CREATE TABLE mine (key text)"])
-        await store.record([envelope("a"), envelope("b")])
+        await record_in(store, [envelope("a"), envelope("b")])
         me = QueueWorker(store.queue)
         for claim in await me.claim():
             outcome = done("INSERT INTO mine VALUES (:key)", key="a")
@@ -186,7 +186,7 @@ async def test_a_search_path_with_an_empty_entry_does_not_end_the_start(
 
 
 async def test_a_lane_runs_in_order(store: PostgresStore, me: QueueWorker) -> None:
-    await store.record([envelope(key, lane="one") for key in "abc"])
+    await record_in(store, [envelope(key, lane="one") for key in "abc"])
     for key in "abc":
         claim = await me.claim_one()
         assert claim.idempotency_key == key
@@ -194,7 +194,7 @@ async def test_a_lane_runs_in_order(store: PostgresStore, me: QueueWorker) -> No
 
 
 async def test_a_replay_runs_again(store: PostgresStore, me: QueueWorker) -> None:
-    (receipt,) = await store.record([envelope("a")])
+    (receipt,) = await record_in(store, [envelope("a")])
     await me.settle(await me.claim_one(), dead())
     event_id = EventId(receipt.id)
     assert await store.replay([event_id], actor="me") == {event_id: ReplayKind.REPLAYED}
@@ -203,7 +203,7 @@ async def test_a_replay_runs_again(store: PostgresStore, me: QueueWorker) -> Non
 
 async def test_a_lease_is_renewed_from_another_loop(store: PostgresStore, me: QueueWorker) -> None:
     """The heartbeat renews from its own thread and event loop."""
-    await store.record([envelope("a")])
+    await record_in(store, [envelope("a")])
     claim = await me.claim_one()
 
     async def renew() -> None:

@@ -15,7 +15,7 @@ from ackbox.stores.postgres.database import Address, KeptConnection
 from ackbox.stores.postgres.store import PostgresStore, open_store
 from ackbox.telemetry import ignore_facts
 from support.event_runs import LEASE, claim
-from support.events import envelope
+from support.events import envelope, record_in
 from support.postgres import Install, PostgresServer, find_installs
 
 
@@ -67,7 +67,7 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> Connections:
 async def beats(server: PostgresServer, connections: Connections) -> AsyncIterator[Beats]:
     address = Address(server.create_database())
     store = await open_store(address, clock=utc_now, observe=ignore_facts, notify=False)
-    await store.record([envelope()])
+    await record_in(store, [envelope()])
     made = Beats(store, await claim(store))
     yield made
     await made.close()

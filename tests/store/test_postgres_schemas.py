@@ -23,7 +23,7 @@ from ackbox.stores.postgres.write import record
 from ackbox.stores.postgres.write.queue import PostgresQueue
 from ackbox.telemetry import ignore_facts
 from support.backends import Server
-from support.events import envelope, envelopes
+from support.events import envelope, envelopes, record_in
 from support.guarded import clean_environment
 from support.postgres import find_installs
 from support.postgres_cli import PostgresLedger
@@ -108,9 +108,9 @@ async def test_an_open_transaction_of_one_ledger_hides_no_event_of_another(
     ledger: PostgresLedger, opened: Open
 ) -> None:
     first, second = await opened("first"), await opened("second")
-    await second.record(envelopes(9))
+    await record_in(second, envelopes(9))
     async with first.database.transaction() as session:
-        await session.fetch("record", **record._values(envelopes(2), None))
+        await session.fetch("record", **record._values(envelopes(2), []))
         assert await keys(ledger, "second") == [f"key-{n}" for n in range(9)]
         assert await keys(ledger, "first") == []
 
@@ -126,7 +126,7 @@ async def test_a_notification_wakes_the_instances_of_its_own_ledger_alone(
     await until(lambda: len(wakes) == 3)  # each instance listens, and was woken once at its start
     before = wakes.copy()
     for number in range(5):
-        await sender.record([envelope(f"key-{number}")])
+        await record_in(sender, [envelope(f"key-{number}")])
         await until(lambda: wakes[peer._own_queue] > before[peer._own_queue])
         before[peer._own_queue] = wakes[peer._own_queue]
     assert wakes[other._own_queue] == before[other._own_queue]
@@ -141,8 +141,8 @@ async def test_no_ledger_waits_for_a_lock_of_another(
         await session.fetch("lock", key=lock_key("first", purpose))
         second = await opened("second")
         await second.apply_schema(["CREATE TABLE mine (id int)"])
-        await second.record(envelopes(2))
-        await second.record(envelopes(2, prefix="more"))
+        await record_in(second, envelopes(2))
+        await record_in(second, envelopes(2, prefix="more"))
         await second.database.fetch("compact_counts", lock=lock_key("second", purpose))
         assert ledger.execute("SELECT status, events FROM second.status_counts") == "pending|4"
 
@@ -163,7 +163,7 @@ async def test_a_schema_may_have_any_allowed_name(
 ) -> None:
     store = await opened(schema, notify=True)
     await store.apply_schema(["CREATE TABLE mine (id text)"])
-    await store.record([envelope("a", lane="one")])
+    await record_in(store, [envelope("a", lane="one")])
     worker = QueueWorker(store.queue)
     claim = await worker.claim_one()
     written = await worker.settle(claim, done("INSERT INTO mine VALUES (:id)", id="a"))
@@ -184,8 +184,8 @@ async def test_an_event_is_not_readable_while_an_earlier_ingest_is_open(
     if before:
         ledger.execute(f"SELECT setval('first.events_ledger_id_seq', {before})")
     async with store.database.transaction() as early:
-        await early.fetch("record", **record._values(envelopes(2, prefix="early"), None))
-        await store.record(envelopes(2, prefix="late"))
+        await early.fetch("record", **record._values(envelopes(2, prefix="early"), []))
+        await record_in(store, envelopes(2, prefix="late"))
         async with store.database.reading() as session:
             assert await last_readable(session) == before
         assert await keys(ledger, "first") == []
@@ -213,7 +213,7 @@ async def use_tables_named_like_ours(store: PostgresStore) -> None:
             "CREATE TABLE lanes (audit int REFERENCES audit, events bigint)",
         ]
     )
-    await store.record([envelope("a", lane="one")])
+    await record_in(store, [envelope("a", lane="one")])
     worker = QueueWorker(store.queue)
     claim = await worker.claim_one()
     outcome = done(
@@ -351,7 +351,7 @@ async def test_a_role_that_may_not_create_the_schema_gets_the_statement_to_run(
         assert str(refused.value).endswith(statement)
         ledger.execute(statement)
         store = await opened("inbox", url=url)
-        await store.record([envelope("a")])
+        await record_in(store, [envelope("a")])
         worker = QueueWorker(store.queue)
         claim = await worker.claim_one()
         assert (await worker.settle(claim, done()))[claim.id] == done()
@@ -366,7 +366,7 @@ async def test_a_role_that_may_not_use_the_schema_gets_the_statement_to_grant_it
         with pytest.raises(StoreError, match="may not use the schema ackbox") as refused:
             await opened(url=url)
         ledger.execute(str(refused.value).partition("present owner execute: ")[2])
-        assert len(await (await opened(url=url)).record(envelopes(1))) == 1
+        assert len(await record_in((await opened(url=url)), envelopes(1))) == 1
 
 
 async def test_a_role_that_may_not_use_an_empty_schema_is_told_to_own_it(
@@ -378,7 +378,7 @@ async def test_a_role_that_may_not_use_an_empty_schema_is_told_to_own_it(
         with pytest.raises(StoreError, match="may not use the schema ackbox") as refused:
             await opened(url=url)
         ledger.execute(str(refused.value).partition("own the schema: ")[2])
-        assert len(await (await opened(url=url)).record(envelopes(1))) == 1
+        assert len(await record_in((await opened(url=url)), envelopes(1))) == 1
 
 
 @pytest.mark.parametrize(
@@ -398,7 +398,7 @@ async def test_the_printed_remedy_can_be_run_for_a_schema_that_is_a_keyword(
         with pytest.raises(StoreError) as refused:
             await opened("user", url=url)
         ledger.execute(str(refused.value).partition(mark)[2])
-        assert len(await (await opened("user", url=url)).record(envelopes(1))) == 1
+        assert len(await record_in((await opened("user", url=url)), envelopes(1))) == 1
 
 
 async def test_a_role_that_may_use_but_not_create_is_told_every_right_it_lacks(
@@ -437,7 +437,7 @@ async def test_a_table_with_a_name_of_ours_prevents_a_ledger_in_its_schema(
 async def test_a_restored_dump_is_the_same_ledger(ledger: PostgresLedger, opened: Open) -> None:
     store = await opened("inbox")
     await store.apply_schema(["CREATE TABLE mine (id text)"])
-    await store.record([envelope("a", b"[1]", lane="one"), envelope("b", lane="one")])
+    await record_in(store, [envelope("a", b"[1]", lane="one"), envelope("b", lane="one")])
     restored = PostgresLedger(ledger.server)
     try:
         dump_and_restore(ledger, restored)
@@ -445,7 +445,7 @@ async def test_a_restored_dump_is_the_same_ledger(ledger: PostgresLedger, opened
         await reopened.apply_schema(["CREATE TABLE IF NOT EXISTS mine (id text)"])
         kinds = [
             receipt.kind
-            for receipt in await reopened.record([envelope("a", b"[1]"), envelope("c")])
+            for receipt in await record_in(reopened, [envelope("a", b"[1]"), envelope("c")])
         ]
         assert kinds == [ReceiptKind.DUPLICATE, ReceiptKind.NEW]
         worker = QueueWorker(reopened.queue)

@@ -6,7 +6,7 @@ from ackbox.errors import InvalidStatement, Unavailable
 from ackbox.model import Done, RetryLater
 from ackbox.stores.postgres.database import Address
 from ackbox.stores.postgres.read.reader import PostgresReader
-from support.events import envelope
+from support.events import envelope, record_in
 from support.postgres_backend import PostgresBackend
 from support.queue_worker import QueueWorker, done
 
@@ -39,7 +39,7 @@ async def test_a_comment_hides_no_second_statement(
     backend: PostgresBackend, sql: str
 ) -> None:  # S11
     me = QueueWorker(backend.store.queue)
-    await backend.store.record([envelope("a")])
+    await record_in(backend.store, [envelope("a")])
     claim = await me.claim_one()
     written = await me.settle(claim, done(sql))
     assert isinstance(written[claim.id], RetryLater)
@@ -52,7 +52,7 @@ async def test_a_statement_without_parameters_is_one_statement_to_the_server(
     """The server refuses several statements even if our own check accepts them."""
     monkeypatch.setattr("ackbox.stores.postgres.write.effects.check_effect", lambda *_: None)
     me = QueueWorker(backend.store.queue)
-    await backend.store.record([envelope("a"), envelope("b")])
+    await record_in(backend.store, [envelope("a"), envelope("b")])
     first, second = await me.claim()
     written = await me.settle(first, done("INSERT INTO mine VALUES ('a'); COMMIT"))
     assert isinstance(written[first.id], RetryLater)
@@ -74,7 +74,7 @@ async def test_a_search_path_that_a_users_function_set_does_not_outlive_its_tran
         ]
     )
     me = QueueWorker(backend.store.queue)
-    await backend.store.record([envelope("a"), envelope("b")])
+    await record_in(backend.store, [envelope("a"), envelope("b")])
     for claim, sql in zip(
         await me.claim(),
         ("INSERT INTO mine SELECT wander()", "INSERT INTO mine VALUES ('b')"),

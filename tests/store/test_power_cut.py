@@ -23,7 +23,7 @@ from ackbox.stores.sqlite.files import _build, open_ledger
 from ackbox.stores.sqlite.store import SqliteStore
 from ackbox.stores.sqlite.write import checkpoints
 from support.backends import open_sqlite
-from support.events import envelope
+from support.events import envelope, record_in
 from support.recording_vfs import MODES, Disk, RecordingVfs, recording_vfs
 
 RUNS, CUTS = 4, 140  # with four modes each: 2240 images
@@ -72,7 +72,7 @@ async def call(
         ]
         known = chance.choice(acks).envelopes[:1] if acks else ()  # a repeat updates its row
         again = [envelope(sent.idempotency_key, sent.payload) for sent in known]
-        await store.record([*again, *batch])
+        await record_in(store, [*again, *batch])
         acks.append(Ack(len(vfs.ops), batch))
 
 

@@ -16,7 +16,7 @@ from ackbox.stores.sqlite.read import reader as reader_module
 from ackbox.stores.sqlite.read.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore
 from support.backends import OpenStore
-from support.events import envelope, envelopes
+from support.events import envelope, envelopes, record_in
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ async def test_an_event_pruned_while_its_page_is_read_ends_no_listing(
 ) -> None:
     """A page is two statements: one for the ids, one for the events. Retention may run in
     between."""
-    await store.record(envelopes(20))
+    await record_in(store, envelopes(20))
     records = pages_module.records
 
     def lose_the_last(run: Any, ids: list[str]) -> list[EventRecord]:
@@ -61,7 +61,7 @@ async def test_a_rare_filter_reads_few_rows_per_page_and_still_finds_all(
     monkeypatch.setattr(paging, "WINDOW", 10)
     rare = [envelope(f"rare-{n}", event_type="rare") for n in range(3)]
     for sent in rare:
-        await store.record([*envelopes(25, prefix=sent.idempotency_key + "-usual"), sent])
+        await record_in(store, [*envelopes(25, prefix=sent.idempotency_key + "-usual"), sent])
     listed, pages, cursor = [], 0, None
     while pages == 0 or cursor is not None:
         page = await reader.events(
@@ -76,7 +76,7 @@ async def test_a_rare_filter_reads_few_rows_per_page_and_still_finds_all(
 async def test_a_read_that_takes_too_long_is_stopped_and_the_next_one_works(
     store: SqliteStore, reader: SqliteReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # L13, F35
-    await store.record(envelopes(2000))
+    await record_in(store, envelopes(2000))
     monkeypatch.setattr(connections, "_PROGRESS_STEPS", 10)
     monkeypatch.setattr(reader_module, "_SECONDS", -1.0)
     with pytest.raises(Unavailable, match="too long"):
@@ -88,7 +88,7 @@ async def test_a_read_that_takes_too_long_is_stopped_and_the_next_one_works(
 async def test_a_read_holds_no_snapshot_open(
     store: SqliteStore, reader: SqliteReader
 ) -> None:  # L13
-    await store.record(envelopes(100))
+    await record_in(store, envelopes(100))
     await asyncio.gather(*[reader.stats() for _ in range(10)])
     opened = [connection for connection in reader.connections._idle.queue if connection]
     assert opened

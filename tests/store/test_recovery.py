@@ -9,7 +9,7 @@ from ackbox.stores.sqlite.store import SqliteStore
 from ackbox.stores.sqlite.write import recovery
 from support.backends import OpenStore, Row, all_rows
 from support.clock import ManualClock
-from support.events import NOON, envelope
+from support.events import NOON, envelope, record_in
 from support.queue_worker import QueueWorker, done, retry_later
 
 
@@ -31,7 +31,7 @@ class Ledger:
         return await self.start()
 
     async def record(self, *keys: str, lane: str | None = None) -> None:
-        await self.store.record([envelope(key, at=self.clock(), lane=lane) for key in keys])
+        await record_in(self.store, [envelope(key, at=self.clock(), lane=lane) for key in keys])
 
     async def rows(self) -> list[Row]:
         return await self.store._writer.submit(all_rows)
@@ -115,7 +115,7 @@ async def test_all_of_a_backlog_is_checked(
 
 async def add_old_backlog(ledger: Ledger) -> None:
     """Record as many events as are checked to see whether the clock was set back."""
-    await ledger.store.record([envelope(f"old-{n}", at=NOON) for n in range(1000)])
+    await record_in(ledger.store, [envelope(f"old-{n}", at=NOON) for n in range(1000)])
 
 
 async def test_a_retry_behind_a_backlog_reveals_the_clock(ledger: Ledger) -> None:  # F25

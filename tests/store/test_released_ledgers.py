@@ -19,7 +19,7 @@ from ackbox.stores.sqlite.read.reader import SqliteReader
 from ackbox.telemetry import ignore_facts
 from support.backends import open_sqlite
 from support.event_runs import claim, settle
-from support.events import envelope
+from support.events import envelope, record_in
 from support.postgres import Install, PostgresServer, find_installs
 from support.released_ledgers import postgres_dump, restore, sqlite_file
 
@@ -95,7 +95,7 @@ async def test_a_released_ledger_knows_its_keys(released: Released) -> None:
     """Those of events, and those of which only a tombstone is left."""
     store, _ = released
     known = [envelope("pending", b"\xff\x00exact"), envelope("old"), envelope("tombstoned")]
-    receipts = await store.record([*known, envelope("new")])
+    receipts = await record_in(store, [*known, envelope("new")])
     assert [receipt.kind for receipt in receipts] == [*[ReceiptKind.DUPLICATE] * 3, ReceiptKind.NEW]
 
 

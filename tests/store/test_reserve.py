@@ -13,7 +13,7 @@ from ackbox.stores.sqlite import store as store_module
 from ackbox.stores.sqlite.files import open_ledger
 from ackbox.stores.sqlite.write.reserve import LOW_BYTES, RESERVE_BYTES, Reserve, free_bytes
 from support.backends import OpenStore
-from support.events import envelope
+from support.events import envelope, record_in
 from support.facts import Facts
 
 ENOUGH = LOW_BYTES + RESERVE_BYTES
@@ -103,7 +103,7 @@ async def test_a_store_opens_and_works_where_the_disk_cannot_be_measured(
 ) -> None:
     store = await open_it(free_bytes=failing(errno.EIO))
     store.check_free_space()
-    assert (await store.record([envelope()]))[0].kind is ReceiptKind.NEW
+    assert (await record_in(store, [envelope()]))[0].kind is ReceiptKind.NEW
     assert store.unavailable_reason is None
 
 

@@ -12,14 +12,14 @@ from ackbox.model import ReceiptKind
 from ackbox.stores.sqlite.admin.offline import assert_readable
 from ackbox.telemetry import LedgerRestored
 from support.backends import OpenStore, open_sqlite
-from support.events import envelope, envelopes
+from support.events import envelope, envelopes, record_in
 from support.facts import Facts
 
 
 async def dump_of_a_ledger(path: Path) -> str:
     store = await open_sqlite(path)
     await store.apply_schema(["CREATE TABLE access (customer TEXT PRIMARY KEY)"])
-    await store.record(envelopes(20))
+    await record_in(store, envelopes(20))
     await store.close()
     with closing(sqlite3.connect(path)) as connection:
         return "\n".join(connection.iterdump())
@@ -35,8 +35,8 @@ async def test_a_restored_dump_is_accepted_with_a_warning(
     assert not facts.of(LedgerRestored)
     store = await open_it()
     assert facts.of(LedgerRestored) == [LedgerRestored(str(path))]
-    assert (await store.record([envelope("key-7", b"other")]))[0].kind is not ReceiptKind.NEW
-    assert (await store.record([envelope("new")]))[0].kind is ReceiptKind.NEW
+    assert (await record_in(store, [envelope("key-7", b"other")]))[0].kind is not ReceiptKind.NEW
+    assert (await record_in(store, [envelope("new")]))[0].kind is ReceiptKind.NEW
     await store.close()
     store = await open_it()
     assert len(facts.of(LedgerRestored)) == 1

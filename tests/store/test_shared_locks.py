@@ -14,7 +14,7 @@ from ackbox.stores.sqlite.names import beside
 from ackbox.stores.sqlite.read.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore
 from support.backends import OpenStore
-from support.events import envelope
+from support.events import envelope, record_in
 from support.faulty_vfs import FaultyVfs, io_error_on_sync
 
 _TRY = """
@@ -44,7 +44,7 @@ async def test_the_locks_outlive_a_close_of_the_file_in_this_process(
     open_it: OpenStore, path: Path
 ) -> None:
     store = await open_it()
-    await store.record([envelope("a")])
+    await record_in(store, [envelope("a")])
     assert seen_from_outside(path) == ["locked", "locked"]
 
 
@@ -54,9 +54,9 @@ async def test_the_locks_are_taken_again_after_a_reopen(
 ) -> None:
     vfs.fail("sync", "wal", io_error_on_sync)
     with pytest.raises(OutcomeUnknown):
-        await faulty.record([envelope("unknown")])
+        await record_in(faulty, [envelope("unknown")])
     vfs.heal()
-    await faulty.record([envelope("after")])
+    await record_in(faulty, [envelope("after")])
     assert seen_from_outside(path) == ["locked", "locked"]
 
 
@@ -64,7 +64,7 @@ async def test_the_locks_are_taken_again_after_a_reopen(
 async def test_an_orderly_close_leaves_no_lock_and_no_log(open_it: OpenStore, path: Path) -> None:
     store = await open_it()
     reader = SqliteReader(path)
-    await store.record([envelope("a")])
+    await record_in(store, [envelope("a")])
     await reader.stats()
     await reader.close()
     await store.close()

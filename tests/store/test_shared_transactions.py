@@ -12,7 +12,7 @@ from ackbox.model import ReceiptKind
 from ackbox.stores.sqlite.store import SqliteStore
 from ackbox.telemetry import Committed
 from support.backends import all_rows
-from support.events import envelope, envelopes
+from support.events import envelope, envelopes, record_in
 from support.facts import Facts, Fatal
 from support.faulty_vfs import FaultyVfs, disk_full, io_error_on_read
 from support.gathering import gathering
@@ -79,7 +79,7 @@ async def test_operations_queued_while_a_commit_syncs_share_the_next_one(
     faulty: SqliteStore, vfs: FaultyVfs, facts: Facts
 ) -> None:
     async with gathering(faulty, vfs):
-        calls = [asyncio.ensure_future(faulty.record([sent])) for sent in envelopes(30)]
+        calls = [asyncio.ensure_future(record_in(faulty, [sent])) for sent in envelopes(30)]
     await asyncio.gather(*calls)
     await faulty.close()
     assert [fact.operations for fact in facts.of(Committed)] == [1, 1, 30]
@@ -89,7 +89,7 @@ async def test_no_caller_gets_a_result_before_the_commit_has_synced(
     faulty: SqliteStore, vfs: FaultyVfs
 ) -> None:  # promise 1
     sync = vfs.block("sync", "wal")
-    call = asyncio.ensure_future(faulty.record([envelope()]))
+    call = asyncio.ensure_future(record_in(faulty, [envelope()]))
     await asyncio.to_thread(sync.reached.wait, 10)
     done, _ = await asyncio.wait([call], timeout=0.05)
     assert not done
@@ -102,15 +102,19 @@ async def test_a_failing_operation_leaves_the_others_committed(
     faulty: SqliteStore, vfs: FaultyVfs, fatal: Fatal, bad: Callable[[apsw.Connection], None]
 ) -> None:  # F28
     async with gathering(faulty, vfs):
-        before = [asyncio.ensure_future(faulty.record([sent])) for sent in envelopes(3, prefix="a")]
+        before = [
+            asyncio.ensure_future(record_in(faulty, [sent])) for sent in envelopes(3, prefix="a")
+        ]
         failing = faulty._writer.submit(bad)
-        after = [asyncio.ensure_future(faulty.record([sent])) for sent in envelopes(3, prefix="b")]
+        after = [
+            asyncio.ensure_future(record_in(faulty, [sent])) for sent in envelopes(3, prefix="b")
+        ]
     results = await asyncio.gather(*before, *after)
     assert [receipts[0].kind for receipts in results] == [ReceiptKind.NEW] * 6
     (error,) = await asyncio.gather(failing, return_exceptions=True)
     assert isinstance(error, AckboxError) or bad is rollback_and_begin
     assert sorted(await keys(faulty)) == ["a-0", "a-1", "a-2", "b-0", "b-1", "b-2", "held up"]
-    assert (await faulty.record([envelope("next")]))[0].kind is ReceiptKind.NEW
+    assert (await record_in(faulty, [envelope("next")]))[0].kind is ReceiptKind.NEW
     assert fatal == []
 
 
@@ -126,7 +130,7 @@ async def test_a_failing_operation_alone_in_its_transaction_leaves_nothing(
     assert isinstance(error, AckboxError) or bad is rollback_and_begin
     if bad is not commit:  # an operation that commits by itself keeps its rows
         assert await faulty.cursor("bad") is None
-    assert (await faulty.record([envelope("next")]))[0].kind is ReceiptKind.NEW
+    assert (await record_in(faulty, [envelope("next")]))[0].kind is ReceiptKind.NEW
     assert fatal == []
 
 
@@ -143,7 +147,7 @@ async def test_a_commit_refused_for_all_is_tried_again_for_each(
     faulty: SqliteStore, vfs: FaultyVfs, facts: Facts
 ) -> None:  # F9
     async with gathering(faulty, vfs):
-        calls = [asyncio.ensure_future(faulty.record([sent])) for sent in envelopes(5)]
+        calls = [asyncio.ensure_future(record_in(faulty, [sent])) for sent in envelopes(5)]
         vfs.fail("write", "wal", disk_full)
     assert [(await call)[0].kind for call in calls] == [ReceiptKind.NEW] * 5
     await faulty.close()
@@ -153,10 +157,10 @@ async def test_a_commit_refused_for_all_is_tried_again_for_each(
 async def test_a_read_error_in_one_operation_spares_the_others(
     faulty: SqliteStore, vfs: FaultyVfs, fatal: Fatal
 ) -> None:  # L9
-    await faulty.record(envelopes(500, prefix="old"))
+    await record_in(faulty, envelopes(500, prefix="old"))
     async with gathering(faulty, vfs):
         shrink = faulty._writer.submit(lambda c: c.pragma("shrink_memory"))
-        calls = [asyncio.ensure_future(faulty.record([sent])) for sent in envelopes(5)]
+        calls = [asyncio.ensure_future(record_in(faulty, [sent])) for sent in envelopes(5)]
         await asyncio.sleep(0)
         vfs.fail("read", "any", io_error_on_read, skip=3)
     await shrink
@@ -186,23 +190,23 @@ async def test_an_operation_alone_that_fails_leaves_no_transaction_open(
 
     with pytest.raises(AckboxError):
         await faulty._writer.submit(operation, outside_transaction=True)
-    assert (await faulty.record([envelope()]))[0].kind is ReceiptKind.NEW
+    assert (await record_in(faulty, [envelope()]))[0].kind is ReceiptKind.NEW
 
 
 async def test_callers_cancelled_in_mid_commit_leave_the_writer_ready(
     faulty: SqliteStore, vfs: FaultyVfs
 ) -> None:  # F27
     sync = vfs.block("sync", "wal")
-    call = asyncio.ensure_future(faulty.record([envelope("in commit")]))
+    call = asyncio.ensure_future(record_in(faulty, [envelope("in commit")]))
     await asyncio.to_thread(sync.reached.wait, 10)
-    queued = asyncio.ensure_future(faulty.record([envelope("queued")]))
+    queued = asyncio.ensure_future(record_in(faulty, [envelope("queued")]))
     await asyncio.sleep(0)
     for caller in (call, queued):
         caller.cancel()
     results = await asyncio.gather(call, queued, return_exceptions=True)
     assert [type(result) for result in results] == [asyncio.CancelledError] * 2
     sync.release()
-    assert (await faulty.record([envelope("next")]))[0].kind is ReceiptKind.NEW
+    assert (await record_in(faulty, [envelope("next")]))[0].kind is ReceiptKind.NEW
     assert (
         await faulty._writer.submit(lambda c: c.in_transaction, outside_transaction=True) is False
     )
@@ -214,8 +218,8 @@ async def test_a_first_transaction_that_fails_after_its_insert_leaves_no_trace_o
 ) -> None:  # F7
     vfs.fail("write", "wal", disk_full)
     with pytest.raises(Unavailable):
-        await faulty.record([envelope()])
+        await record_in(faulty, [envelope()])
     faulty.check_free_space()
     again = envelope()
-    receipts = await faulty.record([again])
+    receipts = await record_in(faulty, [again])
     assert (receipts[0].kind, receipts[0].id) == (ReceiptKind.NEW, again.id)

@@ -9,7 +9,7 @@ import pytest
 from ackbox.errors import AckboxError, LedgerCorrupt, Stopped, Unavailable
 from ackbox.stores.sqlite.store import SqliteStore
 from support.backends import OpenStore
-from support.events import envelope, envelopes
+from support.events import envelope, envelopes, record_in
 from support.facts import Fatal
 from support.faulty_vfs import FaultyVfs
 from support.gathering import gathering
@@ -28,7 +28,7 @@ async def test_every_waiter_fails_within_a_second(
 ) -> None:  # F29
     async with gathering(faulty, vfs):
         waiters: list[asyncio.Future[Any]] = [faulty._writer.submit(exit_thread)]
-        waiters += [asyncio.ensure_future(faulty.record([sent])) for sent in envelopes(20)]
+        waiters += [asyncio.ensure_future(record_in(faulty, [sent])) for sent in envelopes(20)]
     results = await asyncio.wait_for(asyncio.gather(*waiters, return_exceptions=True), 1)
     assert [type(result) for result in results] == [Stopped] * 21
     assert "of the test" in str(await fatal.wait())
@@ -39,7 +39,7 @@ async def test_a_later_caller_is_refused_at_once(faulty: SqliteStore, fatal: Fat
         await faulty._writer.submit(exit_thread)
     await fatal.wait()
     with pytest.raises(Unavailable, match="stopped"):
-        await asyncio.wait_for(faulty.record([envelope()]), 1)
+        await asyncio.wait_for(record_in(faulty, [envelope()]), 1)
     assert faulty.unavailable_reason is not None
 
 
@@ -70,7 +70,7 @@ async def test_corruption_met_at_run_time_is_fatal(faulty: SqliteStore, fatal: F
         await faulty._writer.submit(find_corruption)
     assert isinstance(await fatal.wait(), LedgerCorrupt)
     with pytest.raises(Unavailable):
-        await faulty.record([envelope()])
+        await record_in(faulty, [envelope()])
 
 
 async def test_operations_beside_one_that_met_corruption_do_not_hang(
@@ -78,7 +78,7 @@ async def test_operations_beside_one_that_met_corruption_do_not_hang(
 ) -> None:  # F16
     async with gathering(faulty, vfs):
         bad = faulty._writer.submit(find_corruption)
-        calls = [asyncio.ensure_future(faulty.record([sent])) for sent in envelopes(5)]
+        calls = [asyncio.ensure_future(record_in(faulty, [sent])) for sent in envelopes(5)]
     results = await asyncio.wait_for(asyncio.gather(bad, *calls, return_exceptions=True), 1)
     assert isinstance(results[0], LedgerCorrupt)
     assert all(isinstance(result, list | AckboxError) for result in results)
@@ -92,4 +92,4 @@ async def test_a_dead_store_closes_and_frees_its_lock(
         await faulty._writer.submit(exit_thread)
     await faulty.close()
     again = await open_it()
-    await again.record([envelope()])
+    await record_in(again, [envelope()])

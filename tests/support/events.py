@@ -1,10 +1,13 @@
-"""Envelopes for tests."""
+"""Envelopes for tests, and the calls that record them."""
 
 import random
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from ackbox.model import Envelope, fingerprint, new_event_id
+from ackbox.ingest import Ingest
+from ackbox.model import Cursor, Envelope, Receipt, Submission, fingerprint, new_event_id
+from ackbox.ports import Ledger
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -38,6 +41,19 @@ def envelope(
 
 def envelopes(count: int, *, prefix: str = "key", size: int = 16) -> list[Envelope]:
     return [envelope(f"{prefix}-{n}", _payload(n, size)) for n in range(count)]
+
+
+async def record_in(
+    ledger: Ledger, sent: Sequence[Envelope], cursor: Cursor | None = None
+) -> list[Receipt]:
+    """Record the envelopes as one submission."""
+    return await ledger.record([Submission(sent, cursor)])
+
+
+async def accept(ingest: Ingest, sent: Envelope) -> Receipt:
+    """Submit one event to ingest, and wait until it is durable."""
+    (receipt,) = await ingest.submit(Submission([sent]))
+    return receipt
 
 
 def _payload(n: int, size: int) -> bytes:

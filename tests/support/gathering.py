@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from ackbox.stores.sqlite.store import SqliteStore
-from support.events import envelope
+from support.events import envelope, record_in
 from support.faulty_vfs import FaultyVfs
 
 
@@ -15,7 +15,7 @@ async def gathering(store: SqliteStore, vfs: FaultyVfs) -> AsyncIterator[None]:
     once."""
     await store.prove_writable()  # the log has begun: from now on a commit writes, then syncs once
     fault = vfs.block("sync", "wal")
-    first = asyncio.ensure_future(store.record([envelope("held up")]))
+    first = asyncio.ensure_future(record_in(store, [envelope("held up")]))
     await asyncio.to_thread(fault.reached.wait, 10)
     try:
         yield

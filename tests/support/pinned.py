@@ -7,7 +7,7 @@ from time import monotonic
 import asyncpg
 
 from ackbox.stores.postgres.store import PostgresStore
-from support.events import envelope
+from support.events import envelope, record_in
 from support.postgres import TESTS_PATH
 from support.posting import new_key
 from support.queue_worker import QueueWorker, done
@@ -32,7 +32,7 @@ async def claim_seconds(store: PostgresStore, events: int) -> list[float]:
     worker = QueueWorker(store.queue)
     took: list[float] = []
     for _ in range(events // _BATCH):
-        await store.record([envelope(new_key()) for _ in range(_BATCH)])
+        await record_in(store, [envelope(new_key()) for _ in range(_BATCH)])
         started = monotonic()
         claims = await worker.claim(_BATCH)
         took.append(monotonic() - started)

@@ -21,7 +21,7 @@ from support.backends import open_sqlite
 from support.cli import Cli, environment
 from support.clock import ManualClock
 from support.event_runs import work
-from support.events import envelope
+from support.events import envelope, record_in
 from support.postgres import TESTS_PATH
 from support.seeding import LONG_AGO, States
 from support.server import read_ledger
@@ -59,7 +59,7 @@ class Everything:
         asyncio.run(run())
 
     async def _fill(self, store: SqliteStore, clock: ManualClock) -> None:
-        await store.record([self.old, self.tombstoned], cursor=Cursor("feed", "page-7"))
+        await record_in(store, [self.old, self.tombstoned], cursor=Cursor("feed", "page-7"))
         await work(store, [self.old])
         clock.advance(seconds=1)
         await store.add_tombstones(AT_ONCE, after=0)
@@ -69,8 +69,8 @@ class Everything:
         await store.add_tombstones(AT_ONCE, after=0)
         await self.states.seed(store)
         await store.replay([self.states.failed.id], actor="ann")
-        await store.record([self.later, self.twice])
-        await store.record([envelope("twice", b"other", at=LONG_AGO)])
+        await record_in(store, [self.later, self.twice])
+        await record_in(store, [envelope("twice", b"other", at=LONG_AGO)])
 
 
 def promote(cli: Cli, url: str) -> str:

@@ -6,11 +6,10 @@ The queue uses the test's clock, so that a test decides when the database is que
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from redis.asyncio import Redis
 
-from ackbox.model import Envelope, Receipt
+from ackbox.model import Receipt, Submission
 from ackbox.queues.redis_streams import RedisQueue
 from ackbox.queues.stream import Stream
 from ackbox.telemetry import ignore_facts
@@ -43,8 +42,8 @@ class RedisBackend(PostgresBackend):
         store.attach_relay(queue)
         record = store.record
 
-        async def record_and_send(envelopes: Sequence[Envelope], **more: Any) -> list[Receipt]:
-            receipts = await record(envelopes, **more)
+        async def record_and_send(submissions: Sequence[Submission]) -> list[Receipt]:
+            receipts = await record(submissions)
             await queue.send()
             return receipts
 

@@ -12,7 +12,7 @@ from ackbox.stores.sqlite.store import SqliteStore
 from support.backends import open_sqlite
 from support.clock import ManualClock
 from support.event_runs import DEAD, DONE, claim, retry_later, work
-from support.events import envelope
+from support.events import envelope, record_in
 
 LONG_AGO = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=2)
 Seed = Callable[[SqliteStore], Awaitable[None]]
@@ -37,7 +37,7 @@ class States:
         return envelope(key, at=LONG_AGO, **{"source": self._source, **more})
 
     async def seed(self, store: Store) -> None:
-        await store.record(self.all)
+        await record_in(store, self.all)
         await work(store, [self.completed], DONE)
         await work(store, [self.failed], DEAD)
         await work(store, [self.retrying], retry_later(timedelta(days=1)))

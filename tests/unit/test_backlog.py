@@ -1,24 +1,25 @@
 """`QUEUE_MAXSIZE` counts the events that wait, not those that were claimed (W7)."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
 from ackbox.errors import Overloaded
 from ackbox.ingest import Ingest, Limits
-from ackbox.model import Envelope, Receipt, ReceiptKind, Status
+from ackbox.model import Receipt, ReceiptKind, Status, Submission
 from ackbox.telemetry import ignore_facts
-from support.events import envelope
+from support.events import accept, envelope
 from support.supervisor import supervisor
 
 
 class Ledger:
     unavailable_reason = None
 
-    async def record(self, envelopes: list[Envelope], *, cursor: object = None) -> list[Receipt]:
+    async def record(self, submissions: Sequence[Submission]) -> list[Receipt]:
         return [
             Receipt(ReceiptKind.NEW, sent.id, Status.PENDING, sent.received_at)
-            for sent in envelopes
+            for submission in submissions
+            for sent in submission.envelopes
         ]
 
 
@@ -37,34 +38,34 @@ async def ingest() -> AsyncIterator[Ingest]:
     await made.close()
 
 
-async def accept(ingest: Ingest, count: int) -> None:
+async def accept_many(ingest: Ingest, count: int) -> None:
     for n in range(count):
-        await ingest.accept(envelope(f"{ingest.recorded}-{n}"))
+        await accept(ingest, envelope(f"{ingest.recorded}-{n}"))
 
 
 async def test_the_backlog_at_the_start_counts_and_claimed_events_do_not(ingest: Ingest) -> None:
-    await accept(ingest, 2)
+    await accept_many(ingest, 2)
     with pytest.raises(Overloaded):
-        await accept(ingest, 1)
+        await accept_many(ingest, 1)
     ingest.note_claimed(3)
-    await accept(ingest, 3)
+    await accept_many(ingest, 3)
     with pytest.raises(Overloaded):
-        await accept(ingest, 1)
+        await accept_many(ingest, 1)
 
 
 async def test_released_events_wait_again(ingest: Ingest) -> None:
     ingest.note_claimed(2)
     ingest.note_claimed(-2)
-    await accept(ingest, 2)
+    await accept_many(ingest, 2)
     with pytest.raises(Overloaded):
-        await accept(ingest, 1)
+        await accept_many(ingest, 1)
 
 
 async def test_a_recount_keeps_the_events_that_arrived_meanwhile(
     ingest: Ingest,
 ) -> None:
     before = ingest.recorded
-    await accept(ingest, 1)
+    await accept_many(ingest, 1)
     ingest.recount(1, before)  # the count may have missed the event that became durable
     assert ingest.waiting == 2
     ingest.recount(1, ingest.recorded)

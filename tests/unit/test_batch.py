@@ -2,7 +2,6 @@
 
 import json
 import random
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,7 +11,7 @@ from ackbox.config import Settings
 from ackbox.errors import Stopped
 from ackbox.http.batch import BatchRoute
 from ackbox.http.envelopes import EnvelopeReader
-from ackbox.model import Envelope, Receipt
+from ackbox.model import Receipt, Submission
 from ackbox.runtime import Runtime
 from support.events import NOON
 from support.posting import posted
@@ -26,7 +25,7 @@ class BrokenIngest:
         self.bytes = ByteBuffer(1 << 20, note_refusal=lambda reason: None, monotonic=lambda: 0.0)
         self._ledger = ledger
 
-    async def accept_many(self, envelopes: Sequence[Envelope]) -> list[Receipt]:
+    async def submit(self, submission: Submission) -> list[Receipt]:
         raise Stopped(f"The writer stopped: The ledger {self._ledger} is damaged.")
 
 

@@ -23,9 +23,9 @@ from ackbox.errors import (
     Unavailable,
 )
 from ackbox.ingest import Ingest, Limits
-from ackbox.model import Cursor, Envelope, Receipt, ReceiptKind, Status
+from ackbox.model import Envelope, Receipt, ReceiptKind, Status, Submission
 from ackbox.telemetry import Recorded, RecordFailed, Refused
-from support.events import envelope, envelopes
+from support.events import accept, envelope, envelopes
 from support.facts import Facts
 from support.supervisor import supervisor
 
@@ -46,10 +46,9 @@ class ScriptedLedger:
         self.poison: set[str] = set()
         self.default: Step = None
 
-    async def record(
-        self, envelopes: Sequence[Envelope], *, cursor: Cursor | None = None
-    ) -> list[Receipt]:
-        self.calls.append(list(envelopes))
+    async def record(self, submissions: Sequence[Submission]) -> list[Receipt]:
+        envelopes = [sent for submission in submissions for sent in submission.envelopes]
+        self.calls.append(envelopes)
         self.called.set()
         step = self.script.pop(0) if self.script else self.default
         if isinstance(step, asyncio.Event):
@@ -112,8 +111,12 @@ async def ingesting(
     assert ingest.buffered == (0, 0)
 
 
+async def accept_many(ingest: Ingest, sent: Sequence[Envelope]) -> list[Receipt]:
+    return await ingest.submit(Submission(sent))
+
+
 async def submit(ingest: Ingest, sent: Sequence[Envelope]) -> list[asyncio.Task[Receipt]]:
-    calls = [asyncio.create_task(ingest.accept(envelope)) for envelope in sent]
+    calls = [asyncio.create_task(accept(ingest, envelope)) for envelope in sent]
     await asyncio.sleep(0)
     return calls
 
@@ -121,8 +124,8 @@ async def submit(ingest: Ingest, sent: Sequence[Envelope]) -> list[asyncio.Task[
 async def test_an_accepted_event_gets_its_receipt() -> None:
     ledger, sent = ScriptedLedger(), envelope()
     async with ingesting(ledger) as (ingest, facts):
-        receipt = await ingest.accept(sent)
-        again = await ingest.accept(envelope())
+        receipt = await accept(ingest, sent)
+        again = await accept(ingest, envelope())
     assert (receipt.kind, receipt.id) == (NEW, sent.id)
     assert (again.kind, again.id) == (DUPLICATE, sent.id)
     assert [fact.receipts for fact in facts.of(Recorded)] == [[receipt], [again]]
@@ -145,7 +148,7 @@ async def test_each_caller_gets_its_own_receipts() -> None:
     async with ingesting(ScriptedLedger()) as (ingest, _):
         single, many, none = envelope("one"), envelopes(3), list[Envelope]()
         results = await asyncio.gather(
-            ingest.accept_many(many), ingest.accept_many(none), ingest.accept_many([single])
+            accept_many(ingest, many), accept_many(ingest, none), accept_many(ingest, [single])
         )
     assert [[receipt.id for receipt in result] for result in results] == [
         [sent.id for sent in many],
@@ -174,7 +177,7 @@ async def test_a_batch_is_bounded_in_events_and_in_bytes() -> None:  # F45
 async def test_a_failing_ledger_is_retried_with_the_delays_of_l9() -> None:  # L9
     ledger, time = ScriptedLedger(*[DOWN] * 8), Time()
     async with ingesting(ledger, time=time, timeout=60.0) as (ingest, facts):
-        receipt = await ingest.accept(envelope())
+        receipt = await accept(ingest, envelope())
     assert receipt.kind is NEW
     assert time.slept[:8] == [0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.0]
     assert [fact.retrying for fact in facts.of(RecordFailed)] == [True] * 8
@@ -189,7 +192,7 @@ async def test_a_caller_of_a_failing_ledger_waits_at_most_for_the_timeout(
     async with ingesting(ledger, time=time) as (ingest, facts):
         began = time.now
         with pytest.raises(Unavailable, match="in time") as caught:
-            await ingest.accept(envelope())
+            await accept(ingest, envelope())
         assert time.now - began == pytest.approx(5.0, abs=0.01)
         assert caught.value.retry_after == 5
     assert [fact.reason for fact in facts.of(Refused)] == ["timeout"]
@@ -200,7 +203,7 @@ async def test_a_failing_ledger_is_not_called_more_often_near_the_timeout() -> N
     ledger.default = DOWN
     async with ingesting(ledger, time=time) as (ingest, _):
         with pytest.raises(Unavailable):
-            await ingest.accept(envelope())
+            await accept(ingest, envelope())
         for _ in range(50):
             await asyncio.sleep(0)
     assert len(ledger.calls) <= 8
@@ -214,11 +217,11 @@ async def test_a_caller_of_a_hanging_ledger_waits_at_most_for_the_timeout() -> N
         await ledger.called.wait()
         calls += await submit(ingest, [envelope("queued behind")])
         time.now += 4.9
-        ingest._expire_waiters()
+        ingest.expire_waiters()
         await asyncio.sleep(0)
         assert not any(call.done() for call in calls)
         time.now += 0.2
-        ingest._expire_waiters()
+        ingest.expire_waiters()
         results = await asyncio.gather(*calls, return_exceptions=True)
         assert [type(result) for result in results] == [Unavailable] * 4
     assert [fact.reason for fact in facts.of(Refused)] == ["timeout"] * 4
@@ -233,7 +236,7 @@ async def test_the_timeout_needs_no_other_event() -> None:
     )
     ingest.start(supervisor())
     with pytest.raises(Unavailable, match="in time"):
-        await asyncio.wait_for(ingest.accept(envelope()), 5)
+        await asyncio.wait_for(accept(ingest, envelope()), 5)
     await ingest.close()
 
 
@@ -245,7 +248,7 @@ async def test_an_unknown_outcome_is_reported_and_not_retried() -> None:  # F8
         assert [type(result) for result in results] == [OutcomeUnknown] * 3
         assert len(ledger.calls) == 1
         assert ingest.failing
-        assert (await ingest.accept(envelope("after"))).kind is NEW
+        assert (await accept(ingest, envelope("after"))).kind is NEW
         assert not ingest.failing
     assert [(fact.events, fact.retrying) for fact in facts.of(RecordFailed)] == [(3, False)]
 
@@ -256,7 +259,7 @@ async def test_a_stopped_ledger_is_not_retried() -> None:  # F29
     async with ingesting(ledger, time=time) as (ingest, _):
         began = time.now
         with pytest.raises(Stopped):
-            await ingest.accept(envelope())
+            await accept(ingest, envelope())
         assert time.now - began < 1
 
 
@@ -269,7 +272,7 @@ async def test_an_unexpected_error_fails_its_batch_and_the_next_batch_is_stored(
         calls = await submit(ingest, envelopes(3))
         results = await asyncio.gather(*calls, return_exceptions=True)
         assert [type(result) for result in results] == [Unavailable] * 3
-        assert (await ingest.accept(envelope("after"))).kind is NEW
+        assert (await accept(ingest, envelope("after"))).kind is NEW
     assert [fact.events for fact in facts.of(RecordFailed)] == [3]
 
 
@@ -305,13 +308,13 @@ async def test_the_buffer_is_bounded_in_number() -> None:  # W7, L2
         calls = await submit(ingest, envelopes(5))
         assert ingest.capacity == 0
         with pytest.raises(Overloaded):
-            await ingest.accept(envelope("too many"))
+            await accept(ingest, envelope("too many"))
         with pytest.raises(Overloaded):
-            await ingest.accept_many(envelopes(2))
+            await accept_many(ingest, envelopes(2))
         gate.set()
         await asyncio.gather(*calls)
         assert ingest.capacity == 5
-        assert (await ingest.accept(envelope("after"))).kind is NEW
+        assert (await accept(ingest, envelope("after"))).kind is NEW
     assert [fact.reason for fact in facts.of(Refused)] == ["buffer_events"] * 2
 
 
@@ -337,19 +340,19 @@ async def test_the_queue_limit_counts_admitted_and_pending_events() -> None:  # 
         calls = await submit(ingest, envelopes(3))
         assert (ingest.waiting, ingest.capacity) == (10, 0)
         with pytest.raises(Overloaded, match="10 events wait"):
-            await ingest.accept(envelope("too many"))
+            await accept(ingest, envelope("too many"))
         gate.set()
         await asyncio.gather(*calls)
         assert ingest.waiting == 10  # durable now, and still waiting
         with pytest.raises(Overloaded):
-            await ingest.accept(envelope("too many"))
+            await accept(ingest, envelope("too many"))
     assert [fact.reason for fact in facts.of(Refused)] == ["queue"] * 2
 
 
 async def test_a_duplicate_does_not_make_the_queue_longer() -> None:  # W7
     async with ingesting(ScriptedLedger(), queue_events=10) as (ingest, _):
         for _ in range(5):
-            await ingest.accept(envelope())
+            await accept(ingest, envelope())
         assert ingest.waiting == 1
 
 
@@ -358,11 +361,11 @@ async def test_an_unavailable_ledger_is_not_called() -> None:  # F9
     ledger.unavailable_reason = "The disk is nearly full."
     async with ingesting(ledger) as (ingest, facts):
         with pytest.raises(Unavailable, match="nearly full") as caught:
-            await ingest.accept(envelope())
+            await accept(ingest, envelope())
         assert caught.value.retry_after == 5
         assert ingest.failing
         ledger.unavailable_reason = None
-        assert (await ingest.accept(envelope())).kind is NEW
+        assert (await accept(ingest, envelope())).kind is NEW
     assert len(ledger.calls) == 1
     assert [fact.reason for fact in facts.of(Refused)] == ["unavailable"]
 
@@ -374,11 +377,11 @@ async def test_failures_past_the_budget_are_critical_until_a_write_succeeds() ->
         assert not ingest.failing
         for n in range(13):
             with pytest.raises(Unavailable):
-                await ingest.accept(envelope(f"refused-{n}"))
+                await accept(ingest, envelope(f"refused-{n}"))
             assert ingest.failing
             assert ingest.critical == (n == 12)
         ledger.default = None
-        await ingest.accept(envelope())
+        await accept(ingest, envelope())
         assert (ingest.failing, ingest.critical) == (False, False)
 
 
@@ -387,7 +390,7 @@ async def test_a_ledger_unavailable_past_the_budget_is_critical_too() -> None:  
     ledger.unavailable_reason = "The disk is nearly full."
     async with ingesting(ledger, time=time) as (ingest, _):
         with pytest.raises(Unavailable):
-            await ingest.accept(envelope())
+            await accept(ingest, envelope())
         time.now += 61
         assert ingest.critical
 
@@ -397,7 +400,7 @@ async def test_a_successful_probe_ends_the_failure_without_a_sender() -> None:  
     ledger.default = DOWN
     async with ingesting(ledger, time=time) as (ingest, _):
         with pytest.raises(Unavailable):
-            await ingest.accept(envelope())
+            await accept(ingest, envelope())
         time.now += 61
         assert ingest.critical
         ingest.note_writable()
@@ -432,7 +435,7 @@ async def test_closing_makes_admitted_events_durable_and_refuses_new_ones() -> N
         closing = asyncio.create_task(ingest.close())
         await asyncio.sleep(0)
         with pytest.raises(Stopped, match="shutting down"):
-            await ingest.accept(envelope("late"))
+            await accept(ingest, envelope("late"))
         gate.set()
         receipts = await asyncio.gather(*calls)
         await closing
@@ -455,7 +458,7 @@ async def test_closing_waits_for_a_hanging_ledger_at_most_for_the_timeout() -> N
 
 async def test_closing_twice_is_closing_once() -> None:
     async with ingesting(ScriptedLedger()) as (ingest, _):
-        await ingest.accept(envelope())
+        await accept(ingest, envelope())
         await ingest.close()
 
 
@@ -506,7 +509,7 @@ async def test_after_any_mix_every_call_ends_and_the_buffer_is_empty(  # F29
         tasks: list[asyncio.Task[list[Receipt]]] = []
         for size, key, cancelled, pause in calls:
             sent = [envelope(f"key-{key + n}", b"x") for n in range(size)]
-            tasks.append(asyncio.create_task(ingest.accept_many(sent)))
+            tasks.append(asyncio.create_task(accept_many(ingest, sent)))
             for _ in range(pause):
                 await asyncio.sleep(0)
             if cancelled:

@@ -87,8 +87,10 @@ class _Import:
 
     async def _record(self, store: "Ledger", batch: Sequence[Entry]) -> None:
         """Record a batch. If one event is invalid, record the events one by one."""
+        from ackbox.model import Submission
+
         try:
-            receipts = await store.record([envelope for _, envelope in batch])
+            receipts = await store.record([Submission([envelope for _, envelope in batch])])
         except InvalidEvent as error:
             if len(batch) == 1:
                 self._report_bad_line(batch[0][0], error)

@@ -27,7 +27,7 @@ from ackbox.http.requests import (
 )
 from ackbox.http.responses import accepted_line
 from ackbox.ingest import Ingest
-from ackbox.model import Envelope
+from ackbox.model import Envelope, Submission
 from ackbox.runtime import Runtime
 
 MAX_INVALID_LINES = 1000
@@ -110,7 +110,7 @@ class BatchRoute:
 
     async def _accept_all(self, ingest: Ingest, envelopes: Sequence[Envelope]) -> list[bytes]:
         try:
-            receipts = await ingest.accept_many(envelopes)
+            receipts = await ingest.submit(Submission(envelopes))
         except AckboxError as error:
             problem = redact_error(error, self._runtime)
             return [problem_body(problem.status, str(problem))] * len(envelopes)

@@ -1,7 +1,7 @@
 """Serve the ingest routes in front of FastAPI: a raw ASGI route has several times the throughput of
 a FastAPI and pydantic route. The OpenAPI document describes these routes all the same.
 
-An event's path begins here: read the request, check it, pass the envelope to `ingest.accept`, and
+An event's path begins here: read the request, check it, submit the envelope to ingest, and
 respond when the event is durable.
 """
 
@@ -36,7 +36,7 @@ from ackbox.http.responses import (
     problem,
     send_response,
 )
-from ackbox.model import ReceiptKind
+from ackbox.model import ReceiptKind, Submission
 from ackbox.runtime import Runtime
 from ackbox.telemetry import ResponseSent
 
@@ -106,7 +106,7 @@ class FastPath:
         try:
             envelope = self._envelopes.read(body, _header_key(headers), request_id)
             del body  # only the payload stays in memory during the wait
-            receipt = await ingest.accept(envelope)
+            (receipt,) = await ingest.submit(Submission((envelope,)))
         finally:
             ingest.bytes.release(held)
         kind = _CONFLICT if receipt.kind is ReceiptKind.CONFLICT else _PLAIN

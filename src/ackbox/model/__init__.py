@@ -48,6 +48,7 @@ from ackbox.model.events import (
     Receipt,
     ReceiptKind,
     Status,
+    Submission,
     fingerprint,
     new_event_id,
 )
@@ -136,6 +137,7 @@ __all__ = [
     "Statement",
     "Stats",
     "Status",
+    "Submission",
     "Suspect",
     "TombstonePass",
     "Verdict",

@@ -1,6 +1,6 @@
 """Envelopes, receipts and the durable row of an event."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
@@ -86,6 +86,13 @@ class Cursor(Struct, frozen=True):
 
     source: str
     cursor: str
+
+
+class Submission(Struct, frozen=True, gc=False):
+    """Envelopes that become durable together, and with the cursor of their source, if any."""
+
+    envelopes: Sequence[Envelope]
+    cursor: Cursor | None = None
 
 
 class EventRecord(Struct, frozen=True):

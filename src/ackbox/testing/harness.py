@@ -21,6 +21,7 @@ from ackbox.model import (
     Order,
     Receipt,
     Status,
+    Submission,
 )
 from ackbox.runtime import Runtime
 from ackbox.testing.clock import MovableClock
@@ -105,7 +106,8 @@ class InboxHarness:
         first: dict[int, Receipt] = {}
         for index in order:
             envelope = make_envelope(deliveries[index], self.clock(), self._random.getrandbits)
-            first.setdefault(index, await self.runtime.ingest.accept(envelope))
+            (receipt,) = await self.runtime.ingest.submit(Submission((envelope,)))
+            first.setdefault(index, receipt)
         return [first[index] for index in range(len(deliveries))]
 
     async def run_one(self, *, raise_errors: bool = True) -> EventRecord | None:

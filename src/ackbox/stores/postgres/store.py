@@ -19,7 +19,6 @@ from ackbox.model import (
     BackupProgress,
     Caller,
     Clock,
-    Cursor,
     DiscardKind,
     Envelope,
     EventId,
@@ -29,6 +28,7 @@ from ackbox.model import (
     ReplayKind,
     RetentionPolicy,
     Status,
+    Submission,
     TombstonePass,
 )
 from ackbox.ports import EventQueue, Relay
@@ -123,13 +123,13 @@ class PostgresStore:
     def unavailable_reason(self) -> str | None:
         return self.database.unavailable_reason
 
-    async def record(
-        self, envelopes: Sequence[Envelope], *, cursor: Cursor | None = None
-    ) -> list[Receipt]:
+    async def record(self, submissions: Sequence[Submission]) -> list[Receipt]:
         """Record the events. If the caller is cancelled, the transaction continues."""
         if self._closed:
             raise Stopped("The ledger is closed.")
-        recording = asyncio.ensure_future(record(self.database, envelopes, cursor))
+        envelopes = [envelope for s in submissions for envelope in s.envelopes]
+        cursors = [s.cursor for s in submissions if s.cursor is not None]
+        recording = asyncio.ensure_future(record(self.database, envelopes, cursors))
         self._recording.add(recording)
         recording.add_done_callback(self._recorded)
         receipts = await asyncio.shield(recording)

@@ -11,15 +11,14 @@ from ackbox.errors import AckboxError, StorageFull
 from ackbox.model import (
     Caller,
     Clock,
-    Cursor,
     DiscardKind,
-    Envelope,
     EventId,
     PruneResult,
     Receipt,
     ReplayKind,
     RetentionPolicy,
     Status,
+    Submission,
     TombstonePass,
     to_text,
 )
@@ -121,12 +120,10 @@ class SqliteStore:
             self._reserve.reason if self._reserve.full else None
         )
 
-    async def record(
-        self, envelopes: Sequence[Envelope], *, cursor: Cursor | None = None
-    ) -> list[Receipt]:
+    async def record(self, submissions: Sequence[Submission]) -> list[Receipt]:
         if self._reserve.full:
             raise StorageFull(self._reserve.reason, retry_after=5)
-        operation = self._operations.record(envelopes, cursor, self._clock)
+        operation = self._operations.record(submissions, self._clock)
         try:
             receipts = await self._writer.submit(operation)
         except StorageFull:

@@ -1,5 +1,5 @@
 -- name: record
--- Insert the events whose keys are new, with their live rows, and save the cursor.
+-- Insert the events whose keys are new, with their live rows, and save the cursors.
 -- SQLite has one writer, and gives the numbers in the order of commits: it needs no horizon.
 WITH horizon AS MATERIALIZED (
     -- The key of this lock contains the last number that was given. The events of this transaction
@@ -10,7 +10,8 @@ WITH horizon AS MATERIALIZED (
     FROM {schema}.events_ledger_id_seq
 ), saved AS (
     INSERT INTO {schema}.cursors (source, cursor, updated_at)
-    SELECT :cursor_source, :cursor, now() WHERE :cursor_source::text IS NOT NULL
+    SELECT source, cursor, now()
+    FROM unnest(:cursor_sources::text[], :cursors::text[]) AS read (source, cursor)
     ON CONFLICT (source) DO UPDATE SET cursor = excluded.cursor, updated_at = excluded.updated_at
 ), numbered AS MATERIALIZED (
     SELECT nextval('{schema}.events_ledger_id_seq') AS ledger_id, fresh.*

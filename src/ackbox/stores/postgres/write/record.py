@@ -33,10 +33,10 @@ class KnownKey(Struct, frozen=True, array_like=True):
 
 
 async def record(
-    database: Database, envelopes: Sequence[Envelope], cursor: Cursor | None
+    database: Database, envelopes: Sequence[Envelope], cursors: Sequence[Cursor]
 ) -> list[Receipt]:
     """Record the envelopes. Nearly always all of them are new, which takes one round trip."""
-    values = _values(envelopes, cursor)
+    values = _values(envelopes, cursors)
     lanes = {(e.source, e.lane) for e in envelopes if e.lane is not None}
     if lanes:
         async with database.transaction() as session:
@@ -77,10 +77,11 @@ async def _count_repeats_of(
     )
 
 
-def _values(envelopes: Sequence[Envelope], cursor: Cursor | None) -> dict[str, object]:
+def _values(envelopes: Sequence[Envelope], cursors: Sequence[Cursor]) -> dict[str, object]:
+    positions = sorted({cursor.source: cursor.cursor for cursor in cursors}.items())
     return {
-        "cursor_source": cursor and cursor.source,
-        "cursor": cursor and cursor.cursor,
+        "cursor_sources": [source for source, _ in positions],
+        "cursors": [position for _, position in positions],
         **_keys(envelopes),
         "types": [e.event_type for e in envelopes],
         "content_types": [e.content_type for e in envelopes],

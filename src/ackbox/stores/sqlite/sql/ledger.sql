@@ -37,7 +37,7 @@ WHERE ledger_id = repeat.value ->> 0
 
 -- name: save_cursor
 -- Save how far a source was read.
-INSERT INTO cursors (source, cursor, updated_at) VALUES (:source, :cursor, :now)
+INSERT INTO cursors (source, cursor, updated_at) VALUES (?, ?, ?)
 ON CONFLICT (source) DO UPDATE SET cursor = excluded.cursor, updated_at = excluded.updated_at
 
 -- name: cursor

@@ -18,12 +18,12 @@ from msgspec import Struct
 from ackbox.errors import InvalidEvent
 from ackbox.model import (
     Clock,
-    Cursor,
     Envelope,
     EventId,
     Receipt,
     ReceiptKind,
     Status,
+    Submission,
     from_text,
     to_text,
 )
@@ -56,23 +56,19 @@ class RecordOperations:
         self._sql = sql
         self._for_rows = [_widen(sql["record"], rows) for rows in range(_ROWS_PER_STATEMENT + 1)]
 
-    def record(
-        self, envelopes: Sequence[Envelope], cursor: Cursor | None, clock: Clock
-    ) -> Operation[list[Receipt]]:
+    def record(self, submissions: Sequence[Submission], clock: Clock) -> Operation[list[Receipt]]:
         """Return the operation. Build the rows here, on the caller's thread: the writer thread only
         has to bind them."""
+        envelopes = [envelope for s in submissions for envelope in s.envelopes]
         rows = [_row(envelope) for envelope in envelopes]
-        position = cursor and {
-            "source": cursor.source,
-            "cursor": cursor.cursor,
-            "now": to_text(clock()),
-        }
+        read = [s.cursor for s in submissions if s.cursor is not None]
+        cursors = [(cursor.source, cursor.cursor, to_text(clock())) for cursor in read]
 
         def operation(connection: apsw.Connection) -> list[Receipt]:
             try:
                 new = self._insert(connection, rows)
-                if position:
-                    connection.execute(self._sql["save_cursor"], position)
+                if cursors:
+                    connection.executemany(self._sql["save_cursor"], cursors)
             except _NO_SQL_VALUE as error:
                 raise InvalidEvent(f"The event cannot be stored: {error}") from error
             if new:
