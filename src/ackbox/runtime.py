@@ -252,7 +252,7 @@ class Runtime:
         return Discards(self.operations, self.reader, clock=self.clock, observe=self.observe)
 
     def metrics(self) -> tuple[bytes, str]:
-        return self._app.metrics.render(), self._app.metrics_content_type
+        return self._app.metrics.render(), self._app.metrics.content_type
 
     def health(self) -> Health:
         critical = self._ingest is not None and self._ingest.critical

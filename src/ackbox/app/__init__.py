@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
@@ -12,14 +13,13 @@ from ackbox.app.backends import Backend, Holder
 from ackbox.clock import ClockSteps, SteadyClock, uptime
 from ackbox.config import Settings, choose_log_format
 from ackbox.errors import AckboxError, SettingError
-from ackbox.exporters.failures import count_and_log
-from ackbox.exporters.loggers import Logger, guest_logger, set_up_logging
-from ackbox.exporters.logs import LogObserver
-from ackbox.exporters.prometheus import CONTENT_TYPE, PrometheusMetrics
 from ackbox.model import BackupProgress, Clock, Finding
 from ackbox.ports import Reader, Store
 from ackbox.services import Services
 from ackbox.telemetry import Observer, combine_observers, ignore_facts
+
+if TYPE_CHECKING:
+    from ackbox.exporters.loggers import Logger
 
 __all__ = [
     "App",
@@ -57,8 +57,6 @@ class App:
     the process of another app, and leaves that app's logging alone. `observers` see every fact, as
     the log and the metrics do. `ledger_origin` names what chose the ledger, for the log."""
 
-    metrics_content_type = CONTENT_TYPE
-
     def __init__(
         self,
         settings: Settings,
@@ -68,6 +66,11 @@ class App:
         guest: bool = False,
         observers: Sequence[Observer] = (),
     ) -> None:
+        # Commands do not need structlog and prometheus_client, which take long to import.
+        from ackbox.exporters.failures import count_and_log
+        from ackbox.exporters.logs import LogObserver
+        from ackbox.exporters.prometheus import PrometheusMetrics
+
         self.settings = settings
         self.ledger_origin = ledger_origin
         self.clock = clock or SteadyClock(utc_now, uptime)
@@ -76,9 +79,7 @@ class App:
         self.backend = choose_backend(settings)
         self.packages: set[str] = set()
         """The application's packages. Their log lines are shown, wherever they are installed."""
-        self.logger = (
-            guest_logger(settings.log_level) if guest else _own_logger(settings, self.packages)
-        )
+        self.logger = _choose_logger(settings, self.packages, guest)
         self.metrics = PrometheusMetrics(self.clock, SOURCES)
         self.on_observer_error = count_and_log(self.metrics.observe, self.logger)
         self.observe = combine_observers(
@@ -123,7 +124,11 @@ def choose_backend(settings: Settings) -> Backend:
     return PostgresBackend(settings, settings.database_url.get_secret_value())
 
 
-def _own_logger(settings: Settings, packages: AbstractSet[str]) -> Logger:
+def _choose_logger(settings: Settings, packages: AbstractSet[str], guest: bool) -> "Logger":
+    from ackbox.exporters.loggers import guest_logger, set_up_logging
+
+    if guest:
+        return guest_logger(settings.log_level)
     log_format = choose_log_format(settings.log_format, isatty=sys.stderr.isatty())
     return set_up_logging(settings.log_level, log_format, packages=packages)
 

@@ -54,7 +54,6 @@ from ackbox.telemetry import (
     Unhandled,
 )
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _EVENTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _OTHER = "other"
@@ -104,6 +103,8 @@ _HISTOGRAMS = {
 
 class PrometheusMetrics:
     """Counts facts in `observe`, and renders a scrape in `render`."""
+
+    content_type = "text/plain; version=0.0.4; charset=utf-8"
 
     def __init__(self, clock: Clock, sources: frozenset[str]) -> None:
         self._clock = clock
