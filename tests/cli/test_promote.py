@@ -13,11 +13,12 @@ import apsw
 import pytest
 
 from ackbox.model import ReceiptKind, ReplayKind, Status
+from ackbox.stores.columns import EVENT_COLUMNS
 from ackbox.stores.postgres.admin import transfer_in
 from ackbox.stores.postgres.database import Address, Database
 from ackbox.stores.postgres.read.reader import PostgresReader
 from ackbox.stores.sqlite.store import SqliteStore
-from ackbox.stores.transfer import EVENTS, Batch
+from ackbox.stores.transfer import Batch
 from support.app_server import serving
 from support.cli import Cli, Ledger
 from support.event_runs import DONE, claim, retry_later, settle, work
@@ -47,7 +48,7 @@ def test_every_column_of_every_event_arrives(
     server = postgres_of(install)
     target = server.create_database()
     promote(cli, target)
-    same = [name for name in EVENTS if name not in ("errors", "lease_until", "claimable_at")]
+    same = [name for name in EVENT_COLUMNS if name not in ("errors", "lease_until", "claimable_at")]
     columns = ", ".join(same)
     here = sqlite_rows(tmp_path / "ackbox.db", "events", columns)
     assert len(here) >= 10

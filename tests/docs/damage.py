@@ -7,9 +7,9 @@ from pathlib import Path
 import apsw
 
 from ackbox.model import Envelope, Submission, fingerprint, new_event_id
-from ackbox.stores.sql import load_blocks
 from ackbox.stores.sqlite.connections import open_writer
 from ackbox.stores.sqlite.files import create_ledger
+from ackbox.stores.sqlite.statements import blocks
 from ackbox.stores.sqlite.write.record import RecordOperations
 
 EVENTS = 500
@@ -19,7 +19,7 @@ NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 def make_damaged_ledger(path: Path) -> None:
     create_ledger(path)
     connection = open_writer(path, durability="full")
-    operations = RecordOperations(load_blocks("ackbox.stores.sqlite"))
+    operations = RecordOperations(blocks())
     submission = Submission([envelope(number) for number in range(EVENTS)])
     operations.record([submission], lambda: NOW)(connection)
     page = page_of_events(connection)

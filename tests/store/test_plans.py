@@ -12,17 +12,17 @@ import apsw
 import pytest
 
 from ackbox.model import EventFilter, EventId, Order, RetentionPolicy, Status
-from ackbox.stores.sql import load_blocks
 from ackbox.stores.sqlite.connections import open_reader
 from ackbox.stores.sqlite.migrations import all_migrations, apply
 from ackbox.stores.sqlite.read import reader_connections
 from ackbox.stores.sqlite.read.reader import SqliteReader
+from ackbox.stores.sqlite.statements import blocks
 from ackbox.stores.sqlite.store import SqliteStore
 from ackbox.stores.sqlite.write.record import _widen
 from support.backends import open_sqlite
 from support.events import NOON, envelope, envelopes, record_in
 
-BLOCKS = load_blocks("ackbox.stores.sqlite")
+BLOCKS = blocks()
 
 UNBOUNDED = {
     "recount": "counts every row: `ackbox doctor --deep` only",

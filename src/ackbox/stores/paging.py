@@ -57,12 +57,12 @@ def make_page(
 ) -> Page:
     """Make a page of rows that say how many rows were read, the last of them, and which match.
     There are fewer items than matches if some events were pruned in between."""
-    seen, edge, last, _ = rows[-1]
+    last = rows[-1]
     items.sort(key=lambda event: event.ledger_id, reverse=order is Order.NEWEST)
     if len(matches(rows)) == limit:
-        return Page(items, last)
-    return Page(items, edge if seen == window else None)
+        return Page(items, last["ledger_id"])
+    return Page(items, last["edge"] if last["rows"] == window else None)
 
 
 def matches(rows: Sequence[Any]) -> list[str]:
-    return [row[3] for row in rows if row[3] is not None]
+    return [row["id"] for row in rows if row["id"] is not None]

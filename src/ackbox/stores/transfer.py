@@ -11,21 +11,14 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from ackbox.stores.columns import EVENT_COLUMNS
+
 Row = tuple[Any, ...]
 RowKey = tuple[Any, ...]
 """The values of a row's key columns."""
 
-EVENTS = (
-    *("ledger_id", "id", "source", "idempotency_key", "event_type", "status", "outcome"),
-    *("attempts", "run", "unsettled", "last_error", "error_code", "errors", "retry_after"),
-    *("processor_id", "lease_until", "claimable_at", "ingest_count", "conflict_count"),
-    *("source_sequence", "source_emitted_at", "lane", "channel", "sender", "recipient"),
-    *("provider_message_id", "transport", "verified_by", "request_id", "trace", "created_at"),
-    *("updated_at", "last_seen_at", "processed_at", "replayed_at", "content_type"),
-    *("payload_sha256", "headers", "payload"),
-)
 TABLES: Mapping[str, Sequence[str]] = {
-    "events": EVENTS,
+    "events": tuple(EVENT_COLUMNS),
     "tombstones": (
         *("source", "idempotency_key", "id", "status", "created_at", "payload_sha256"),
         *("tombstoned_at", "ledger_id"),

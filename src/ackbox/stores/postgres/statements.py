@@ -7,6 +7,7 @@ name that schema by the placeholder `{schema}`, which is replaced once per proce
 from functools import cache
 from hashlib import sha256
 
+from ackbox.stores.postgres.columns import parts
 from ackbox.stores.postgres.parameters import Compiled, compile_named
 from ackbox.stores.sql import load_blocks
 
@@ -18,7 +19,7 @@ _PLACEHOLDER = "{schema}"
 @cache
 def blocks(schema: str) -> Blocks:
     """Return the blocks with `$n` for their named parameters."""
-    loaded = load_blocks("ackbox.stores.postgres")
+    loaded = load_blocks("ackbox.stores.postgres", parts())
     return {name: compile_named(in_schema(sql, schema)) for name, sql in loaded.items()}
 
 

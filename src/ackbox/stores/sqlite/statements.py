@@ -11,6 +11,7 @@ import apsw
 import msgspec
 
 from ackbox.stores.sql import load_blocks
+from ackbox.stores.sqlite.columns import parts
 
 
 class Statements:
@@ -26,10 +27,19 @@ class Statements:
         value = self.run(block, **values).get
         return msgspec.json.decode(value) if isinstance(value, str) else value
 
+    def rows(self, block: str, **values: Any) -> list[dict[str, Any]]:
+        """Return the rows of a block, with their values by column name."""
+        cursor = self.run(block, **values)
+        first = cursor.fetchone()
+        if first is None:  # without rows, SQLite does not tell the columns
+            return []
+        names = [column[0] for column in cursor.get_description()]
+        return [dict(zip(names, row, strict=True)) for row in (first, *cursor)]
+
 
 @cache
 def blocks() -> dict[str, str]:
-    return load_blocks("ackbox.stores.sqlite")
+    return load_blocks("ackbox.stores.sqlite", parts())
 
 
 def _bindable(value: Any) -> Any:

@@ -22,7 +22,6 @@ from ackbox.model import (
     TombstonePass,
     to_text,
 )
-from ackbox.stores.sql import load_blocks
 from ackbox.stores.sqlite.admin.backup import Backup
 from ackbox.stores.sqlite.connections import Connect, open_writer
 from ackbox.stores.sqlite.files import lock_ledger, open_ledger
@@ -30,6 +29,7 @@ from ackbox.stores.sqlite.foreign_connections import refuse_in_process
 from ackbox.stores.sqlite.ledger_files import LedgerFiles, open_files
 from ackbox.stores.sqlite.lock import LedgerLock
 from ackbox.stores.sqlite.read.reader import SqliteReader
+from ackbox.stores.sqlite.statements import blocks
 from ackbox.stores.sqlite.write import recovery, replay, retention
 from ackbox.stores.sqlite.write.effects import Effects
 from ackbox.stores.sqlite.write.queue import SqliteQueue
@@ -106,7 +106,7 @@ class SqliteStore:
         self._reserve = reserve
         self._clock = clock
         self._observe = observe
-        self._sql = load_blocks("ackbox.stores.sqlite")
+        self._sql = blocks()
         self._operations = RecordOperations(self._sql)
         self._reported_full = False
         self._allow_foreign = refuse_in_process(lock.ledger)

@@ -58,11 +58,9 @@ async def _behind(session: Session, event: EventRecord) -> EventRecord | None:
     lane = {"source": event.source, "lane": event.lane}
     rows = await session.fetch("older_in_lane", **lane, ledger_id=event.ledger_id)
     rows = rows or await session.fetch("running_in_lane", **lane)
-    events = await records(session, [row[0] for row in rows])
+    events = await records(session, [row["id"] for row in rows])
     return events[0] if events else None
 
 
 def _entry(row: Any) -> AuditEntry:
-    audit_id, at, actor, peer, action, event_id, text = row
-    detail = msgspec.json.decode(text, type=dict[str, Any])
-    return AuditEntry(audit_id, at, actor, peer, action, event_id, detail)
+    return msgspec.convert({**row, "detail": msgspec.json.decode(row["detail"])}, AuditEntry)

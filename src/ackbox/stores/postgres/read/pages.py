@@ -4,18 +4,17 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from ackbox.model import (
     LAST_MOMENT,
     EventFilter,
-    EventId,
     EventRecord,
     Order,
     Page,
     SourceCursor,
     SourcePage,
-    Status,
     from_text,
     to_text,
 )
@@ -29,7 +28,8 @@ _LATEST = datetime.max.replace(tzinfo=UTC)
 
 
 async def records(session: Session, ids: list[str]) -> list[EventRecord]:
-    return [_event(row) for row in await session.fetch("events_by_id", ids=ids)]
+    rows = await session.fetch("events_by_id", ids=ids)
+    return msgspec.convert([dict(row) for row in rows], list[EventRecord])
 
 
 async def read_page(
@@ -107,10 +107,3 @@ def _moment(text: str) -> datetime:
         return from_text(text) if text else _EARLIEST
     except ValueError:
         return _EARLIEST
-
-
-def _event(row: Any) -> EventRecord:
-    values = dict(row)
-    values["id"] = EventId(values["id"])
-    values["status"] = Status(values["status"])
-    return EventRecord(**values)

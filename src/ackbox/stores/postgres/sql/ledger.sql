@@ -16,27 +16,24 @@ WITH horizon AS MATERIALIZED (
 ), numbered AS MATERIALIZED (
     SELECT nextval('{schema}.events_ledger_id_seq') AS ledger_id, fresh.*
     FROM (SELECT count(held) FROM horizon) AS opened, unnest(
-        :ids::uuid[], :sources::text[], :keys::text[], :types::text[], :content_types::text[],
-        :headers::text[], :payloads::bytea[], :hashes::bytea[], :sequences::bigint[],
-        :emitted::timestamptz[], :lanes::text[], :transports::text[], :verified::text[],
-        :request_ids::text[]
+        -- here: recorded_arrays
     ) AS fresh (
-        id, source, key, event_type, content_type, headers, payload, sha256, sequence, emitted_at,
-        lane, transport, verified_by, request_id)
+        -- here: recorded_columns
+    )
 ), fresh AS (
     INSERT INTO {schema}.events (
-        ledger_id, id, source, idempotency_key, event_type, content_type, headers, payload,
-        payload_json, payload_sha256, source_sequence, source_emitted_at, lane, transport,
-        verified_by, request_id, created_at, updated_at, last_seen_at, claimable_at
-    )
-    SELECT ledger_id, id, source, key, event_type, content_type, headers, payload,
-           {schema}.parse_json(payload), sha256, sequence, emitted_at, lane, transport,
-           verified_by, request_id, now(), now(), now(), CASE WHEN lane IS NULL THEN now() END
+        -- here: recorded_columns
+        , ledger_id, payload_json, created_at, updated_at, last_seen_at, claimable_at)
+    SELECT
+        -- here: recorded_columns
+        , ledger_id, {schema}.parse_json(payload), now(), now(), now(),
+        CASE WHEN lane IS NULL THEN now() END
     FROM numbered
     WHERE NOT EXISTS (
         SELECT 1 FROM {schema}.tombstones
-        WHERE tombstones.source = numbered.source AND idempotency_key = key)
-    ORDER BY source, key, ledger_id
+        WHERE tombstones.source = numbered.source
+          AND tombstones.idempotency_key = numbered.idempotency_key)
+    ORDER BY source, idempotency_key, ledger_id
     ON CONFLICT (source, idempotency_key) DO NOTHING
     RETURNING ledger_id, claimable_at, source, event_type, lane
 ), live AS (

@@ -32,9 +32,8 @@ live AS (
         claimable_at = now() + :lease::interval,
         updated_at = now()
     WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM live))
-    RETURNING ledger_id, id::text, run, source, idempotency_key, event_type, content_type, headers,
-        attempts, unsettled, lane, source_sequence, source_emitted_at, created_at, replayed_at,
-        request_id, payload
+    RETURNING
+    -- here: claim_columns
 ), counted AS (
     -- An event that was processing already keeps its status.
     INSERT INTO {schema}.status_counts SELECT * FROM {schema}.count_move(

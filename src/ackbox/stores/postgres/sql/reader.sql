@@ -1,10 +1,7 @@
 -- name: events_by_id
 -- Return events by id, without their payloads.
-SELECT ledger_id, id::text AS id, source, idempotency_key, event_type, content_type,
-       length(payload) AS payload_bytes, encode(payload_sha256, 'hex') AS payload_sha256, status,
-       outcome, attempts, run, last_error, error_code, retry_after, processor_id, lease_until,
-       ingest_count, conflict_count, source_sequence, source_emitted_at, lane, transport,
-       verified_by, request_id, created_at, updated_at, last_seen_at, processed_at
+SELECT length(payload) AS payload_bytes,
+    -- here: record_columns
 FROM {schema}.events WHERE id = ANY (:ids::uuid[])
 
 -- name: id_by_key

@@ -46,42 +46,16 @@ ANALYZE {schema}.events, {schema}.live_events, {schema}.tombstones, {schema}.aud
 -- Insert events as they were in the file. A lease of the file has expired: its process is gone.
 WITH transferred AS (
     INSERT INTO {schema}.events (
-        ledger_id, id, source, idempotency_key, event_type, status, outcome, attempts, run,
-        unsettled, last_error, error_code, errors, retry_after, processor_id, lease_until,
-        claimable_at, ingest_count, conflict_count, source_sequence, source_emitted_at, lane,
-        channel, sender, recipient, provider_message_id, transport, verified_by, request_id, trace,
-        created_at, updated_at, last_seen_at, processed_at, replayed_at, content_type,
-        payload_sha256, headers, payload, payload_json
-    )
+        -- here: transfer_columns
+        , payload_json)
     SELECT
-        ledger_id, id, source, idempotency_key, event_type, status, outcome, attempts, run,
-        unsettled, last_error, error_code, errors::jsonb, retry_after::timestamptz, processor_id,
-        -- The process that ran the event is gone, so its lease has expired.
-        CASE WHEN status = 'processing' THEN now() ELSE lease_until::timestamptz END,
-        CASE WHEN status = 'processing' THEN now() ELSE claimable_at::timestamptz END,
-        ingest_count, conflict_count, source_sequence, source_emitted_at::timestamptz, lane,
-        channel, sender, recipient, provider_message_id, transport, verified_by, request_id, trace,
-        created_at::timestamptz, updated_at::timestamptz, last_seen_at::timestamptz,
-        processed_at::timestamptz, replayed_at::timestamptz, content_type, payload_sha256, headers,
-        payload, {schema}.parse_json(payload)
+        -- here: transferred_values
+        , {schema}.parse_json(payload)
     FROM unnest(
-        :ledger_id::bigint[], :id::uuid[], :source::text[], :idempotency_key::text[],
-        :event_type::text[], :status::text[], :outcome::text[], :attempts::int[], :run::int[],
-        :unsettled::int[], :last_error::text[], :error_code::text[], :errors::text[],
-        :retry_after::text[], :processor_id::text[], :lease_until::text[], :claimable_at::text[],
-        :ingest_count::bigint[], :conflict_count::bigint[], :source_sequence::bigint[],
-        :source_emitted_at::text[], :lane::text[], :channel::text[], :sender::text[],
-        :recipient::text[], :provider_message_id::text[], :transport::text[], :verified_by::text[],
-        :request_id::text[], :trace::text[], :created_at::text[], :updated_at::text[],
-        :last_seen_at::text[], :processed_at::text[], :replayed_at::text[], :content_type::text[],
-        :payload_sha256::bytea[], :headers::text[], :payload::bytea[]
+        -- here: transfer_arrays
     ) AS sent (
-        ledger_id, id, source, idempotency_key, event_type, status, outcome, attempts, run,
-        unsettled, last_error, error_code, errors, retry_after, processor_id, lease_until,
-        claimable_at, ingest_count, conflict_count, source_sequence, source_emitted_at, lane,
-        channel, sender, recipient, provider_message_id, transport, verified_by, request_id, trace,
-        created_at, updated_at, last_seen_at, processed_at, replayed_at, content_type,
-        payload_sha256, headers, payload)
+        -- here: transfer_columns
+    )
     RETURNING ledger_id, source, lane, status
 ), counted AS (
     INSERT INTO {schema}.status_counts (status, events) SELECT status, count(*) FROM transferred GROUP BY status
@@ -120,14 +94,8 @@ FROM unnest(:audit_id::bigint[], :at::text[], :actor::text[], :peer::text[], :ac
 
 -- name: imported_events
 -- Return events for comparison with the file.
-SELECT ledger_id, id::text, source, idempotency_key, event_type, status, outcome, attempts, run,
-       unsettled, last_error, error_code, errors::text, retry_after, processor_id,
-       CASE WHEN status <> 'processing' THEN lease_until END,
-       CASE WHEN status <> 'processing' THEN claimable_at END,
-       ingest_count, conflict_count, source_sequence, source_emitted_at, lane, channel, sender,
-       recipient, provider_message_id, transport, verified_by, request_id, trace, created_at,
-       updated_at, last_seen_at, processed_at, replayed_at, content_type, payload_sha256, headers,
-       sha256(payload)
+SELECT
+    -- here: compared_columns
 FROM {schema}.events WHERE ledger_id = ANY (:ledger_id::bigint[])
 
 -- name: imported_tombstones

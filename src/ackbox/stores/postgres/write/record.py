@@ -6,15 +6,18 @@ first is recorded. A second statement counts repeats; it does not wait for locks
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from operator import attrgetter
 
 import msgspec
 from msgspec import Struct
 
 from ackbox.errors import Unavailable
 from ackbox.model import Cursor, Envelope, EventId, Receipt, ReceiptKind, Status
+from ackbox.stores.columns import RECORDED
 from ackbox.stores.postgres.database import Database
 from ackbox.stores.postgres.write.lanes import lock_lanes, promote
+
+_RECORDED = attrgetter(*RECORDED)
 
 Key = tuple[str, str]
 
@@ -78,28 +81,17 @@ async def _count_repeats_of(
 
 
 def _values(envelopes: Sequence[Envelope], cursors: Sequence[Cursor]) -> dict[str, object]:
+    """Return the cursors, and an array for each recorded column. An array is empty if all values
+    are None: `unnest` fills it up with NULL, and the driver need not encode each value."""
     positions = sorted({cursor.source: cursor.cursor for cursor in cursors}.items())
+    nothing = (None,) * len(envelopes)
+    columns = zip(*map(_RECORDED, envelopes), strict=True)
+    arrays = [() if column == nothing else column for column in columns] or [()] * len(RECORDED)
     return {
         "cursor_sources": [source for source, _ in positions],
         "cursors": [position for _, position in positions],
-        **_keys(envelopes),
-        "types": [e.event_type for e in envelopes],
-        "content_types": [e.content_type for e in envelopes],
-        "headers": _or_none([e.headers for e in envelopes]),
-        "payloads": [e.payload for e in envelopes],
-        "sequences": _or_none([e.source_sequence for e in envelopes]),
-        "emitted": _or_none([e.source_emitted_at for e in envelopes]),
-        "lanes": _or_none([e.lane for e in envelopes]),
-        "transports": [e.transport for e in envelopes],
-        "verified": _or_none([e.verified_by for e in envelopes]),
-        "request_ids": [e.request_id for e in envelopes],
+        **dict(zip(RECORDED, arrays, strict=True)),
     }
-
-
-def _or_none(column: list[Any]) -> list[Any]:
-    """Return an empty column if all values are None: `unnest` fills it up with NULL, and the driver
-    need not encode each value."""
-    return column if any(value is not None for value in column) else []
 
 
 def _keys(envelopes: Sequence[Envelope]) -> dict[str, object]:

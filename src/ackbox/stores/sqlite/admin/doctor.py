@@ -17,7 +17,6 @@ from ackbox.documentation import name_page
 from ackbox.errors import AckboxError, LedgerCorrupt, StoreError
 from ackbox.model import Finding, Verdict, from_text
 from ackbox.stores.backlog import MAX_PARKED, Backlog, check_backlog
-from ackbox.stores.sql import load_blocks
 from ackbox.stores.sqlite import migrations
 from ackbox.stores.sqlite.admin.doctor_checks import (
     check_clock,
@@ -39,6 +38,7 @@ from ackbox.stores.sqlite.connections import (
 )
 from ackbox.stores.sqlite.lock import find_holder
 from ackbox.stores.sqlite.names import beside
+from ackbox.stores.sqlite.statements import blocks
 from ackbox.stores.sqlite.token import read_token, token_path
 from ackbox.stores.sqlite.write.reserve import free_bytes
 
@@ -228,4 +228,4 @@ def _log_bytes(path: Path) -> int:
 
 
 def _sql(name: str) -> str:
-    return load_blocks("ackbox.stores.sqlite")[name]
+    return blocks()[name]

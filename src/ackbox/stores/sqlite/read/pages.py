@@ -1,7 +1,6 @@
 """Pages of events. However rare the matching events are, a page reads a bounded number of rows
 (L13)."""
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -14,24 +13,19 @@ from ackbox.model import (
     Page,
     SourceCursor,
     SourcePage,
-    Status,
-    from_text,
     to_text,
 )
 from ackbox.stores import paging
 from ackbox.stores.paging import FIRST_CURSOR, REST, bounds, make_page, matches, terms
-
-Run = Callable[[str, dict[str, Any]], list[tuple[Any, ...]]]
-"""A function that runs a named block with these values."""
+from ackbox.stores.sqlite.statements import Statements
 
 
-def records(run: Run, ids: list[str]) -> list[EventRecord]:
-    rows = run("events_by_id", {"ids": msgspec.json.encode(ids).decode()})
-    return [_event(row) for row in rows]
+def records(sql: Statements, ids: list[str]) -> list[EventRecord]:
+    return msgspec.convert(sql.rows("events_by_id", ids=ids), list[EventRecord])
 
 
 def read_page(
-    run: Run,
+    sql: Statements,
     where: EventFilter,
     order: Order,
     limit: int,
@@ -43,57 +37,47 @@ def read_page(
     parameters = {**_terms(where), **scan, "source": where.source}
     if order is Order.OLDEST:
         parameters["unordered"] = unordered
-    rows = run(f"events_{order}", parameters)
-    return make_page(rows, records(run, matches(rows)), order, limit, scan["window"])
+    rows = sql.rows(f"events_{order}", **parameters)
+    return make_page(rows, records(sql, matches(rows)), order, limit, scan["window"])
 
 
 def read_source_page(
-    run: Run, where: EventFilter, limit: int, cursor: SourceCursor | None
+    sql: Statements, where: EventFilter, limit: int, cursor: SourceCursor | None
 ) -> SourcePage:
     """Return first the events with a sequence number or a time from their source, which have an
     index of their own, then the rest in the order of arrival."""
     position = cursor or FIRST_CURSOR
     items: list[EventRecord] = []
     if position < REST:
-        items, position = _ordered(run, where, limit, position)
+        items, position = _ordered(sql, where, limit, position)
     if position < REST or len(items) == limit:
         return SourcePage(items, position)
     missing = limit - len(items)
-    rest = read_page(run, where, Order.OLDEST, missing, position.ledger_id, unordered=True)
+    rest = read_page(sql, where, Order.OLDEST, missing, position.ledger_id, unordered=True)
     following = None if rest.next is None else replace(REST, ledger_id=rest.next)
     return SourcePage([*items, *rest.items], following)
 
 
 def _ordered(
-    run: Run, where: EventFilter, limit: int, cursor: SourceCursor
+    sql: Statements, where: EventFilter, limit: int, cursor: SourceCursor
 ) -> tuple[list[EventRecord], SourceCursor]:
     """Return the next matching events, and the cursor behind the rows that were read."""
     window = max(paging.SOURCE_WINDOW, limit)
     parameters = {**_terms(where), **asdict(cursor), "source": where.source, "window": window}
-    rows = run("events_of_source", parameters)
+    rows = sql.rows("events_of_source", **parameters)
     ids: list[str] = []
     last = REST
-    for *position, event_id, is_match in rows:
-        if is_match:
-            ids.append(event_id)
+    for row in rows:
+        if row["matches"]:
+            ids.append(row["id"])
         if len(rows) == window or len(ids) == limit:
-            last = SourceCursor(*position)
+            last = SourceCursor(row["sequence"], row["emitted"], row["ledger_id"])
         if len(ids) == limit:
             break
-    by_id = {str(event.id): event for event in records(run, ids)}
+    by_id = {str(event.id): event for event in records(sql, ids)}
     return [by_id[event_id] for event_id in ids if event_id in by_id], last
 
 
 def _terms(where: EventFilter) -> dict[str, Any]:
     since, until = where.since and to_text(where.since), where.until and to_text(where.until)
     return {**terms(where), "since": since, "until": until}
-
-
-def _event(row: tuple[Any, ...]) -> EventRecord:
-    fields = dict(zip(EventRecord.__struct_fields__, row, strict=True))
-    fields["status"] = Status(fields["status"])
-    for name in ("created_at", "updated_at", "last_seen_at"):
-        fields[name] = from_text(fields[name])
-    for name in ("retry_after", "lease_until", "source_emitted_at", "processed_at"):
-        fields[name] = fields[name] and from_text(fields[name])
-    return EventRecord(**fields)

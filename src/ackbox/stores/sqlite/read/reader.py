@@ -26,12 +26,12 @@ from ackbox.model import (
     from_text,
     to_text,
 )
-from ackbox.stores.sql import load_blocks
 from ackbox.stores.sqlite.connections import translate, with_deadline
 from ackbox.stores.sqlite.read.event_detail import read_audit, read_detail
-from ackbox.stores.sqlite.read.pages import Run, read_page, read_source_page, records
+from ackbox.stores.sqlite.read.pages import read_page, read_source_page, records
 from ackbox.stores.sqlite.read.reader_connections import ReaderConnections
 from ackbox.stores.sqlite.read.user_query import run_query
+from ackbox.stores.sqlite.statements import Statements
 
 T = TypeVar("T")
 
@@ -43,57 +43,55 @@ class SqliteReader:
     def __init__(self, path: Path, *, vfs: str | None = None) -> None:
         self.connections = ReaderConnections(path, _THREADS, vfs=vfs)
         self._path = path
-        self._sql = load_blocks("ackbox.stores.sqlite")
         self._closed = False
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="ackbox-reader")
 
     async def event(self, event_id: EventId) -> EventRecord | None:
-        return await self._read(lambda run: _first(records(run, [event_id])))
+        return await self._read(lambda sql: _first(records(sql, [event_id])))
 
     async def event_by_key(self, source: str, idempotency_key: str) -> EventRecord | None:
-        def read(run: Run) -> EventRecord | None:
+        def read(sql: Statements) -> EventRecord | None:
             key = {"source": source, "idempotency_key": idempotency_key}
-            return _first(records(run, [row[0] for row in run("id_by_key", key)]))
+            return _first(records(sql, [row["id"] for row in sql.rows("id_by_key", **key)]))
 
         return await self._read(read)
 
     async def ids_starting(self, prefix: str, *, limit: int) -> list[EventId]:
         parameters = {"prefix": prefix, "limit": limit}
-        rows = await self._read(lambda run: run("ids_by_prefix", parameters))
-        return [EventId(row[0]) for row in rows]
+        rows = await self._read(lambda sql: sql.rows("ids_by_prefix", **parameters))
+        return [EventId(row["id"]) for row in rows]
 
     async def payload(self, event_id: EventId) -> bytes | None:
-        rows = await self._read(lambda run: run("payload", {"id": event_id}))
-        return rows[0][0] if rows else None
+        return await self._read(lambda sql: sql.run("payload", id=event_id).get)
 
     async def content(self, event_id: EventId) -> Content | None:
-        rows = await self._read(lambda run: run("content", {"id": event_id}))
-        return Content(*rows[0]) if rows else None
+        rows = await self._read(lambda sql: sql.rows("content", id=event_id))
+        return Content(**rows[0]) if rows else None
 
     async def events(
         self, where: EventFilter, *, order: Order, limit: int, cursor: int | None = None
     ) -> Page:
-        return await self._read(lambda run: read_page(run, where, order, limit, cursor))
+        return await self._read(lambda sql: read_page(sql, where, order, limit, cursor))
 
     async def events_of_source(
         self, where: EventFilter, *, limit: int, cursor: SourceCursor | None = None
     ) -> SourcePage:
-        return await self._read(lambda run: read_source_page(run, where, limit, cursor))
+        return await self._read(lambda sql: read_source_page(sql, where, limit, cursor))
 
     async def detail(self, event_id: EventId) -> EventDetail | None:
-        return await self._read(lambda run: read_detail(run, event_id))
+        return await self._read(lambda sql: read_detail(sql, event_id))
 
     async def stats(self) -> Stats:
-        def read(run: Run) -> Stats:
-            counts = {Status(status): count for status, count in run("status_counts", {})}
-            oldest = run("oldest_pending", {})
-            return Stats(counts, from_text(oldest[0][0]) if oldest else None)
+        def read(sql: Statements) -> Stats:
+            counts = {Status(status): count for status, count in sql.run("status_counts")}
+            oldest = sql.run("oldest_pending").get
+            return Stats(counts, oldest and from_text(oldest))
 
         return await self._read(read)
 
     async def newest_age(self, now: datetime) -> timedelta | None:
-        def read(run: Run) -> timedelta | None:
-            times = [row[0] for row in (*run("newest_time", {}), *run("newest_tombstone", {}))]
+        def read(sql: Statements) -> timedelta | None:
+            times = sql.run("newest_time").get or "", sql.run("newest_tombstone").get
             newest = max(times)  # ISO 8601 texts compare like times
             return now - from_text(newest) if newest else None
 
@@ -103,10 +101,10 @@ class SqliteReader:
         """Return how many pending events are neither due later nor parked. `count_not_due` also
         counts the running leases, so those are subtracted."""
 
-        def read(run: Run) -> int:
-            counts: dict[str, int] = dict(run("status_counts", {}))
-            not_due = run("count_not_due", {"now": to_text(now)})[0][0] - counts[Status.PROCESSING]
-            parked = run("count_all_parked", {})[0][0]
+        def read(sql: Statements) -> int:
+            counts: dict[str, int] = dict(sql.run("status_counts"))
+            not_due = sql.run("count_not_due", now=to_text(now)).get - counts[Status.PROCESSING]
+            parked = sql.run("count_all_parked").get
             return int(counts[Status.PENDING]) - max(int(not_due), 0) - int(parked)
 
         return await self._read(read)
@@ -114,12 +112,12 @@ class SqliteReader:
     async def audit(
         self, *, event_id: EventId | None = None, limit: int, cursor: int | None = None
     ) -> AuditPage:
-        return await self._read(lambda run: read_audit(run, event_id, limit, cursor))
+        return await self._read(lambda sql: read_audit(sql, event_id, limit, cursor))
 
     async def parked_type(self, after: tuple[str, str]) -> tuple[str, str] | None:
         parameters = {"source": after[0], "event_type": after[1]}
-        rows = await self._read(lambda run: run("parked_type", parameters))
-        return (rows[0][0], rows[0][1]) if rows else None
+        rows = await self._read(lambda sql: sql.rows("parked_type", **parameters))
+        return (rows[0]["source"], rows[0]["event_type"]) if rows else None
 
     async def query(self, sql: str, params: Mapping[str, object]) -> list[dict[str, Any]]:
         return await self._on_thread(lambda connection: run_query(connection, sql, params))
@@ -130,11 +128,8 @@ class SqliteReader:
         await asyncio.to_thread(self._threads.shutdown)
         await asyncio.to_thread(self.connections.close)
 
-    async def _read(self, work: Callable[[Run], T]) -> T:
-        def with_blocks(connection: apsw.Connection) -> T:
-            return work(lambda name, values: connection.execute(self._sql[name], values).fetchall())
-
-        return await self._on_thread(with_blocks)
+    async def _read(self, work: Callable[[Statements], T]) -> T:
+        return await self._on_thread(lambda connection: work(Statements(connection)))
 
     async def _on_thread(self, work: Callable[[apsw.Connection], T]) -> T:
         self._assert_open()

@@ -1,15 +1,21 @@
 -- name: record
 -- Insert the events whose keys are new: neither in the table nor in a tombstone.
--- The VALUES row is repeated for each event of a batch. PostgreSQL passes arrays, and also saves the
--- cursor, adds live rows and updates the counts in this statement.
-INSERT INTO events (
-    id, source, idempotency_key, event_type, content_type, headers, payload, payload_sha256,
-    source_sequence, source_emitted_at, lane, transport, verified_by, request_id,
-    created_at, updated_at, last_seen_at, claimable_at
+-- The row is repeated for each event of a batch. PostgreSQL passes arrays, and also saves the cursor,
+-- adds live rows and updates the counts in this statement.
+WITH fresh (
+    -- here: recorded_columns
+    , received_at) AS (VALUES
+    -- here: recorded_row
 )
-SELECT * FROM (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)) AS fresh
-WHERE NOT EXISTS (
-    SELECT 1 FROM tombstones WHERE source = fresh.column2 AND idempotency_key = fresh.column3)
+INSERT INTO events (
+    -- here: recorded_columns
+    , created_at, updated_at, last_seen_at, claimable_at)
+SELECT
+    -- here: recorded_columns
+    , received_at, received_at, received_at, CASE WHEN lane IS NULL THEN received_at END
+FROM fresh WHERE NOT EXISTS (
+    SELECT 1 FROM tombstones
+    WHERE source = fresh.source AND idempotency_key = fresh.idempotency_key)
 ON CONFLICT (source, idempotency_key) DO NOTHING
 
 -- name: events_by_key

@@ -68,10 +68,8 @@ WHERE ledger_id IN (SELECT value FROM json_each(:selected))
 -- name: claimed
 -- Return the claimed events, with payloads up to the inline limit.
 SELECT json_group_array(json_array(
-    ledger_id, events.id, run, source, idempotency_key, event_type, content_type, headers,
-    attempts, unsettled, lane, source_sequence, source_emitted_at, created_at, replayed_at,
-    request_id,
-    CASE WHEN length(payload) <= :inline THEN hex(payload) END))
+    -- here: claim_columns
+))
 FROM json_each(:selected) AS selected JOIN events ON ledger_id = selected.value
 
 -- name: large_payload

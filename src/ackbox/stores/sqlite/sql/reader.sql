@@ -1,10 +1,7 @@
 -- name: events_by_id
 -- Return events by id, without their payloads.
-SELECT ledger_id, id, source, idempotency_key, event_type, content_type, length(payload),
-       lower(hex(payload_sha256)), status, outcome, attempts, run, last_error, error_code,
-       retry_after, processor_id, lease_until, ingest_count, conflict_count, source_sequence,
-       source_emitted_at, lane, transport, verified_by, request_id,
-       created_at, updated_at, last_seen_at, processed_at
+SELECT length(payload) AS payload_bytes,
+    -- here: record_columns
 FROM events WHERE id IN (SELECT value FROM json_each(:ids))
 
 -- name: id_by_key
@@ -142,7 +139,7 @@ SELECT sequence, emitted, ledger_id, id,
        AND (:until IS NULL OR created_at < :until)
        AND (:outcome IS NULL OR outcome IS :outcome)
        AND (:error_code IS NULL OR error_code IS :error_code)
-       AND (:lane IS NULL OR lane IS :lane)
+       AND (:lane IS NULL OR lane IS :lane) AS matches
 FROM candidates CROSS JOIN events USING (ledger_id)
 ORDER BY sequence, emitted, ledger_id
 
@@ -152,7 +149,7 @@ SELECT unsettled, claimable_at, headers, errors,
        (SELECT tombstoned_at FROM tombstones
         WHERE tombstones.source = events.source
           AND tombstones.idempotency_key = events.idempotency_key
-          AND tombstones.ledger_id = events.ledger_id)
+          AND tombstones.ledger_id = events.ledger_id) AS tombstoned_at
 FROM events WHERE id = :id
 
 -- name: older_in_lane

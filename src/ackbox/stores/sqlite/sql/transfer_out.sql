@@ -1,13 +1,7 @@
 -- name: export_events
 -- Return the next events, for `ackbox promote`. Leases stay behind.
-SELECT ledger_id, id, source, idempotency_key, event_type, status, outcome, attempts, run,
-       unsettled, last_error, error_code, errors, retry_after, processor_id,
-       CASE WHEN status <> 'processing' THEN lease_until END,
-       CASE WHEN status <> 'processing' THEN claimable_at END,
-       ingest_count, conflict_count, source_sequence, source_emitted_at, lane, channel, sender,
-       recipient, provider_message_id, transport, verified_by, request_id, trace, created_at,
-       updated_at, last_seen_at, processed_at, replayed_at, content_type, payload_sha256, headers,
-       payload
+SELECT
+    -- here: transfer_columns
 FROM events WHERE ledger_id > ? ORDER BY ledger_id LIMIT ?
 
 -- name: export_tombstones

@@ -11,7 +11,7 @@ import apsw
 
 from ackbox.errors import Unavailable
 from ackbox.model import to_text
-from ackbox.stores.sql import load_blocks
+from ackbox.stores.sqlite.statements import blocks
 from ackbox.telemetry import Checkpointed, Observer
 
 DUE_PAGES = 1000
@@ -29,7 +29,7 @@ class Checkpoints:
         self._observe = observe
         self._written = _pages_written(connection)
         self._in_log = 0
-        self._write_probe = load_blocks("ackbox.stores.sqlite")["write_probe"]
+        self._write_probe = blocks()["write_probe"]
 
     def run_if_due(self, connection: apsw.Connection) -> bool:
         """Run a checkpoint if it is due. Return whether the ledger file may have been written

@@ -5,9 +5,13 @@ from datetime import datetime
 from typing import Any
 
 from ackbox.model import Caps, Claim, EventId, from_text
+from ackbox.stores.columns import EVENT_COLUMNS, Kind
 from ackbox.stores.sqlite.statements import Statements
 
 _INLINE_BYTES = 65_536
+_FIELDS = Claim.__struct_fields__  # `claimed` returns its columns in this order
+_TIMES = [index for index, name in enumerate(_FIELDS) if EVENT_COLUMNS[name] is Kind.TIME]
+_LEDGER_ID, _PAYLOAD = _FIELDS.index("ledger_id"), _FIELDS.index("payload")
 
 Source = tuple[str, str, list[int]]
 """A source with claimable events: its name, the earliest `claimable_at`, and the rows due now."""
@@ -59,14 +63,13 @@ def read_claims(sql: Statements, selected: list[int]) -> list[Claim]:
     return [_claim(row, sql) for row in rows]
 
 
-def _claim(row: Sequence[Any], sql: Statements) -> Claim:
-    fields = dict(zip(Claim.__struct_fields__, row, strict=True))
-    payload, emitted = fields["payload"], fields["source_emitted_at"]
-    fields["payload"] = _large(sql, row[0]) if payload is None else bytes.fromhex(payload)
-    fields["source_emitted_at"] = emitted and from_text(emitted)
-    fields["created_at"] = from_text(fields["created_at"])
-    fields["replayed_at"] = fields["replayed_at"] and from_text(fields["replayed_at"])
-    return Claim(**fields)
+def _claim(row: list[Any], sql: Statements) -> Claim:
+    for index in _TIMES:
+        if row[index] is not None:
+            row[index] = from_text(row[index])
+    payload = row[_PAYLOAD]
+    row[_PAYLOAD] = _large(sql, row[_LEDGER_ID]) if payload is None else bytes.fromhex(payload)
+    return Claim(*row)
 
 
 def _large(sql: Statements, ledger_id: int) -> bytes:

@@ -5,10 +5,10 @@ the usual case, when all events are new, no row comes back: the writer thread an
 compete for the interpreter lock at every row that is bound or fetched separately.
 """
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 import apsw
@@ -27,13 +27,16 @@ from ackbox.model import (
     from_text,
     to_text,
 )
+from ackbox.stores.columns import EVENT_COLUMNS, RECORDED, Kind
+from ackbox.stores.sqlite.columns import RECORDED_ROW
 from ackbox.stores.sqlite.write.jobs import Operation
 
 _ROWS_PER_STATEMENT = 128
-_ONE_ROW = re.compile(r"VALUES (\([?, ]+\))")
 _NO_SQL_VALUE = (OverflowError, TypeError, UnicodeError)  # raised by binding a value (F28)
+_RECORDED = attrgetter(*RECORDED)
+_TIMES = [index for index, name in enumerate(RECORDED) if EVENT_COLUMNS[name] is Kind.TIME]
 
-Row = tuple[Any, ...]
+Row = list[Any]
 
 
 class KnownKey(Struct, frozen=True, array_like=True):
@@ -113,33 +116,16 @@ class RecordOperations:
 
 
 def _widen(sql: str, rows: int) -> str:
-    return _ONE_ROW.sub(lambda row: "VALUES " + ", ".join([row[1]] * rows), sql)
+    return sql.replace(RECORDED_ROW, ", ".join([RECORDED_ROW] * rows))
 
 
 def _row(envelope: Envelope) -> Row:
-    """Return the values in the order of the `record` block."""
-    now = to_text(envelope.received_at)
-    emitted = envelope.source_emitted_at
-    return (
-        envelope.id,
-        envelope.source,
-        envelope.idempotency_key,
-        envelope.event_type,
-        envelope.content_type,
-        envelope.headers,
-        envelope.payload,
-        envelope.payload_sha256,
-        envelope.source_sequence,
-        None if emitted is None else to_text(emitted),
-        envelope.lane,
-        envelope.transport,
-        envelope.verified_by,
-        envelope.request_id,
-        now,
-        now,
-        now,
-        now if envelope.lane is None else None,
-    )
+    """Return the values of `RECORDED`, with times as text, and the time of receipt."""
+    row = [*_RECORDED(envelope), to_text(envelope.received_at)]
+    for index in _TIMES:
+        if row[index] is not None:
+            row[index] = to_text(row[index])
+    return row
 
 
 def _repeats(envelopes: Sequence[Envelope], kept: ByKey) -> list[tuple[int, int, int, str]]:

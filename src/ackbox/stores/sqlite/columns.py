@@ -1,0 +1,42 @@
+"""The column lists of this store's SQL, derived from the columns of an event. Times and ids are
+text here."""
+
+from collections.abc import Iterable, Mapping
+
+from ackbox.model import Claim, EventRecord
+from ackbox.stores.columns import EVENT_COLUMNS, LEASE, RECORDED, Kind
+
+RECORDED_ROW = f"({', '.join('?' * (len(RECORDED) + 1))})"
+"""The row of one event in `record`: the recorded columns and the time when it was received."""
+
+
+def parts() -> Mapping[str, str]:
+    """Return the parts that the `.sql` files do not define themselves."""
+    return {
+        "recorded_columns": _listed(RECORDED),
+        "recorded_row": RECORDED_ROW,
+        "claim_columns": _listed(_claimed(name) for name in Claim.__struct_fields__),
+        "record_columns": _listed(
+            _shown(n) for n in EventRecord.__struct_fields__ if n in EVENT_COLUMNS
+        ),
+        "transfer_columns": _listed(_transferred(name) for name in EVENT_COLUMNS),
+    }
+
+
+def _listed(columns: Iterable[str]) -> str:
+    return ",\n    ".join(columns)
+
+
+def _claimed(name: str) -> str:
+    """Qualify the name: `json_each` has an `id` too. A payload above the limit is fetched apart."""
+    if EVENT_COLUMNS[name] is Kind.BYTES:
+        return f"CASE WHEN length({name}) <= :inline THEN hex({name}) END"
+    return f"events.{name}"
+
+
+def _shown(name: str) -> str:
+    return f"lower(hex({name})) AS {name}" if EVENT_COLUMNS[name] is Kind.BYTES else name
+
+
+def _transferred(name: str) -> str:
+    return f"CASE WHEN status <> 'processing' THEN {name} END" if name in LEASE else name
