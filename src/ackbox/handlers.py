@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from ackbox.errors import InvalidEvent, SettingError
+from ackbox.errors import InvalidEvent, StartupError
 from ackbox.model import EventId, Statement, check_name
 from ackbox.quantities import parse_duration
 
@@ -148,7 +148,7 @@ class Registry:
     def add(self, registration: Registration) -> None:
         for other in self._registrations:
             if (other.pattern, other.source) == (registration.pattern, registration.source):
-                raise SettingError(
+                raise StartupError(
                     f"{registration.name} and {other.name} both handle {other.pattern!r}"
                     f" of source {other.source or 'any'}: one event has one handler."
                 )
@@ -218,9 +218,9 @@ def describe(
         if source is not None:
             check_name("the source", source)
     except InvalidEvent as error:
-        raise SettingError(f"{name_of(handler)}: {error}.") from None
+        raise StartupError(f"{name_of(handler)}: {error}.") from None
     if "*" in pattern[:-1]:
-        raise SettingError(f"The pattern {pattern!r} may have one `*`, at its end.")
+        raise StartupError(f"The pattern {pattern!r} may have one `*`, at its end.")
     limit = _parse_timeout(handler, timeout)
     _check_positive(handler, max_attempts=max_attempts, concurrency=concurrency, timeout=limit)
     return Registration(
@@ -241,9 +241,9 @@ def _check_types(
 ) -> None:
     for name, value in {"max_attempts": max_attempts, "concurrency": concurrency}.items():
         if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-            raise SettingError(f"{name_of(handler)}: {name} must be a whole number, not {value!r}.")
+            raise StartupError(f"{name_of(handler)}: {name} must be a whole number, not {value!r}.")
     if timeout is not None and not isinstance(timeout, str | timedelta):
-        raise SettingError(
+        raise StartupError(
             f"{name_of(handler)}: timeout must be a text such as '30s' or a timedelta, "
             f"not {timeout!r}."
         )
@@ -255,7 +255,7 @@ def _parse_timeout(handler: Handler, timeout: str | timedelta | None) -> timedel
     try:
         return parse_duration(timeout)
     except ValueError as error:
-        raise SettingError(
+        raise StartupError(
             f"{name_of(handler)}: timeout={timeout!r} is not a duration such as '30s' or '5m': "
             f"{error}."
         ) from None
@@ -272,7 +272,7 @@ def _check_positive(handler: Handler, **given: int | timedelta | None) -> None:
     for name, value in given.items():
         number = value.total_seconds() if isinstance(value, timedelta) else value
         if number is not None and number <= 0:
-            raise SettingError(f"{name_of(handler)}: {name} must be more than 0, not {value}.")
+            raise StartupError(f"{name_of(handler)}: {name} must be more than 0, not {value}.")
 
 
 def _arguments(handler: Handler) -> set[str]:
@@ -280,7 +280,7 @@ def _arguments(handler: Handler) -> set[str]:
     names = {parameter.name for parameter in parameters}
     by_name = all(parameter.kind in _BY_NAME for parameter in parameters)
     if "event" not in names or not names <= _ARGUMENTS or not by_name:
-        raise SettingError(
+        raise StartupError(
             f"{name_of(handler)} must take `event`, and optionally `tx`, by name; it takes "
             f"{', '.join(map(str, parameters)) or 'nothing'}."
         )

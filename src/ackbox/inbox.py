@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from ackbox.app import App, is_shared
 from ackbox.config import Given, Resolved, read_overrides, resolve_process, warn_of_open_ingest
-from ackbox.errors import SettingError
+from ackbox.errors import SettingError, StartupError
 from ackbox.handlers import Handler, Registry, describe
 from ackbox.http.asgi import Mounted, build_asgi, build_probes
 from ackbox.http.server import run, serve
@@ -42,7 +42,7 @@ class Inbox:
     ) -> Callable[[H], H]:
         """Handle events whose type matches: `invoice.paid`, `invoice.*`, or `*`."""
         if not isinstance(pattern, str):
-            raise SettingError(f"@inbox.on takes a pattern, as in @inbox.on('*'), not {pattern!r}.")
+            raise StartupError(f"@inbox.on takes a pattern, as in @inbox.on('*'), not {pattern!r}.")
 
         def register(handler: H) -> H:
             self._registry.add(
@@ -62,7 +62,7 @@ class Inbox:
     def schema(self, sql: str) -> None:
         """Add DDL of your own tables, run at every start: write `CREATE TABLE IF NOT EXISTS`."""
         if not isinstance(sql, str):
-            raise SettingError(f"inbox.schema takes SQL as text, not {sql!r}.")
+            raise StartupError(f"inbox.schema takes SQL as text, not {sql!r}.")
         self._schemas.append(sql)
 
     async def read(self, sql: str, /, **params: object) -> list[dict[str, Any]]:
@@ -132,7 +132,7 @@ class Inbox:
 
     def _make_runtime(self, app: App) -> Runtime:
         if self._mounted.is_running:
-            raise SettingError(
+            raise StartupError(
                 "This Inbox is already running: give its lifespan to one app only, and do not "
                 "serve it too."
             )

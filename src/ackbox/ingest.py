@@ -14,7 +14,9 @@ from msgspec import Struct
 
 from ackbox.byte_buffer import ByteBuffer
 from ackbox.errors import (
+    OUTAGES,
     AckboxError,
+    ConnectionLost,
     InvalidEvent,
     OutcomeUnknown,
     Overloaded,
@@ -47,12 +49,14 @@ class Limits(Struct, frozen=True):
 
 
 class Waiting(Struct, eq=False):
-    """A submission and its waiting caller. `admitted` events of it count as not yet durable."""
+    """A submission and its waiting caller. `admitted` events of it count as not yet durable. In
+    flight, the submission may be stored, except after the ledger said that it stored nothing."""
 
     submission: Submission
     waiter: asyncio.Future[list[Receipt]]
     arrived: float
     admitted: int
+    may_be_stored: bool = True
 
 
 Batch = list[Waiting]
@@ -110,8 +114,8 @@ class Ingest:
 
     def submit(self, submission: Submission) -> asyncio.Future[list[Receipt]]:
         """Add the submission to the next batch. The future has one receipt for each envelope when
-        all of them are durable. Raise `NotAccepted` if there is no room: all are admitted, or none.
-        """
+        all of them are durable; else it raises `NotStored` or `OutcomeUnknown`. If there is no
+        room, raise `NotStored` at once: all are admitted, or none."""
         events = len(submission.envelopes)
         self._admit(events)
         waiter: asyncio.Future[list[Receipt]] = self._loop.create_future()
@@ -211,10 +215,11 @@ class Ingest:
         try:
             await self._record(batch)
         except asyncio.CancelledError:
-            self._fail(batch, Stopped("The inbox has shut down."))
+            self._fail(batch, OutcomeUnknown("The inbox has shut down."))
             raise
         except Exception as error:
-            self._fail(batch, Unavailable("The event could not be stored; try again later."))
+            kind = Unavailable if isinstance(error, AckboxError) else OutcomeUnknown
+            self._fail(batch, kind("The event could not be stored; try again later."))
             self._note_failure(_events(batch), error, retrying=False)
             raise
         finally:
@@ -240,20 +245,24 @@ class Ingest:
     async def _record(self, batch: Batch) -> None:
         """Retry until the batch is durable, or until no caller waits any more (L9)."""
         delays: Iterator[float] | None = None
+        is_lost = False
         while batch:
             try:
                 receipts = await self._ledger.record([waiting.submission for waiting in batch])
             except InvalidEvent as error:
                 await self._isolate(batch, error)
                 return
-            except (OutcomeUnknown, Stopped) as error:
-                self._give_up(batch, error)
-                return
-            except Unavailable as error:
+            except OUTAGES as error:
+                if not _can_retry(error):
+                    self._give_up(batch, error)
+                    return
                 self._note_failure(_events(batch), error, retrying=True)
+                is_lost = is_lost or isinstance(error, ConnectionLost)
+                _mark(batch, may_be_stored=is_lost)
                 delays = delays or ingest_delays(self._uniform)
                 await self._sleep(min(next(delays), self._seconds_left(batch)))
                 batch = self._drop_expired(batch)
+                _mark(batch, may_be_stored=True)
             else:
                 self._resolve(batch, receipts)
                 return
@@ -325,13 +334,27 @@ class Ingest:
 
     def expire_waiters(self) -> None:
         """End the waiting of callers at their time-out, whatever the ledger does."""
+        self._expire(chain(*self._in_flight), in_flight=True)
+        self._expire(self._queue, in_flight=False)
+
+    def _expire(self, waiters: Iterable[Waiting], *, in_flight: bool) -> None:
         latest_arrival = self._monotonic() - self._limits.timeout
-        for waiting in chain(*self._in_flight, self._queue):
+        for waiting in waiters:
             if waiting.arrived <= latest_arrival and not waiting.waiter.done():
-                waiting.waiter.set_exception(
-                    Unavailable("The database did not respond in time.", retry_after=5)
-                )
+                is_unknown = in_flight and waiting.may_be_stored
+                kind = OutcomeUnknown if is_unknown else Unavailable
+                error = kind("The database did not respond in time.", retry_after=5)
+                waiting.waiter.set_exception(error)
                 self._observe(Refused("timeout"))
+
+
+def _can_retry(error: AckboxError) -> bool:
+    return isinstance(error, Unavailable | ConnectionLost) and not isinstance(error, Stopped)
+
+
+def _mark(batch: Batch, *, may_be_stored: bool) -> None:
+    for waiting in batch:
+        waiting.may_be_stored = may_be_stored
 
 
 def _events(batch: Batch) -> int:

@@ -60,10 +60,10 @@ class Ledger(Protocol):
           cursors of one source, the last one is saved.
         - Raises `InvalidEvent` if one of the submissions can never be stored: nothing of this call
           is stored then, and the caller finds the bad submission by recording each one alone.
-        - Raises `Unavailable` if the caller should retry. If a connection to PostgreSQL is lost
-          during the commit, the events may be stored nevertheless: a retry with the same ids
-          returns the same receipts. Only SQLite raises `OutcomeUnknown`, if COMMIT itself failed:
-          the caller should not retry.
+        - Raises `Unavailable` if nothing was stored and the caller should retry.
+        - Raises `OutcomeUnknown` if the events may be stored or not: on SQLite, if COMMIT itself
+          failed. The caller should not retry. Only after `ConnectionLost`, which PostgreSQL raises,
+          it should: a retry with the same ids returns the same receipts.
         - Cancelling the caller does not affect the transaction, which commits or rolls back as a
           whole.
         """

@@ -14,7 +14,7 @@ from msgspec import Struct
 from ackbox import component_config
 from ackbox.app import App
 from ackbox.config import cautions
-from ackbox.errors import AckboxError, HandlersStuck, Stopped, Unavailable
+from ackbox.errors import OUTAGES, AckboxError, HandlersStuck, Stopped
 from ackbox.handlers import Registry
 from ackbox.ingest import Ingest
 from ackbox.maintenance import Discards, Monitor, Replays, Retention, unpark_handled
@@ -163,7 +163,7 @@ class Runtime:
                 await store.apply_schema(self._schemas)
                 await store.recover()
                 return newest_age, await reader.stats(), await reader.waiting(self.clock())
-            except Unavailable:
+            except OUTAGES:
                 if not self._app.backend.shared:
                     raise
                 await asyncio.sleep(_RETRY_SECONDS)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ackbox.errors import InvalidStatement, SettingError
+from ackbox.errors import InvalidStatement, StartupError
 from ackbox.model import DeadLetter, Done, Failure, Outcome, RetryLater, Settlement
 from support.backends import Backend
 from support.events import envelope, envelopes, record_in
@@ -206,7 +206,7 @@ async def test_effects_of_concurrent_settlements_are_all_applied(backend: Backen
 
 @pytest.mark.parametrize("sql", ["DROP TABLE events", "nonsense", "DELETE FROM tombstones"])
 async def test_a_user_schema_cannot_touch_the_tables_of_ackbox(backend: Backend, sql: str) -> None:
-    with pytest.raises(SettingError, match="refused"):
+    with pytest.raises(StartupError, match="refused"):
         await backend.store.apply_schema(["CREATE TABLE good (id TEXT)", sql])
     with pytest.raises(InvalidStatement):
         await backend.reader.query("SELECT * FROM good", {})

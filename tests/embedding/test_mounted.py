@@ -13,7 +13,7 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 from ackbox import Event, Inbox
-from ackbox.errors import LedgerInUse, SettingError, Stopped
+from ackbox.errors import LedgerInUse, StartupError, Stopped
 from ackbox.http.requests import Asgi, Receive, Scope, Send
 from ackbox.stores.sqlite.lock import Holder, find_holder
 from support.polling import eventually
@@ -163,7 +163,7 @@ def test_the_same_inbox_starts_again_after_it_stopped(settings: dict[str, Any]) 
 async def test_an_inbox_that_runs_is_not_started_twice(settings: dict[str, Any]) -> None:
     inbox = Inbox(settings)
     async with inbox.lifespan(None):
-        with pytest.raises(SettingError, match="already running"):
+        with pytest.raises(StartupError, match="already running"):
             async with inbox.lifespan(None):
                 pass
         assert await inbox.read("SELECT 1 AS one") == [{"one": 1}]

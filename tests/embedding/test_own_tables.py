@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ackbox import Inbox
-from ackbox.errors import InvalidStatement, SettingError, Stopped, Unavailable
+from ackbox.errors import InvalidStatement, StartupError, Stopped, Unavailable
 
 ACCESS = "CREATE TABLE IF NOT EXISTS access (customer TEXT PRIMARY KEY)"
 COUNT_FOR_EVER = (
@@ -83,7 +83,7 @@ async def test_a_forbidden_schema_stops_the_start_in_one_line(
     settings: dict[str, Any], ddl: str
 ) -> None:
     await started(settings)
-    with pytest.raises(SettingError, match=r"inbox\.schema") as refused:
+    with pytest.raises(StartupError, match=r"inbox\.schema") as refused:
         await started(settings, ACCESS, ddl)
     assert "\n" not in str(refused.value)
     assert ddl[:12] in str(refused.value)
@@ -91,7 +91,7 @@ async def test_a_forbidden_schema_stops_the_start_in_one_line(
 
 
 async def test_a_schema_that_is_refused_changes_nothing(settings: dict[str, Any]) -> None:
-    with pytest.raises(SettingError):
+    with pytest.raises(StartupError):
         await started(settings, ACCESS, "CREATE TABEL mine (n INTEGER)")
     inbox = Inbox(settings)
     async with inbox.lifespan(None):
@@ -100,7 +100,7 @@ async def test_a_schema_that_is_refused_changes_nothing(settings: dict[str, Any]
 
 
 async def test_a_long_statement_is_shown_short(settings: dict[str, Any]) -> None:
-    with pytest.raises(SettingError) as refused:
+    with pytest.raises(StartupError) as refused:
         await started(settings, "CREATE TABEL mine (\n" + "  n INTEGER,\n" * 100)
     assert len(str(refused.value)) < 300
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from ackbox.errors import Unavailable
+from ackbox.errors import AckboxError, ConnectionLost, Unavailable
 from ackbox.model import Outcome, RetentionPolicy, Settlement
 from ackbox.stores.postgres.write import record, settlement
 from ackbox.stores.postgres.write.lanes import lock_lanes
@@ -17,6 +17,10 @@ from support.queue_worker import LEASE, QueueWorker, dead, done, retry_later
 POLICY = RetentionPolicy(keep=timedelta(days=30), keep_keys=timedelta(days=7))
 LOCKED = (
     "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype IN ('transactionid', 'tuple')"
+)
+TERMINATE_WAITING = (
+    "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+    "WHERE datname = current_database() AND wait_event_type = 'Lock'"
 )
 DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
 
@@ -33,6 +37,21 @@ async def test_an_idle_transaction_is_ended(backend: PostgresBackend) -> None:
     with pytest.raises(Unavailable):
         await freeze()
     assert len(await backend.rows()) == 1
+
+
+@pytest.mark.parametrize(("lane", "error"), [(None, ConnectionLost), ("l", Unavailable)])
+async def test_a_record_that_loses_its_connection_says_whether_it_may_have_committed(
+    backend: PostgresBackend, lane: str | None, error: type[Exception]
+) -> None:
+    """Without lanes, the statement that waits is a transaction by itself."""
+    async with backend.store.database.transaction() as session:
+        await session.execute_raw("LOCK TABLE ackbox.events, ackbox.lanes IN EXCLUSIVE MODE")
+        recording = asyncio.ensure_future(record_in(backend.store, [envelope("a", lane=lane)]))
+        while not recording.done():
+            await session.connection.fetchval(TERMINATE_WAITING)
+        with pytest.raises(AckboxError) as caught:
+            await recording
+    assert type(caught.value) is error
 
 
 async def test_a_renewal_does_not_wait_for_a_settlement(backend: PostgresBackend) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import apsw
 import pytest
 
-from ackbox.errors import AckboxError, LedgerCorrupt, Stopped, Unavailable
+from ackbox.errors import AckboxError, LedgerCorrupt, OutcomeUnknown, Stopped, Unavailable
 from ackbox.stores.sqlite.store import SqliteStore
 from support.backends import OpenStore
 from support.events import envelope, envelopes, record_in
@@ -32,6 +32,18 @@ async def test_every_waiter_fails_within_a_second(
     results = await asyncio.wait_for(asyncio.gather(*waiters, return_exceptions=True), 1)
     assert [type(result) for result in results] == [Stopped] * 21
     assert "of the test" in str(await fatal.wait())
+
+
+async def test_a_writer_that_dies_after_its_commit_leaves_the_outcome_unknown(
+    faulty: SqliteStore, fatal: Fatal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise OSError("of the test")
+
+    monkeypatch.setattr(faulty._writer._files, "compare", fail)
+    with pytest.raises(OutcomeUnknown, match="of the test"):
+        await record_in(faulty, [envelope()])
+    await fatal.wait()
 
 
 async def test_a_later_caller_is_refused_at_once(faulty: SqliteStore, fatal: Fatal) -> None:

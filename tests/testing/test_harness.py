@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ackbox import Dead, Event, Inbox, Retry, Snooze, Tx
-from ackbox.errors import InvalidEvent, InvalidStatement, SettingError, Stopped
+from ackbox.errors import InvalidEvent, InvalidStatement, StartupError, Stopped
 from ackbox.testing import Delivery, InboxHarness, MovableClock
 
 ORDERS = "CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY, status TEXT, version INTEGER)"
@@ -393,7 +393,7 @@ async def test_a_harness_outside_its_block_is_refused(inbox: Inbox) -> None:
 
 async def test_an_inbox_is_in_one_harness_at_a_time(inbox: Inbox) -> None:
     async with InboxHarness(inbox):
-        with pytest.raises(SettingError, match="already running"):
+        with pytest.raises(StartupError, match="already running"):
             async with InboxHarness(inbox):
                 pass
     async with InboxHarness(inbox) as box:

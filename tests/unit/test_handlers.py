@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from ackbox.errors import SettingError
+from ackbox.errors import StartupError
 from ackbox.handlers import Registration, Registry, Retry, Snooze, Tx, describe
 from ackbox.inbox import Inbox
 
@@ -98,7 +98,7 @@ def test_the_cache_of_types_is_bounded() -> None:
 def test_a_tie_is_an_error_at_the_start(source: str | None) -> None:
     registry = Registry()
     register(registry, "invoice.*", source)
-    with pytest.raises(SettingError, match="both handle 'invoice"):
+    with pytest.raises(StartupError, match="both handle 'invoice"):
         register(registry, "invoice.*", source)
 
 
@@ -164,7 +164,7 @@ def several(event: object, *more: object) -> None: ...
 
 @pytest.mark.parametrize("handler", [nothing, other_name, positional, with_more, anything, several])
 def test_a_handler_with_unknown_arguments_is_an_error_at_the_start(handler: Any) -> None:
-    with pytest.raises(SettingError, match="must take `event`"):
+    with pytest.raises(StartupError, match="must take `event`"):
         registration(handler)
 
 
@@ -185,7 +185,7 @@ def test_a_handler_with_unknown_arguments_is_an_error_at_the_start(handler: Any)
     ],
 )
 def test_invalid_limits_are_an_error_at_the_start(rules: dict[str, Any], reason: str) -> None:
-    with pytest.raises(SettingError, match=reason):
+    with pytest.raises(StartupError, match=reason):
         registration(**rules)
 
 
@@ -250,15 +250,15 @@ def test_a_wrong_delay_fails_where_it_is_raised(
 )
 def test_a_limit_of_the_wrong_type_is_refused_in_one_line(rules: dict[str, Any]) -> None:
     (name,) = rules
-    with pytest.raises(SettingError, match=f"{name} must be"):
+    with pytest.raises(StartupError, match=f"{name} must be"):
         Inbox().on("a", **rules)(handle)
 
 
 def test_a_decorator_without_parentheses_is_refused() -> None:
-    with pytest.raises(SettingError, match="takes a pattern"):
+    with pytest.raises(StartupError, match="takes a pattern"):
         Inbox().on(cast("Any", handle))
 
 
 def test_a_schema_that_is_no_text_is_refused() -> None:
-    with pytest.raises(SettingError, match=r"inbox\.schema"):
+    with pytest.raises(StartupError, match=r"inbox\.schema"):
         Inbox().schema(cast("Any", None))

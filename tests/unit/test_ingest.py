@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ackbox.errors import (
+    ConnectionLost,
     InvalidEvent,
     LedgerCorrupt,
-    NotAccepted,
+    NotStored,
     OutcomeUnknown,
     Overloaded,
     Stopped,
@@ -223,7 +224,7 @@ async def test_a_caller_of_a_hanging_ledger_waits_at_most_for_the_timeout() -> N
         time.now += 0.2
         ingest.expire_waiters()
         results = await asyncio.gather(*calls, return_exceptions=True)
-        assert [type(result) for result in results] == [Unavailable] * 4
+        assert [type(result) for result in results] == [OutcomeUnknown] * 3 + [Unavailable]
     assert [fact.reason for fact in facts.of(Refused)] == ["timeout"] * 4
 
 
@@ -235,7 +236,7 @@ async def test_the_timeout_needs_no_other_event() -> None:
         ledger, limits(timeout=0.01), backlog=0, observe=Facts(), uniform=lambda low, high: high
     )
     ingest.start(supervisor())
-    with pytest.raises(Unavailable, match="in time"):
+    with pytest.raises(OutcomeUnknown, match="in time"):
         await asyncio.wait_for(accept(ingest, envelope()), 5)
     await ingest.close()
 
@@ -253,6 +254,21 @@ async def test_an_unknown_outcome_is_reported_and_not_retried() -> None:  # F8
     assert [(fact.events, fact.retrying) for fact in facts.of(RecordFailed)] == [(3, False)]
 
 
+async def test_a_lost_connection_is_retried() -> None:
+    ledger, time = ScriptedLedger(ConnectionLost("The server is gone.")), Time()
+    async with ingesting(ledger, time=time) as (ingest, facts):
+        assert (await accept(ingest, envelope())).kind is NEW
+    assert [fact.retrying for fact in facts.of(RecordFailed)] == [True]
+
+
+async def test_after_a_lost_connection_nobody_knows_whether_the_event_is_stored() -> None:
+    ledger, time = ScriptedLedger(DOWN, ConnectionLost("The server is gone.")), Time()
+    ledger.default = DOWN
+    async with ingesting(ledger, time=time) as (ingest, _):
+        with pytest.raises(OutcomeUnknown, match="in time"):
+            await accept(ingest, envelope())
+
+
 async def test_a_stopped_ledger_is_not_retried() -> None:  # F29
     ledger, time = ScriptedLedger(), Time()
     ledger.default = Stopped("The writer stopped.")
@@ -263,15 +279,18 @@ async def test_a_stopped_ledger_is_not_retried() -> None:  # F29
         assert time.now - began < 1
 
 
-@pytest.mark.parametrize("error", [LedgerCorrupt("Damaged."), ZeroDivisionError("a bug")])
+@pytest.mark.parametrize(
+    ("error", "seen"),
+    [(LedgerCorrupt("Damaged."), Unavailable), (ZeroDivisionError("a bug"), OutcomeUnknown)],
+)
 async def test_an_unexpected_error_fails_its_batch_and_the_next_batch_is_stored(
-    error: Exception,
+    error: Exception, seen: type[Exception]
 ) -> None:  # F29
     ledger = ScriptedLedger(error)
     async with ingesting(ledger) as (ingest, facts):
         calls = await submit(ingest, envelopes(3))
         results = await asyncio.gather(*calls, return_exceptions=True)
-        assert [type(result) for result in results] == [Unavailable] * 3
+        assert [type(result) for result in results] == [seen] * 3
         assert (await accept(ingest, envelope("after"))).kind is NEW
     assert [fact.events for fact in facts.of(RecordFailed)] == [3]
 
@@ -453,7 +472,7 @@ async def test_closing_waits_for_a_hanging_ledger_at_most_for_the_timeout() -> N
         await asyncio.wait_for(ingest.close(), 5)
         assert time.now - began == pytest.approx(5.0, abs=0.1)
         results = await asyncio.gather(*calls, return_exceptions=True)
-        assert all(isinstance(result, Unavailable) for result in results), results
+        assert [type(result) for result in results] == [OutcomeUnknown, Stopped]
 
 
 async def test_closing_twice_is_closing_once() -> None:
@@ -518,7 +537,7 @@ async def test_after_any_mix_every_call_ends_and_the_buffer_is_empty(  # F29
         await asyncio.wait_for(ingest.close(), 5)
         assert ingest.buffered == (0, 0)
     for result, (size, *_) in zip(results, calls, strict=True):
-        expected = (NotAccepted, InvalidEvent, asyncio.CancelledError)
+        expected = (NotStored, OutcomeUnknown, asyncio.CancelledError)
         assert isinstance(result, expected) or len(result) == size  # type: ignore[arg-type]
     new = sum(r.kind is NEW for fact in facts.of(Recorded) for r in fact.receipts)
     assert new == len(ledger.stored) == ingest.waiting

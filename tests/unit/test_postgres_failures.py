@@ -3,7 +3,7 @@
 import asyncpg
 import pytest
 
-from ackbox.errors import StoreError, Unavailable
+from ackbox.errors import ConnectionLost, ReadOnly, StoreError, Unavailable
 from ackbox.stores.postgres.database import Address, Session
 from ackbox.stores.postgres.failures import is_connection_lost, translate
 
@@ -45,6 +45,24 @@ def test_a_time_out_without_text_gets_a_message() -> None:
     assert str(translate(TimeoutError())) == (
         "The database cannot be reached: it did not respond in time."
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ConnectionResetError("reset"), ConnectionLost),
+        (TimeoutError(), ConnectionLost),
+        (asyncpg.AdminShutdownError("x"), ConnectionLost),
+        (asyncpg.ReadOnlySQLTransactionError("x"), ReadOnly),
+        (asyncpg.DeadlockDetectedError("x"), Unavailable),
+    ],
+    ids=lambda value: getattr(value, "__name__", type(value).__name__),
+)
+def test_only_a_connection_lost_during_a_commit_leaves_the_outcome_unknown(
+    error: Exception, kind: type[Exception]
+) -> None:
+    assert type(translate(error, committing=True)) is kind
+    assert not isinstance(translate(error), ConnectionLost)
 
 
 def test_the_text_of_a_time_out_is_kept() -> None:

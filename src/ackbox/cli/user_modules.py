@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from ackbox.cli.output import warn
-from ackbox.errors import AckboxError, SettingError
+from ackbox.errors import AckboxError, StartupError
 
 if TYPE_CHECKING:
     from ackbox.inbox import Inbox
@@ -26,14 +26,14 @@ def load_inbox(target: str | None) -> "Inbox":
         return Inbox()
     module_name, _, name = target.partition(":")
     if not name.isidentifier() or not _is_module_name(module_name):
-        raise SettingError(
+        raise StartupError(
             f"{target} must name a module, not a file, and an inbox in it, as in app:inbox."
         )
     inbox = getattr(_import_module(module_name), name, None)
     if isinstance(inbox, Inbox):
         return inbox
     problem = "is not there" if inbox is None else f"is of type {type(inbox).__name__}"
-    raise SettingError(f"{target} must be an ackbox.Inbox, but it {problem}.")
+    raise StartupError(f"{target} must be an ackbox.Inbox, but it {problem}.")
 
 
 def _is_module_name(name: str) -> bool:
@@ -51,7 +51,7 @@ def _import_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             _show_traceback(name, error)  # the user's module imports another that is missing
-        raise SettingError(
+        raise StartupError(
             f"There is no module {error.name}, neither in the current folder nor installed."
         ) from None
     except Exception as error:  # noqa: BLE001 - the user's code: show what it raised, and end

@@ -4,7 +4,7 @@ from http import HTTPStatus
 
 import msgspec
 
-from ackbox.errors import AckboxError, InvalidEvent, NotAccepted, Overloaded
+from ackbox.errors import AckboxError, InvalidEvent, NotStored, OutcomeUnknown, Overloaded
 
 CONTENT_TYPE = b"application/problem+json"
 STATUSES = frozenset(
@@ -44,11 +44,11 @@ def from_error(error: AckboxError) -> HttpError:
             return HttpError(400, str(error))
         case Overloaded():
             return HttpError(429, str(error), _retry_after(error))
-        case NotAccepted():
+        case NotStored() | OutcomeUnknown():
             return HttpError(503, str(error), _retry_after(error))
         case _:
             return HttpError(503, str(error), ((b"retry-after", b"5"),))
 
 
-def _retry_after(error: NotAccepted) -> tuple[tuple[bytes, bytes], ...]:
+def _retry_after(error: NotStored | OutcomeUnknown) -> tuple[tuple[bytes, bytes], ...]:
     return ((b"retry-after", b"%d" % error.retry_after),)

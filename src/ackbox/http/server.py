@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import uvicorn
 import uvloop
 
-from ackbox.errors import SettingError
+from ackbox.errors import StartupError
 from ackbox.http.protocol import protocol_class
 from ackbox.http.requests import Asgi
 from ackbox.runtime import Runtime
@@ -101,7 +101,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener.bind(address)
         listener.listen(_BACKLOG)
     except OSError as error:
-        raise SettingError(
+        raise StartupError(
             f"Cannot listen on {host} port {port}: {error.strerror}. Choose another address or "
             "port with --host and --port, or with the settings HOST and PORT."
         ) from error

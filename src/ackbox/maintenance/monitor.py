@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Protocol
 
-from ackbox.errors import Unavailable
+from ackbox.errors import OUTAGES
 from ackbox.model import Stats
 from ackbox.ports import Reader, Store
 from ackbox.telemetry import ClockStepped, Measured, Observer
@@ -56,7 +56,7 @@ class Monitor:
         self._sleep = sleep
 
     async def tick_and_wait(self) -> None:
-        with suppress(Unavailable):  # the store reports its own outages
+        with suppress(*OUTAGES):  # the store reports its own outages
             await self.tick()
         await self._sleep(_SECONDS)
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from ackbox.errors import Unavailable
+from ackbox.errors import OUTAGES
 from ackbox.ports import Operations, Reader
 from ackbox.telemetry import Observer, WorkerCallFailed
 
@@ -31,7 +31,7 @@ async def unpark_handled(
             if parked_type is not None and handles(*parked_type):
                 while await store.unpark(*parked_type):
                     pass
-        except Unavailable as error:
+        except OUTAGES as error:
             observe(WorkerCallFailed("unpark", str(error)))
             parked_type = ("", "")
             await sleep(_RETRY_SECONDS)

@@ -6,7 +6,7 @@ from datetime import timedelta
 from time import monotonic
 from typing import Protocol
 
-from ackbox.errors import Unavailable
+from ackbox.errors import OUTAGES
 from ackbox.model import RetentionPolicy, TombstonePass
 from ackbox.ports import Operations
 from ackbox.telemetry import Observer, Pruned, PruneFailed, RetentionPaused
@@ -69,7 +69,7 @@ class Retention:
     async def tick_and_wait(self) -> None:
         try:
             await self.tick()
-        except Unavailable:
+        except OUTAGES:
             pass  # the store reports its own outages
         except Exception as error:
             self._observe(PruneFailed(str(error)))

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ackbox.errors import Unavailable
+from ackbox.errors import OUTAGES
 from ackbox.handlers import Registry
 from ackbox.model import (
     SUSPECT,
@@ -140,7 +140,7 @@ class Worker:
             claimed = await self._claim_once()
             if not (await self._claim_suspect() or claimed):
                 await self._wait_unless_stopping(self._queue.wait(_IDLE))
-        except Unavailable as error:
+        except OUTAGES as error:
             self._observe(WorkerCallFailed("claim", str(error)))
             await self._wait_unless_stopping(asyncio.sleep(_RETRY_SECONDS))
 

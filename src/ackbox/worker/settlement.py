@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 
-from ackbox.errors import AckboxError, Unavailable
+from ackbox.errors import OUTAGES, AckboxError
 from ackbox.model import Claim, Outcome, Settlement
 from ackbox.ports import EventQueue
 from ackbox.telemetry import Observer, Settled, WorkerCallFailed
@@ -113,7 +113,7 @@ class Settler:
         settlements = [settlement for settlement, _, _ in batch]
         try:
             written = await self._queue.settle(settlements)
-        except Unavailable as error:
+        except OUTAGES as error:
             await self._keep(batch, error)
         except Exception as error:  # noqa: BLE001 - a supervised loop: recorded, then it continues
             await self._isolate(batch, error)

@@ -1,7 +1,8 @@
 """Connections to one PostgreSQL server: opened on demand, replaced when lost, errors translated.
 
-A call that fails because the server cannot be reached raises `Unavailable` and sets
-`unavailable_reason`. The next success clears it; after a refused write, only a write does.
+A call that fails because the server cannot be reached raises `Unavailable`, or `ConnectionLost` if
+the call may have committed, and sets `unavailable_reason`. The next success clears it; after a
+refused write, only a write does.
 """
 
 import asyncio
@@ -13,7 +14,14 @@ from typing import Any
 import asyncpg
 from msgspec import Struct
 
-from ackbox.errors import AckboxError, InvalidStatement, ReadOnly, Stopped, Unavailable
+from ackbox.errors import (
+    OUTAGES,
+    InvalidStatement,
+    OutcomeUnknown,
+    ReadOnly,
+    Stopped,
+    Unavailable,
+)
 from ackbox.stores.postgres.failures import (
     DRIVER_ERRORS,
     is_connection_lost,
@@ -167,7 +175,10 @@ async def connect(address: Address, *, seconds: float = _SECONDS) -> Connection:
 
 
 class Session:
-    """Run named blocks on one connection."""
+    """Run named blocks on one connection. While `committing`, a lost connection leaves it unknown
+    whether the server has committed."""
+
+    committing = False
 
     def __init__(self, connection: Any, address: Address) -> None:
         self.connection = connection
@@ -287,6 +298,7 @@ class Database:
             async with self.transaction() as session:
                 return await session.fetch(block, **values)
         async with self._session() as session:
+            session.committing = True
             return await session.fetch(block, **values)
 
     @asynccontextmanager
@@ -334,7 +346,9 @@ class Database:
         except DRIVER_ERRORS:
             self._pool.terminate()
 
-    def note_unavailable(self, error: Unavailable, *, must_write: bool = False) -> None:
+    def note_unavailable(
+        self, error: Unavailable | OutcomeUnknown, *, must_write: bool = False
+    ) -> None:
         """Report an outage once; report again only after recovery or when its kind changes."""
         reason = _READ_ONLY if isinstance(error, ReadOnly) else _UNREACHABLE
         self._must_write = self._must_write or must_write or isinstance(error, ReadOnly)
@@ -345,15 +359,19 @@ class Database:
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[Session]:
         self._assert_open()
+        session = None
         try:
             self._used = True
             await self._pool  # opened on first use: before that, no loop runs
             async with self._pool.acquire(timeout=_CONNECT_SECONDS) as connection:
                 self._assert_open()
-                yield Session(connection, self.address)
+                session = Session(connection, self.address)
+                yield session
         except DRIVER_ERRORS as error:
             self._assert_open()
-            translated = self._translate(error)
+            translated = translate(error, committing=session is not None and session.committing)
+            if is_connection_lost(error) and isinstance(translated, OUTAGES):
+                self.note_unavailable(translated)
             if isinstance(translated, ReadOnly):  # a new session may reach a server that writes
                 await self._pool.expire_connections()
             raise translated from error
@@ -362,12 +380,6 @@ class Database:
     def _assert_open(self) -> None:
         if self._closed:
             raise Stopped("The ledger is closed.")
-
-    def _translate(self, error: BaseException) -> AckboxError:
-        translated = translate(error)
-        if is_connection_lost(error) and isinstance(translated, Unavailable):
-            self.note_unavailable(translated)
-        return translated
 
     def _note_recovery(self) -> None:
         if self.unavailable_reason is not None and not self._must_write:
@@ -401,6 +413,7 @@ async def _transaction(session: Session, begin: str) -> AsyncIterator[None]:
     try:
         await session.execute_raw(begin)
         yield
+        session.committing = not session.connection.is_closed()
         await session.execute_raw("COMMIT")
     except BaseException:
         with suppress(*DRIVER_ERRORS):  # a lost connection is rolled back by the server

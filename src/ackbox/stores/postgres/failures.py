@@ -4,6 +4,7 @@ import asyncpg
 
 from ackbox.errors import (
     AckboxError,
+    ConnectionLost,
     InvalidEvent,
     ReadOnly,
     SettingError,
@@ -62,7 +63,8 @@ def is_undeclared_pooling(error: BaseException | None) -> bool:
     return isinstance(error, _UNDECLARED_POOLING)
 
 
-def translate(error: BaseException) -> AckboxError:
+def translate(error: BaseException, *, committing: bool = False) -> AckboxError:
+    """Return our own error. `committing`: if the connection was lost, the write may be stored."""
     message = _message(error)
     if isinstance(error, _REFUSED):
         return SettingError(f"DATABASE_URL cannot be used: {message}.")
@@ -85,7 +87,7 @@ def translate(error: BaseException) -> AckboxError:
         )
     if isinstance(error, _NOT_STORABLE):
         return InvalidEvent(f"The event cannot be stored: {message}")
-    return _unavailable(error, message)
+    return _outage(error, message, committing)
 
 
 def _message(error: BaseException) -> str:
@@ -95,7 +97,7 @@ def _message(error: BaseException) -> str:
     return "it did not respond in time" if isinstance(error, TimeoutError) else type(error).__name__
 
 
-def _unavailable(error: BaseException, message: str) -> Unavailable:
+def _outage(error: BaseException, message: str, committing: bool) -> Unavailable | ConnectionLost:
     if isinstance(error, asyncpg.DiskFullError):
         return StorageFull(f"The database server's disk is full: {message}.", retry_after=5)
     if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
@@ -105,5 +107,6 @@ def _unavailable(error: BaseException, message: str) -> Unavailable:
             retry_after=5,
         )
     if is_connection_lost(error):
-        return Unavailable(f"The database cannot be reached: {message}.", retry_after=5)
+        outage = ConnectionLost if committing else Unavailable
+        return outage(f"The database cannot be reached: {message}.", retry_after=5)
     return Unavailable(f"The database failed: {message}.")

@@ -9,11 +9,11 @@ from pathlib import Path
 import asyncpg
 
 from ackbox.errors import (
+    OUTAGES,
     CommandFailed,
     InvalidStatement,
-    SettingError,
+    StartupError,
     Stopped,
-    Unavailable,
 )
 from ackbox.model import (
     BackupProgress,
@@ -76,7 +76,7 @@ async def open_store(
                 await assert_no_unfinished_promotion(database)
                 await assert_writable(database)
                 break
-            except Unavailable as error:
+            except OUTAGES as error:
                 database.note_unavailable(error, must_write=True)
                 await sleep(delay)
                 delay = min(delay * 2, _LONGEST_DELAY)
@@ -258,7 +258,7 @@ class PostgresStore:
     async def _check(self) -> None:
         """Compact the counts by status, notice that a lost server is back, and compare clocks."""
         await asyncio.sleep(_CHECK_SECONDS)
-        with suppress(Unavailable):  # the database reports its own outages
+        with suppress(*OUTAGES):  # the database reports its own outages
             if self.unavailable_reason is not None:
                 await self.prove_writable()
             await self.database.fetch("compact_counts", lock=self._counts_lock)
@@ -283,8 +283,8 @@ def _new_events(envelopes: Sequence[Envelope], receipts: Sequence[Receipt]) -> d
     }
 
 
-def _refusal(sql: str, reason: str) -> SettingError:
+def _refusal(sql: str, reason: str) -> StartupError:
     line = " ".join(sql.split())
     shown = line if len(line) <= _SHOWN else line[: _SHOWN - 3] + "..."
     reason = " ".join(reason.split()).rstrip(".")
-    return SettingError(f"inbox.schema({shown!r}) is refused: {reason}.")
+    return StartupError(f"inbox.schema({shown!r}) is refused: {reason}.")

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import asyncpg
 
-from ackbox.errors import AckboxError, StoreError, Unavailable
+from ackbox.errors import OUTAGES, AckboxError, OutcomeUnknown, StoreError, Unavailable
 from ackbox.model import Clock, Finding, Verdict
 from ackbox.stores.backlog import MAX_PARKED, Backlog, check_backlog
 from ackbox.stores.postgres.admin import doctor_checks, migrator, rights
@@ -36,7 +36,7 @@ def examine(address: Address, clock: Clock, *, notify: bool) -> Iterator[Finding
             try:
                 async for finding in examination:
                     findings.append(finding)  # noqa: PERF401 - keep the findings before a failure
-            except Unavailable as error:
+            except OUTAGES as error:
                 findings.append(_unavailable(error))
         return findings
 
@@ -87,7 +87,7 @@ async def _check_users_path(database: Database) -> Finding:
     return Finding("search_path", Verdict.OK, "your own tables have a schema")
 
 
-def _unavailable(error: Unavailable) -> Finding:
+def _unavailable(error: Unavailable | OutcomeUnknown) -> Finding:
     detail, remedy = str(error), "Start it, or correct DATABASE_URL; servers wait for it."
     if is_undeclared_pooling(error.__cause__):
         detail, _, remedy = detail.rpartition(". ")

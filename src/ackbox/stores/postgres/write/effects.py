@@ -17,7 +17,7 @@ from time import monotonic
 
 import asyncpg
 
-from ackbox.errors import AckboxError, InvalidStatement, Unavailable
+from ackbox.errors import OUTAGES, AckboxError, InvalidStatement
 from ackbox.model import Done, Outcome, Settlement, Statement
 from ackbox.stores.named_statements import name_statement
 from ackbox.stores.outcomes import fallback_of
@@ -102,7 +102,7 @@ async def _settle_alone(database: Database, settlement: Settlement, patient: boo
             )  # so that two do not collide again
         except _Lost:
             return await _settled_before(database, settlement)
-        except Unavailable:
+        except OUTAGES:
             raise
         except AckboxError as error:
             return await _fail(database, settlement, _describe(error))

@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 import apsw
 
-from ackbox.errors import StoreError, Unavailable
+from ackbox.errors import OUTAGES, StoreError
 from ackbox.model import BackupProgress
 from ackbox.stores.sqlite.connections import open_immutable
 from ackbox.stores.sqlite.files import sync_folder
@@ -72,7 +72,7 @@ class Backup:
         copy.unwanted = True
         try:
             await self._writer.submit(copy.discard, outside_transaction=True)
-        except Unavailable:
+        except OUTAGES:
             copy.remove()
 
 

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 import apsw
 
-from ackbox.errors import AckboxError, Unavailable
+from ackbox.errors import OUTAGES, AckboxError
 from ackbox.model import (
     Caps,
     Claim,
@@ -136,7 +136,7 @@ class SqliteQueue:
             held = await self._writer.submit(
                 self._effects.settle(settlement, now), in_savepoint=True
             )
-        except Unavailable:
+        except OUTAGES:
             raise
         except AckboxError as error:
             failed = Settlement(settlement.claim, fallback_of(settlement.outcome, str(error)))

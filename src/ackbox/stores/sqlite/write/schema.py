@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import apsw
 
-from ackbox.errors import SettingError
+from ackbox.errors import StartupError
 from ackbox.stores.sqlite.statements import Statements
 from ackbox.stores.sqlite.write.effects import OWN_TABLES
 from ackbox.stores.sqlite.write.jobs import Operation
@@ -34,7 +34,7 @@ _SHOWN = 60
 
 
 def apply_schema(ddl: Sequence[str]) -> Operation[None]:
-    """Run all statements or none. Raise a `SettingError` that names the refused statement."""
+    """Run all statements or none. Raise a `StartupError` that names the refused statement."""
 
     def operation(connection: apsw.Connection) -> None:
         statements = Statements(connection)
@@ -75,7 +75,7 @@ def _authorize(
     return apsw.SQLITE_DENY if touched & _OWN else apsw.SQLITE_OK
 
 
-def _refusal(sql: str, reason: str) -> SettingError:
+def _refusal(sql: str, reason: str) -> StartupError:
     line = " ".join(sql.split())
     shown = line if len(line) <= _SHOWN else line[: _SHOWN - 3] + "..."
-    return SettingError(f"inbox.schema({shown!r}) is refused: {' '.join(reason.split())}.")
+    return StartupError(f"inbox.schema({shown!r}) is refused: {' '.join(reason.split())}.")

@@ -91,6 +91,7 @@ class Writer:
         self._last_failure: float | None = None
         self._reopen_at = 0.0
         self._dead: AckboxError | None = None
+        self._is_committing = False  # True from COMMIT until its jobs are resolved
         self._loop = asyncio.get_running_loop()
         self._thread = Thread(target=self._main, name="ackbox-writer", daemon=True)
         self._thread.start()
@@ -206,6 +207,7 @@ class Writer:
         self._observe(Committed(len(jobs), monotonic() - started))
 
     def _commit(self, connection: apsw.Connection, jobs: list[Job[Any]]) -> None:
+        self._is_committing = True
         try:
             connection.execute("COMMIT")
         except apsw.IOError as error:
@@ -252,7 +254,7 @@ class Writer:
         except apsw.Error as error:
             raise translate(error, self._path) from error
 
-    def _break(self, reason: Unavailable) -> None:
+    def _break(self, reason: Unavailable | OutcomeUnknown) -> None:
         """Close the file after an I/O error left it in an unknown state: `_try_reopen` must succeed
         before any further write. A second I/O error within a minute ends the process (F8)."""
         now = monotonic()
@@ -377,6 +379,7 @@ class Writer:
         for job in jobs:
             job.is_resolved = True
             corrupt = job.error if isinstance(job.error, LedgerCorrupt) else corrupt
+        self._is_committing = False
         self._notify_waiters(jobs)
         if corrupt is not None:
             raise corrupt
@@ -402,12 +405,14 @@ class Writer:
         self._loop.call_soon_threadsafe(self._fail_waiting, self._dead, error)
 
     def _fail_waiting(self, reason: AckboxError, error: AckboxError) -> None:
-        waiting = [job for job in self._current_jobs if not job.is_resolved]
+        current = [job for job in self._current_jobs if not job.is_resolved]
+        mark(current, OutcomeUnknown(str(reason)) if self._is_committing else reason)
+        waiting = []
         while not self._jobs.empty():
             if not isinstance(job := self._jobs.get(), Signal):
                 waiting.append(job)
         mark(waiting, reason)
-        self._notify_waiters(waiting)
+        self._notify_waiters([*current, *waiting])
         self._on_fatal(error)
 
 
