@@ -7,6 +7,7 @@ import pytest
 
 from ackbox import Inbox
 from ackbox.errors import InvalidStatement, StartupError, Stopped, Unavailable
+from ackbox.stores.sqlite.read.reader import SqliteReader
 
 ACCESS = "CREATE TABLE IF NOT EXISTS access (customer TEXT PRIMARY KEY)"
 COUNT_FOR_EVER = (
@@ -146,15 +147,13 @@ async def test_reading_can_only_read(settings: dict[str, Any], sql: str) -> None
         assert await inbox.read("SELECT customer FROM access") == [{"customer": "a"}]
 
 
-async def test_a_read_that_takes_too_long_is_stopped(
-    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ackbox.stores.sqlite.read.reader._SECONDS", 0.1)
-    inbox = Inbox(settings)
-    async with inbox.lifespan(None):
+async def test_a_read_that_takes_too_long_is_stopped(settings: dict[str, Any]) -> None:
+    async with Inbox(settings).lifespan(None):
+        reader = SqliteReader(settings["db_path"], seconds=0.1)
         with pytest.raises(Unavailable, match="too long"):
-            await asyncio.wait_for(inbox.read(COUNT_FOR_EVER), 10)
-        assert await inbox.read("SELECT 1 AS one") == [{"one": 1}]
+            await asyncio.wait_for(reader.query(COUNT_FOR_EVER, {}), 10)
+        assert await reader.query("SELECT 1 AS one", {}) == [{"one": 1}]
+        await reader.close()
 
 
 async def test_reading_after_the_stop_is_refused(settings: dict[str, Any]) -> None:

@@ -10,11 +10,11 @@ import pytest
 from ackbox.model import Done, Outcome, RetryLater, Settlement, Statement
 from ackbox.stores.sqlite.migrations import all_migrations, apply
 from ackbox.stores.sqlite.store import SqliteStore
-from ackbox.stores.sqlite.write import effects
-from ackbox.stores.sqlite.write.effects import OWN_TABLES
+from ackbox.stores.sqlite.write.effects import OWN_TABLES, Effects
+from ackbox.stores.sqlite.write.queue import SqliteQueue
 from ackbox.telemetry import Committed
 from support.backends import OpenStore, all_rows
-from support.events import envelope, envelopes, record_in
+from support.events import envelope, envelopes, noon, record_in
 from support.facts import Facts
 from support.faulty_vfs import FaultyVfs, io_error_on_sync
 from support.gathering import gathering
@@ -40,6 +40,13 @@ SELECT 'x' FROM n WHERE n < 0
 async def store(faulty: SqliteStore) -> SqliteStore:
     await faulty.apply_schema(SCHEMA)
     return faulty
+
+
+@pytest.fixture
+def hasty(store: SqliteStore) -> SqliteStore:
+    """The store, which stops a statement after a tenth of a second."""
+    store.queue = SqliteQueue(store._writer, Effects(seconds=0.1), noon)
+    return store
 
 
 async def rows(store: SqliteStore, sql: str) -> list[Any]:
@@ -169,34 +176,32 @@ async def test_an_allowed_statement_runs(store: SqliteStore, sql: str) -> None:
 
 
 async def test_a_statement_over_its_time_is_stopped_and_only_its_event_fails(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    hasty: SqliteStore,
 ) -> None:
-    monkeypatch.setattr(effects, "_SECONDS", 0.1)
-    written = await settle(store, done(ADD, id="1", n=1), done(ENDLESS), done(ADD, id="2", n=1))
+    written = await settle(hasty, done(ADD, id="1", n=1), done(ENDLESS), done(ADD, id="2", n=1))
     assert [type(outcome) for outcome in written] == [Done, RetryLater, Done]
     assert isinstance(written[1], RetryLater)
     assert "longer than 0.1 s" in written[1].failure.error
-    assert await rows(store, "SELECT id FROM mine") == [("1",), ("2",)]
+    assert await rows(hasty, "SELECT id FROM mine") == [("1",), ("2",)]
 
 
 async def test_events_recorded_beside_a_lost_transaction_are_kept(
-    store: SqliteStore, vfs: FaultyVfs, monkeypatch: pytest.MonkeyPatch
+    hasty: SqliteStore, vfs: FaultyVfs
 ) -> None:
     """Stopping a statement makes SQLite roll back the whole transaction."""
-    monkeypatch.setattr(effects, "_SECONDS", 0.1)
-    me = QueueWorker(store.queue)
-    await record_in(store, envelopes(2))
+    me = QueueWorker(hasty.queue)
+    await record_in(hasty, envelopes(2))
     claims = await me.claim()
     outcomes = (done(ADD, id="1", n=1), done(ENDLESS))
     batch = [Settlement(claim, outcome) for claim, outcome in zip(claims, outcomes, strict=True)]
-    async with gathering(store, vfs):
-        settling = asyncio.ensure_future(store.queue.settle(batch))
-        recording = asyncio.ensure_future(record_in(store, envelopes(5, prefix="beside")))
+    async with gathering(hasty, vfs):
+        settling = asyncio.ensure_future(hasty.queue.settle(batch))
+        recording = asyncio.ensure_future(record_in(hasty, envelopes(5, prefix="beside")))
     written = await settling
     assert len(await recording) == 5
     assert [type(written[claim.id]) for claim in claims] == [Done, RetryLater]
-    assert len(await rows(store, EVENTS)) == 8
-    assert await rows(store, "SELECT id FROM mine") == [("1",)]
+    assert len(await rows(hasty, EVENTS)) == 8
+    assert await rows(hasty, "SELECT id FROM mine") == [("1",)]
 
 
 async def test_effects_of_many_events_share_commits(store: SqliteStore, facts: Facts) -> None:

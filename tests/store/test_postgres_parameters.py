@@ -1,7 +1,7 @@
 """PostgreSQL checks the types of parameters. Its errors name a parameter as the user wrote it."""
 
 from collections.abc import AsyncIterator, Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
@@ -59,8 +59,9 @@ INSERT = "INSERT INTO mine (id, {0}) VALUES (:id, :value)"
     ("column", "value"),
     [
         ("n", "7"),
-        ("at", "2026-01-31T12:00:00Z"),
-        ("local_at", datetime(2026, 1, 31, tzinfo=UTC)),
+        ("at", "tomorrow"),
+        ("at", 7),
+        ("local_at", "tomorrow"),
         ("body", {"a": 1}),
     ],
 )
@@ -78,7 +79,10 @@ async def test_a_value_of_another_type_fails_by_its_name(
     [
         ("n", 7),
         ("at", datetime(2026, 1, 31, tzinfo=UTC)),
+        ("at", "2026-01-31T12:00:00Z"),
         ("local_at", datetime(2026, 1, 31)),  # noqa: DTZ001 - such a column takes a naive time
+        ("local_at", datetime(2026, 1, 31, tzinfo=UTC)),
+        ("local_at", "2026-01-31T12:00:00"),
         ("body", '{"a": 1}'),
     ],
 )
@@ -86,6 +90,15 @@ async def test_a_value_of_the_columns_type_is_written(
     store: PostgresStore, column: str, value: object
 ) -> None:
     assert isinstance(await settle(store, INSERT.format(column), id="a", value=value), Done)
+
+
+async def test_a_column_without_zones_holds_a_time_in_utc(
+    store: PostgresStore, reader: PostgresReader
+) -> None:  # N13
+    in_oslo = datetime(2026, 1, 31, 13, tzinfo=timezone(timedelta(hours=1)))
+    await settle(store, INSERT.format("local_at"), id="a", value=in_oslo)
+    (row,) = await reader.query("SELECT local_at::text AS at FROM mine", {})
+    assert row["at"] == "2026-01-31 12:00:00"
 
 
 async def test_an_error_of_the_server_names_the_parameter(store: PostgresStore) -> None:

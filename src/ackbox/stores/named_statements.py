@@ -1,4 +1,4 @@
-"""Error messages that name the statement of `tx` that failed."""
+"""Error messages that name the user's statement that failed."""
 
 import re
 
@@ -15,5 +15,10 @@ def name_statement(error: str, statement: Statement) -> str:
     for name, value in statement.params.items():
         for quoted in (f'"{value}"', f"'{value}'"):
             error = error.replace(quoted, f":{name}")
-    sql = one_line(_LITERAL.sub("'...'", statement.sql), _CHARACTERS)
-    return f"{error} Statement: {sql or 'empty'}"
+    return f"{error} {show_statement(statement.sql)}"
+
+
+def show_statement(sql: str) -> str:
+    """Return the last sentence of an error: the shortened statement, without its literals."""
+    shown = one_line(_LITERAL.sub("'...'", sql), _CHARACTERS)
+    return f"Statement: {shown or 'empty'}"

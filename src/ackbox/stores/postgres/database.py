@@ -30,6 +30,7 @@ from ackbox.stores.postgres.failures import (
 )
 from ackbox.stores.postgres.parameters import compile_named
 from ackbox.stores.postgres.statements import Blocks, blocks, hash_schema
+from ackbox.stores.postgres.user_values import fetch_with_values, is_refused_value
 from ackbox.telemetry import Observer, StoreFailed, StoreRecovered, ignore_facts
 
 Rows = list[asyncpg.Record]
@@ -197,11 +198,8 @@ class Session:
     async def execute(self, sql: str, params: Mapping[str, object], seconds: float) -> None:
         """Run a statement of the user's."""
         compiled = compile_named(sql)
-        values = compiled.values(params)
         try:
-            # Not `execute`: without parameters it uses the simple protocol, which accepts several
-            # statements, a COMMIT among them (S11).
-            await self.connection.fetch(compiled.sql, *values, timeout=seconds)
+            await fetch_with_values(self.connection, compiled, params, seconds)
         except (asyncpg.DataError, asyncpg.SyntaxOrAccessError) as error:
             if is_undeclared_pooling(error):  # the statement is not to blame
                 raise
@@ -265,8 +263,7 @@ def _without_values(error: asyncpg.PostgresError) -> str:
     value; the message of its `__cause__` does not; the DETAIL of the server quotes whole rows."""
     text = str(error.args[0]) if error.args else str(error)
     head, _, _ = text.partition(": ")
-    refused = error.__cause__ is not None and "query argument" in head
-    return f"{head}: {error.__cause__}" if refused else text.rstrip(".")
+    return f"{head}: {error.__cause__}" if is_refused_value(error) else text.rstrip(".")
 
 
 class Database:

@@ -24,6 +24,7 @@ from ackbox.model import (
     Stats,
     Status,
 )
+from ackbox.stores.named_statements import show_statement
 from ackbox.stores.postgres.database import (
     USERS_PLANS,
     Address,
@@ -36,6 +37,7 @@ from ackbox.stores.postgres.parameters import compile_named
 from ackbox.stores.postgres.read.event_detail import read_audit, read_detail
 from ackbox.stores.postgres.read.pages import read_page, read_source_page, records
 from ackbox.stores.postgres.user_sql import check_user_query
+from ackbox.stores.postgres.user_values import fetch_with_values
 
 _UUID_DIGITS = 32
 _HEX = frozenset("0123456789abcdef")
@@ -154,10 +156,12 @@ class PostgresReader:
             await session.execute_raw(f"{_READ_ONLY}; {set_locally(USERS_PLANS)}; SAVEPOINT query")
             try:
                 async with _unlock_on_failure(session):
-                    rows = await session.connection.fetch(compiled.sql, *compiled.values(params))
+                    rows = await fetch_with_values(session.connection, compiled, params)
+            except InvalidStatement as error:
+                raise InvalidStatement(f"inbox.read: {error} {show_statement(sql)}") from None
             except _WRONG as error:
-                reason = compiled.by_name(str(error))
-                raise InvalidStatement(f"inbox.read takes one SELECT: {reason}.") from error
+                reason = f"inbox.read takes one SELECT: {compiled.by_name(str(error))}."
+                raise InvalidStatement(f"{reason} {show_statement(sql)}") from error
             await session.execute_raw(self._database.address.reset)
         return [dict(row) for row in rows]
 

@@ -40,9 +40,12 @@ _SECONDS = 5.0
 
 
 class SqliteReader:
-    def __init__(self, path: Path, *, vfs: str | None = None) -> None:
+    """Implements `Reader`. A read is stopped after `seconds`."""
+
+    def __init__(self, path: Path, *, vfs: str | None = None, seconds: float = _SECONDS) -> None:
         self.connections = ReaderConnections(path, _THREADS, vfs=vfs)
         self._path = path
+        self._seconds = seconds
         self._closed = False
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="ackbox-reader")
 
@@ -139,7 +142,7 @@ class SqliteReader:
         self._assert_open()
         try:
             with self.connections.use() as connection:
-                with_deadline(connection, _SECONDS)
+                with_deadline(connection, self._seconds)
                 return work(connection)
         except apsw.Error as error:
             raise translate(error, str(self._path)) from error

@@ -6,6 +6,8 @@ from typing import Any
 import apsw
 
 from ackbox.errors import InvalidStatement
+from ackbox.stores.named_statements import show_statement
+from ackbox.stores.sqlite.user_values import bind, find_unstorable
 
 _REFUSED = frozenset(
     (
@@ -25,22 +27,25 @@ _USER_ERRORS = (
     apsw.ReadOnlyError,
     apsw.SQLError,
     apsw.TooBigError,
+    KeyError,  # a parameter that was not given
+    OverflowError,
+    TypeError,
+    UnicodeError,
 )
 
 
 def run_query(
     connection: apsw.Connection, sql: str, params: Mapping[str, object]
 ) -> list[dict[str, Any]]:
+    """Run the query. Raise an `InvalidStatement` that names the statement, and the parameter if one
+    is to blame."""
     connection.authorizer = _authorize
     try:
-        return _rows(connection, sql, params)
-    except KeyError as error:
-        raise InvalidStatement(
-            f"inbox.read got no value for the parameter :{error.args[0]}."
-        ) from error
-    except (*_USER_ERRORS, TypeError) as error:
-        reason = " ".join(str(error).split())
-        raise InvalidStatement(f"inbox.read takes one SELECT: {reason}.") from error
+        return _rows(connection, sql, bind(params, "inbox.read"))
+    except _USER_ERRORS as error:
+        raise InvalidStatement(f"{_reason(error, params)}. {show_statement(sql)}") from error
+    except InvalidStatement as error:
+        raise InvalidStatement(f"{error} {show_statement(sql)}") from None
     finally:
         connection.authorizer = None
 
@@ -50,12 +55,22 @@ def _rows(
 ) -> list[dict[str, Any]]:
     if not sql.strip():
         raise TypeError("the statement is empty")
-    cursor = connection.execute(sql, dict(params), can_cache=False)
+    cursor = connection.execute(sql, params, can_cache=False)
     rows: list[dict[str, Any]] = []
     for row in cursor:  # without rows, SQLite does not tell the columns
         names = [column[0] for column in cursor.get_description()]
         rows.append(dict(zip(names, row, strict=True)))
     return rows
+
+
+def _reason(error: BaseException, params: Mapping[str, object]) -> str:
+    if isinstance(error, KeyError):
+        return f"inbox.read got no value for the parameter :{error.args[0]}"
+    reason = " ".join(str(error).split())
+    name = find_unstorable(bind(params, "inbox.read"))
+    if name is not None and isinstance(error, TypeError | OverflowError | UnicodeError):
+        return f"inbox.read cannot use the parameter :{name}: {reason}"
+    return f"inbox.read takes one SELECT: {reason}"
 
 
 def _authorize(

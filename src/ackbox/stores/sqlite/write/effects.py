@@ -16,6 +16,7 @@ from ackbox.errors import InvalidStatement
 from ackbox.model import Done, Settlement, Statement
 from ackbox.stores.named_statements import name_statement
 from ackbox.stores.sqlite.statements import Statements
+from ackbox.stores.sqlite.user_values import bind, find_unstorable
 from ackbox.stores.sqlite.write.jobs import Operation
 from ackbox.stores.sqlite.write.settlement import Run, Settling
 
@@ -42,7 +43,6 @@ _USER_ERRORS = (
     apsw.BindingsError,
     apsw.ConstraintError,
     apsw.ExecutionCompleteError,
-    apsw.InterruptError,
     apsw.MismatchError,
     apsw.RangeError,
     apsw.SQLError,
@@ -63,9 +63,11 @@ _OR_ROLLBACK = re.compile(r"\bOR\s+ROLLBACK\b", re.IGNORECASE)
 
 
 class Effects:
-    """Runs users' statements, and lets the authorizer check those but not our own."""
+    """Runs users' statements, each for `seconds` at most, and lets the authorizer check those but
+    not our own."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = _SECONDS) -> None:
+        self._seconds = seconds
         self._guarding = False
 
     def settle(self, settlement: Settlement, now: datetime) -> Operation[set[Run]]:
@@ -90,22 +92,21 @@ class Effects:
             raise InvalidStatement(named) from error.__cause__
 
     def _execute(self, connection: apsw.Connection, statement: Statement) -> None:
-        plain = _OPAQUE.sub(" ", statement.sql)
-        if not _WRITE.match(plain):
-            raise InvalidStatement(_NOT_ALLOWED)
-        if _OR_ROLLBACK.search(plain):  # it would roll back other operations too
-            raise InvalidStatement("tx: OR ROLLBACK is not allowed; use OR ABORT.")
-        end = monotonic() + _SECONDS
+        _check(statement.sql)
+        params = bind(statement.params, "tx")
+        end = monotonic() + self._seconds
         connection.set_progress_handler(lambda: monotonic() > end, _STEPS)
         if connection.authorizer is None:
             connection.authorizer = self._authorize
         self._guarding = True
         try:
             # Bypass the cache: a cached statement may have been prepared without the check.
-            rows = connection.execute(statement.sql, dict(statement.params), can_cache=False)
-            rows.fetchall()
+            connection.execute(statement.sql, params, can_cache=False).fetchall()
+        except apsw.InterruptError as error:
+            took_longer = f"tx: a statement took longer than {self._seconds:g} s and was stopped."
+            raise InvalidStatement(took_longer) from error
         except _USER_ERRORS as error:
-            raise InvalidStatement(_reason(error, statement.params)) from error
+            raise InvalidStatement(_reason(error, params)) from error
         finally:
             self._guarding = False
             connection.set_progress_handler(None)
@@ -122,19 +123,25 @@ class Effects:
         return apsw.SQLITE_OK if action in _HARMLESS else apsw.SQLITE_DENY
 
 
+def _check(sql: str) -> None:
+    plain = _OPAQUE.sub(" ", sql)
+    if not _WRITE.match(plain):
+        raise InvalidStatement(_NOT_ALLOWED)
+    if _OR_ROLLBACK.search(plain):  # it would roll back other operations too
+        raise InvalidStatement("tx: OR ROLLBACK is not allowed; use OR ABORT.")
+
+
 def _is_ours(table: str) -> bool:
     return table in OWN_TABLES or table.startswith("sqlite_")
 
 
 def _reason(error: BaseException, params: Mapping[str, object]) -> str:
     match error:
-        case apsw.InterruptError():
-            return f"tx: a statement took longer than {_SECONDS:g} s and was stopped."
         case apsw.AuthError():
             return _NOT_ALLOWED
         case KeyError():
             return f"tx: the parameter :{error.args[0]} was not given."
-        case OverflowError() | TypeError() | UnicodeError() if name := _unstorable(params):
+        case OverflowError() | TypeError() | UnicodeError() if name := find_unstorable(params):
             return f"tx: the parameter :{name} cannot be stored: {_message(error)}."
         case _:
             return f"tx: {_message(error)}."
@@ -142,18 +149,3 @@ def _reason(error: BaseException, params: Mapping[str, object]) -> str:
 
 def _message(error: BaseException) -> str:
     return " ".join(str(error).split()).rstrip(".") or type(error).__name__
-
-
-def _unstorable(params: Mapping[str, object]) -> str | None:
-    """Return the name of the first parameter whose value SQLite has no type for."""
-    return next((name for name, value in params.items() if not _is_storable(value)), None)
-
-
-def _is_storable(value: object) -> bool:
-    match value:
-        case int():
-            return -(1 << 63) <= value < 1 << 63
-        case str():
-            return not any("\ud800" <= character <= "\udfff" for character in value)
-        case _:
-            return value is None or isinstance(value, float | bytes | bytearray | memoryview)
