@@ -70,6 +70,11 @@ class Inbox:
         and ackbox's: on PostgreSQL those have qualified names, such as `ackbox.events`."""
         return await self._mounted.runtime.read(sql, params)
 
+    def read_sync(self, sql: str, /, **params: object) -> list[dict[str, Any]]:
+        """Do as `read`, and wait for the rows. For plain handlers and other threads: on the event
+        loop's own thread it raises RuntimeError."""
+        return self._mounted.runtime.read_sync(sql, params)
+
     @asynccontextmanager
     async def lifespan(self, _app: object) -> AsyncIterator[None]:
         """Run the inbox as long as your app runs: `FastAPI(lifespan=inbox.lifespan)`."""

@@ -2,7 +2,9 @@
 
 import asyncio
 import random
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from datetime import timedelta
 from enum import StrEnum
 from time import monotonic
@@ -14,7 +16,7 @@ from msgspec import Struct
 from ackbox import component_config
 from ackbox.app import App
 from ackbox.config import cautions
-from ackbox.errors import OUTAGES, AckboxError, HandlersStuck, Stopped
+from ackbox.errors import OUTAGES, AckboxError, HandlersStuck, Stopped, Unavailable
 from ackbox.handlers import Registry
 from ackbox.ingest import Ingest
 from ackbox.maintenance import Discards, Monitor, Replays, Retention, unpark_handled
@@ -38,6 +40,11 @@ _RETRY_SECONDS = 1.0
 _UNPARK_SECONDS = 60.0
 _HUNG_NAMED = 10
 _CANNOT_STORE = "Events cannot be stored."
+_READ_SYNC_SECONDS = 60.0
+_READ_SYNC_ON_THE_LOOP = (
+    "inbox.read_sync would block the event loop, which runs in this thread: use `await "
+    "inbox.read(...)` here. read_sync is for plain handlers and other threads."
+)
 
 
 class Phase(StrEnum):
@@ -79,6 +86,8 @@ class Runtime:
         self._reader: Reader | None = None
         self._ingest: Ingest | None = None
         self.services = app.services
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread: int | None = None
         self._loops: list[asyncio.Task[None]] = []
         self._loop_probe: LoopProbe | None = None
         self.registry = registry
@@ -93,6 +102,7 @@ class Runtime:
 
         Opening the store asserts its pragmas and verifies its migrations.
         """
+        self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
         for caution in cautions(self.settings):
             self.logger.warning("caution", reason=caution)
         self._app.packages |= self.registry.packages
@@ -213,6 +223,26 @@ class Runtime:
     async def read(self, sql: str, params: Mapping[str, object]) -> list[dict[str, Any]]:
         """Run a user's query. It may read the users' tables and ours."""
         return await self.reader.query(sql, params)
+
+    def read_sync(
+        self, sql: str, params: Mapping[str, object], *, seconds: float = _READ_SYNC_SECONDS
+    ) -> list[dict[str, Any]]:
+        """Do as `read` from another thread, and wait for the rows. The thread of the event loop
+        must not wait: the loop could not run the query meanwhile (N11)."""
+        if threading.get_ident() == self._loop_thread:
+            raise RuntimeError(_READ_SYNC_ON_THE_LOOP)
+        if self._loop is None or self._loop.is_closed():
+            raise Stopped(self._state)
+        reading = asyncio.run_coroutine_threadsafe(self.read(sql, params), self._loop)
+        try:
+            return reading.result(seconds)
+        except CancelledError:
+            raise Stopped(self._state) from None
+        except TimeoutError:
+            reading.cancel()
+            raise Unavailable(
+                f"inbox.read_sync got no result within {seconds:g} s: the event loop is blocked."
+            ) from None
 
     def advertise(self, url: str) -> None:
         """Publish the URL of this process, once it is known."""

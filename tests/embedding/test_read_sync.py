@@ -1,0 +1,104 @@
+"""`inbox.read_sync`: the read path for code that runs in a thread (N11)."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from ackbox import Event, Inbox, Tx
+from ackbox.errors import InvalidStatement, Stopped, Unavailable
+from ackbox.testing import InboxHarness
+
+SALES = "CREATE TABLE IF NOT EXISTS sales (item TEXT PRIMARY KEY, total INTEGER)"
+TOTAL = "SELECT total FROM sales WHERE item = :item"
+
+
+@pytest.fixture
+async def inbox(settings: dict[str, Any]) -> AsyncIterator[Inbox]:
+    """An inbox that runs on the event loop of the test."""
+    made = Inbox(settings)
+    made.schema(SALES)
+    made.schema("INSERT INTO sales VALUES ('tea', 3) ON CONFLICT DO NOTHING")
+    async with made.lifespan(None):
+        yield made
+
+
+async def test_a_plain_handler_reads_its_own_tables(settings: dict[str, Any]) -> None:  # N11
+    inbox = Inbox(settings)
+    inbox.schema(SALES)
+
+    @inbox.on("sale")
+    def add(event: Event, tx: Tx) -> None:
+        rows = inbox.read_sync(TOTAL, item="tea")
+        total = (rows[0]["total"] if rows else 0) + 1
+        tx.execute("INSERT OR REPLACE INTO sales VALUES ('tea', :total)", total=total)
+
+    async with InboxHarness(inbox) as box:
+        for _ in range(3):
+            await box.post("sale")
+        await box.run_until_idle()
+        assert await box.read(TOTAL, item="tea") == [{"total": 3}]
+
+
+async def test_any_thread_may_read(inbox: Inbox) -> None:
+    assert await asyncio.to_thread(inbox.read_sync, TOTAL, item="tea") == [{"total": 3}]
+
+
+async def test_many_threads_may_read_at_once(inbox: Inbox) -> None:
+    reads = [asyncio.to_thread(inbox.read_sync, TOTAL, item="tea") for _ in range(40)]
+    assert await asyncio.gather(*reads) == [[{"total": 3}]] * 40
+
+
+async def test_the_thread_of_the_event_loop_gets_an_error_instead_of_a_deadlock(
+    inbox: Inbox,
+) -> None:
+    with pytest.raises(RuntimeError, match=r"await inbox\.read"):
+        inbox.read_sync(TOTAL, item="tea")
+    assert await inbox.read(TOTAL, item="tea") == [{"total": 3}]
+
+
+async def test_an_error_of_the_query_reaches_the_thread(inbox: Inbox) -> None:
+    with pytest.raises(InvalidStatement, match="no such table"):
+        await asyncio.to_thread(inbox.read_sync, "SELECT * FROM nowhere")
+
+
+async def test_a_thread_does_not_wait_for_ever_for_a_blocked_event_loop(inbox: Inbox) -> None:
+    outcome: list[BaseException] = []
+    runtime = inbox.asgi().runtime
+
+    def read() -> None:
+        try:
+            runtime.read_sync(TOTAL, {"item": "tea"}, seconds=0.1)
+        except Unavailable as error:
+            outcome.append(error)
+
+    reading = threading.Thread(target=read)
+    reading.start()
+    reading.join(10)  # this blocks the event loop
+    assert "event loop is blocked" in str(outcome[0])
+
+
+def test_a_test_client_may_read_beside_the_app(settings: dict[str, Any]) -> None:
+    inbox = Inbox(settings)
+    inbox.schema(SALES)
+    app = FastAPI(lifespan=inbox.lifespan)
+    with TestClient(app):
+        assert inbox.read_sync("SELECT count(*) AS n FROM sales") == [{"n": 0}]
+    with pytest.raises(Stopped):
+        inbox.read_sync("SELECT count(*) AS n FROM sales")
+
+
+async def test_reading_before_the_start_and_after_the_stop_is_refused(
+    settings: dict[str, Any],
+) -> None:
+    inbox = Inbox(settings)
+    with pytest.raises(Stopped):
+        inbox.read_sync("SELECT 1")
+    async with inbox.lifespan(None):
+        pass
+    with pytest.raises(Stopped):
+        await asyncio.to_thread(inbox.read_sync, "SELECT 1")
