@@ -43,7 +43,7 @@ def test_the_overview_has_every_route() -> None:
 # F39
 def test_the_limits_of_a_connection_are_the_real_ones() -> None:
     arrival = f"{REQUEST_SECONDS:.0f} s, and 1 s more for every {MIN_BYTES_PER_SECOND // 1024} KiB"
-    however = "however much has come before"
+    however = "however much of the request has arrived"
     linger = f"{LINGER_SECONDS:.0f} s, and 1 s more for every {MIN_BYTES_PER_SECOND // 1024} KiB"
     real = {
         "time for a request to arrive": f"{arrival} of its body",
@@ -51,9 +51,9 @@ def test_the_limits_of_a_connection_are_the_real_ones() -> None:
         "size of all headers": f"{HEADER_BYTES // 1024} KiB",
         "length of the URL": f"{URL_BYTES // 1024} KiB",
         "requests waiting on one connection": f"{PIPELINED_REQUESTS}",
-        "time to take an answer": f"{READ_RESPONSE_SECONDS:.0f} s",
+        "time that a client takes to read a response": f"{READ_RESPONSE_SECONDS:.0f} s",
         "idle keep-alive connection": f"{KEEP_ALIVE_SECONDS:.0f} s",
-        "reading on after a last response": f"{linger}; {LINGER_BYTES >> 20} MiB",
+        "reading bytes after the last response": f"{linger}; {LINGER_BYTES >> 20} MiB",
     }
     listed = {row[0]: row[1] for row in rows(sections(HTTP)["Limits of a connection"])}
     assert real.items() <= listed.items()
