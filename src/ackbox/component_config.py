@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from ackbox.config import Settings
 from ackbox.ingest import Limits
-from ackbox.model import RetentionPolicy
+from ackbox.model import RetentionPolicy, WorkerId
 from ackbox.retry import RetryPolicy
 from ackbox.worker import Backoff, RunPolicy, WorkerConfig
 
@@ -22,8 +22,9 @@ def ingest_limits(settings: Settings, batches: int) -> Limits:
     )
 
 
-def worker_config(settings: Settings) -> WorkerConfig:
+def worker_config(settings: Settings, worker_id: WorkerId) -> WorkerConfig:
     return WorkerConfig(
+        worker_id,
         settings.worker_count,
         settings.claim_batch_size,
         settings.claim_timeout,

@@ -20,13 +20,11 @@ from ackbox.errors import OUTAGES, AckboxError, HandlersStuck, Stopped, Unavaila
 from ackbox.handlers import Registry
 from ackbox.ingest import Ingest
 from ackbox.maintenance import Discards, Monitor, Replays, Retention, unpark_handled
-from ackbox.model import Release, Stats, WorkerId
+from ackbox.model import Stats, WorkerId
 from ackbox.ports import EventQueue, Operations, Reader, Store
 from ackbox.telemetry import (
-    Claimed,
     Fact,
     HandlerAbandoned,
-    Settled,
     Started,
     StopBegan,
     StopEnded,
@@ -128,7 +126,7 @@ class Runtime:
         ]
         self._loop_probe = LoopProbe(observe=self.observe, service=self.services.add("loop-probe"))
         if self.settings.worker_count:
-            self._start_worker(store.queue)
+            self._start_worker(store.queue, self._ingest)
             self._loops.append(self._start_unparking(store, reader))
         self.phase = Phase.RUNNING
         self._warn_without_handlers()
@@ -207,7 +205,8 @@ class Runtime:
 
     async def _close(self) -> None:
         if self._worker is not None:
-            await self._worker.stop(self.settings.shutdown_grace.total_seconds())
+            grace = self.settings.shutdown_grace.total_seconds()
+            self._released = await self._worker.stop(grace)
         if self._heartbeat is not None:
             self._heartbeat.stop()
         if self._ingest is not None:
@@ -347,17 +346,15 @@ class Runtime:
             note_error=note_error,
         )
 
-    def _start_worker(self, queue: EventQueue) -> None:
+    def _start_worker(self, queue: EventQueue, backlog: Ingest) -> None:
         self._worker = Worker(
             queue,
             self.registry,
             self.make_executor(),
-            component_config.worker_config(self.settings),
-            worker_id=WorkerId(uuid4().hex),
+            component_config.worker_config(self.settings, WorkerId(uuid4().hex)),
+            backlog=backlog,
             clock=self.clock,
-            observe=combine_observers(
-                self.observe, self._count_work, on_error=self._app.on_observer_error
-            ),
+            observe=self.observe,
         )
         self._heartbeat = Heartbeat(
             queue,
@@ -368,21 +365,6 @@ class Runtime:
             service=self.services.add("heartbeat"),
         )
         self._worker.start(self.services)
-
-    def _count_work(self, fact: Fact) -> None:
-        """Take claimed events off the backlog, and put released events back (W7)."""
-        if self._ingest is None:
-            return
-        match fact:
-            case Claimed(claims):
-                self._ingest.note_claimed(sum(c.attempts == 1 and not c.unsettled for c in claims))
-            case Settled(_, _, written):
-                released = [outcome for outcome in written.values() if isinstance(outcome, Release)]
-                if self.phase is Phase.DRAINING:
-                    self._released += len(released)
-                self._ingest.note_claimed(-sum(not outcome.parked for outcome in released))
-            case _:
-                pass
 
     def _make_monitor(self, ingest: Ingest, store: Store, reader: Reader) -> Monitor:
         async def recount() -> None:

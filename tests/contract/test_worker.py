@@ -11,7 +11,7 @@ from ackbox.telemetry import Fact, Settled
 from ackbox.worker import Worker, WorkerConfig
 from support.backends import Backend
 from support.events import envelope, record_in
-from support.runs import executor, registration, registry
+from support.runs import CountedBacklog, executor, registration, registry
 from support.supervisor import supervisor
 
 ATTEMPTS = 3
@@ -45,8 +45,10 @@ async def working(backend: Backend, *handlers: Registration) -> AsyncIterator[Se
         backend.store.queue,
         registry(*handlers),
         executor(max_attempts=ATTEMPTS, backoff=lambda attempts: timedelta(0)),
-        WorkerConfig(count=4, batch=100, lease=timedelta(seconds=30), park_unhandled=False),
-        worker_id=WorkerId("w"),
+        WorkerConfig(
+            WorkerId("w"), count=4, batch=100, lease=timedelta(seconds=30), park_unhandled=False
+        ),
+        backlog=CountedBacklog(),
         clock=backend.clock,
         observe=settlements,
     )

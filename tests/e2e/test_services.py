@@ -25,7 +25,7 @@ from ackbox.stores.sqlite.read.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore
 from ackbox.stores.sqlite.write.queue import SqliteQueue
 from ackbox.telemetry import Fact
-from ackbox.worker import Executor, LoopProbe, scheduler
+from ackbox.worker import Executor, LoopProbe
 from ackbox.worker.heartbeat import Heartbeat
 from ackbox.worker.settlement import Settler
 from support.events import accept, envelope
@@ -35,7 +35,7 @@ TOKEN = "twelve-boxers-hunt-victor"
 OPERATOR = {"authorization": f"Bearer {TOKEN}"}
 LOOPS = {
     "claims": (SqliteQueue, "claim"),
-    "settlements": (Settler, "_gather"),
+    "settlements": (Settler, "settle_next"),
     "overdue-runs": (Executor, "unresponsive"),
     "heartbeat": (Heartbeat, "_beat"),
     "loop-probe": (LoopProbe, "_probe"),
@@ -134,8 +134,7 @@ async def test_an_observer_that_always_raises_breaks_nothing(tmp_path: Path) -> 
 async def test_a_loop_that_raises_is_restarted_and_shown_to_the_operator(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # S26, F56
-    for module, constant in ((monitor_module, "_SECONDS"), (scheduler, "_OVERDUE_CHECK_SECONDS")):
-        monkeypatch.setattr(module, constant, 0.05)
+    monkeypatch.setattr(monitor_module, "_SECONDS", 0.05)
     monkeypatch.setattr(retention, "_TICK_SECONDS", 0.05)
     where, method = LOOPS[name]
     breaks = break_for_a_while(monkeypatch, where, method)

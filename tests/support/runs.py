@@ -67,6 +67,16 @@ def executor(**more: Any) -> Executor:
     return Executor(policy=RunPolicy(**policy), **given)
 
 
+class CountedBacklog:
+    """Records what a worker tells ingest: the events that it took off the backlog."""
+
+    def __init__(self) -> None:
+        self.claimed: list[int] = []
+
+    def note_claimed(self, events: int) -> None:
+        self.claimed.append(events)
+
+
 class ScriptedQueue:
     """A queue that returns the claims that a test put in, and records what was settled."""
 
@@ -94,6 +104,7 @@ class ScriptedQueue:
     async def claim(
         self, worker: WorkerId, *, limit: int, lease: timedelta, caps: Caps
     ) -> list[Claim]:
+        self.changed.clear()  # as in the stores: a wake-up during the claim is not lost
         await self.open.wait()
         if self.claim_failures:
             raise self.claim_failures.popleft()
@@ -133,5 +144,4 @@ class ScriptedQueue:
         return {s.claim.id: s.outcome for s in settlements}
 
     async def wait(self, timeout: timedelta) -> None:
-        self.changed.clear()
         await self.changed.wait()

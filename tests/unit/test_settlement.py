@@ -1,42 +1,43 @@
 """When outcomes go to the store, and which of them share a commit."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import pytest
 
-from ackbox.model import Claim, Done
-from ackbox.worker import settlement
+from ackbox.model import Done
+from ackbox.worker.admission import Admission
 from ackbox.worker.settlement import Settler
 from support.facts import Facts
-from support.runs import ScriptedQueue, claim
+from support.runs import CountedBacklog, ScriptedQueue, claim
 from support.supervisor import supervisor
 
 LOOP_ITERATIONS = 20
 
 
 class Stage:
-    def __init__(self) -> None:
+    def __init__(self, **more: Any) -> None:
         self.queue = ScriptedQueue()
-        self.settled: list[Claim] = []
-        self.settler = Settler(self.queue, observe=Facts(), on_settled=self._on_settled)
+        self.admission: Admission[str] = Admission(10, 100, frozenset())
+        self.settler = Settler(
+            self.queue, self.admission, CountedBacklog(), observe=Facts(), **more
+        )
 
     def end(self, *keys: str) -> None:
         for key in keys:
-            self.settler.add(claim(key), Done())
+            self.admission.hold([ended := claim(key)])
+            self.settler.add(ended, Done())
 
     async def yield_to_loop(self) -> None:
         for _ in range(LOOP_ITERATIONS):
             await asyncio.sleep(0)
 
-    def _on_settled(self, claims: Sequence[Claim]) -> None:
-        self.settled += claims
 
-
-@pytest.fixture
-async def stage() -> AsyncIterator[Stage]:
-    made = Stage()
+@asynccontextmanager
+async def settling(**more: Any) -> AsyncIterator[Stage]:
+    made = Stage(**more)
     running = supervisor().run("settlements", made.settler.settle_next)
     await asyncio.sleep(0)
     yield made
@@ -44,11 +45,18 @@ async def stage() -> AsyncIterator[Stage]:
     await asyncio.gather(running, return_exceptions=True)
 
 
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    async with settling() as made:
+        yield made
+
+
 async def test_outcomes_are_settled_as_soon_as_they_are_added(stage: Stage) -> None:
     stage.end("a", "b")
     await stage.yield_to_loop()
     assert stage.queue.batches == [2]
-    assert [settled.id for settled in stage.settled] == ["a", "b"]
+    assert [settled.claim.id for settled in stage.queue.settled] == ["a", "b"]
+    assert stage.admission.held == {}
 
 
 async def test_outcomes_before_a_claim_share_its_commit(stage: Stage) -> None:
@@ -87,15 +95,12 @@ async def test_a_full_batch_of_outcomes_does_not_wait_for_a_claim(stage: Stage) 
         assert stage.queue.batches == [500]
 
 
-async def test_outcomes_do_not_wait_for_a_claim_that_hangs(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(settlement, "_DEFER_SECONDS", 0.0)
-    async with stage.settler.share_commit_with_claim():
+async def test_outcomes_do_not_wait_for_a_claim_that_hangs() -> None:
+    async with settling(defer_seconds=0.0) as stage, stage.settler.share_commit_with_claim():
         stage.end("a")
         async with asyncio.timeout(5):
-            while not stage.queue.batches:  # noqa: ASYNC110 - the condition has no event
-                await asyncio.sleep(0)
+            await stage.queue.changed.wait()
+        assert stage.queue.batches == [1]
 
 
 async def test_many_outcomes_are_settled_in_batches(stage: Stage) -> None:

@@ -13,7 +13,6 @@ from msgspec import Struct
 from ackbox import handlers
 from ackbox.handlers import Event, Logger, Registration, Tx
 from ackbox.model import (
-    CRASHED,
     Claim,
     Clock,
     DeadLetter,
@@ -22,12 +21,12 @@ from ackbox.model import (
     Outcome,
     RetryLater,
     Snoozed,
-    Suspect,
 )
 from ackbox.quantities import show_duration
 from ackbox.telemetry import RUNNING, AbandonedEnded, HandlerAbandoned, Observer, ignore_facts
 from ackbox.worker.deadlines import Deadlines, Guard, Timers, call_directly
 from ackbox.worker.failures import UNREADABLE, Abandoned, Overdue, Raised, describe_failure
+from ackbox.worker.suspects import is_spent
 from ackbox.worker.threads import Ended, HandlerThread
 from ackbox.worker.tracebacks import (
     Stack,
@@ -292,15 +291,6 @@ class Executor:
             return DeadLetter(failure)
         delay = self._policy.backoff(claim.attempts) if after is None else after
         return RetryLater(failure, delay)
-
-
-def is_spent(claim: Claim | Suspect, limit: int) -> bool:
-    """Return whether the previous run ended with the process, ran alone, and was the last attempt.
-
-    If only a lowered limit puts an event past its attempts, the event is not spent: it gets one
-    last run.
-    """
-    return claim.attempts > limit and claim.unsettled >= CRASHED
 
 
 def _is_cancelled(task: asyncio.Task[Any], error: BaseException, before: int) -> bool:

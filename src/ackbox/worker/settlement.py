@@ -1,42 +1,56 @@
 """Settle the outcomes of runs in batches: while one batch commits, the next is collected."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from msgspec import Struct
 
 from ackbox.errors import OUTAGES, AckboxError
-from ackbox.model import Claim, Outcome, Settlement
+from ackbox.model import Claim, EventId, Outcome, Release, Settlement
 from ackbox.ports import EventQueue
 from ackbox.telemetry import Observer, Settled, WorkerCallFailed
+from ackbox.worker.admission import Admission
+from ackbox.worker.backlog import Backlog
 
 _RETRY_SECONDS = 0.5
 _BATCH = 500
 _LOOP_ITERATIONS = 3
 _DEFER_SECONDS = 0.05
 
-Sleep = Callable[[float], Awaitable[None]]
 
-Entry = tuple[Settlement, float, str | None]
-"""A settlement, the seconds of its run, and the handler that ran."""
+class Ended(Struct, frozen=True):
+    """The end of a run: its outcome, its seconds, and its handler (None if no handler ran)."""
+
+    settlement: Settlement
+    seconds: float
+    handler: str | None
 
 
 class Settler:
-    """Writes outcomes to the queue. `on_settled` is called with the claims that were settled, and
-    with those that can never be settled."""
+    """Writes outcomes to the store, and drops their claims. `released` counts the events that went
+    back to the queue. `defer_seconds` is the longest time that an outcome waits for a claim whose
+    commit it could share."""
 
     def __init__(
         self,
         queue: EventQueue,
+        admission: Admission[Any],
+        backlog: Backlog,
         *,
         observe: Observer,
-        on_settled: Callable[[Sequence[Claim]], None],
-        sleep: Sleep = asyncio.sleep,
+        retry_seconds: float = _RETRY_SECONDS,
+        defer_seconds: float = _DEFER_SECONDS,
     ) -> None:
+        self.released = 0
         self._queue = queue
+        self._admission = admission
+        self._backlog = backlog
         self._observe = observe
-        self._on_settled = on_settled
-        self._sleep = sleep
-        self._outbox: list[Entry] = []
+        self._retry_seconds = retry_seconds
+        self._defer_seconds = defer_seconds
+        self._outbox: list[Ended] = []
         self._wake = asyncio.Event()
         self._settling = asyncio.Lock()
         self._deferred = False
@@ -46,9 +60,34 @@ class Settler:
         self, claim: Claim, outcome: Outcome, seconds: float = 0.0, handler: str | None = None
     ) -> None:
         """Queue an outcome; `handler` is the handler that ran for `seconds`, if one ran."""
-        self._outbox.append((Settlement(claim, outcome), seconds, handler))
+        self._outbox.append(Ended(Settlement(claim, outcome), seconds, handler))
         if not self._deferred or len(self._outbox) >= _BATCH:
             self._wake.set()
+
+    def has(self, claim: Claim) -> bool:
+        return any(ended.settlement.claim is claim for ended in self._outbox)
+
+    async def settle_next(self) -> None:
+        """Wait for outcomes, then settle them.
+
+        Quick handlers end one after the other. A few iterations of the event loop cost less than a
+        commit for each, and the next claim may share the commit.
+        """
+        await self._wake.wait()
+        size = 0
+        while not self._flush_now and size < len(self._outbox) < _BATCH:
+            size = len(self._outbox)
+            for _ in range(_LOOP_ITERATIONS):
+                await asyncio.sleep(0)
+        await self._settle_batch()
+
+    async def flush(self, within: float) -> None:
+        """Settle all queued outcomes. If the store does not respond, give up after `within`
+        seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                while self._outbox or self._settling.locked():
+                    await self._settle_batch()
 
     @asynccontextmanager
     async def share_commit_with_claim(self) -> AsyncIterator[None]:
@@ -56,13 +95,13 @@ class Settler:
 
         Outcomes that are queued now go to the store together with the claim that the caller sends
         inside this context. Outcomes that are added meanwhile wait until the claim has returned, at
-        most for `_DEFER_SECONDS`, so that they can share the commit of the next claim.
+        most for `defer_seconds`, so that they can share the commit of the next claim.
         """
         if self._outbox:
             self._flush_now = True
             self._wake.set()
         self._deferred = True
-        timer = asyncio.get_running_loop().call_later(_DEFER_SECONDS, self._end_deferral)
+        timer = asyncio.get_running_loop().call_later(self._defer_seconds, self._end_deferral)
         try:
             await asyncio.sleep(0)  # `settle_next` sends its batch first
             yield
@@ -75,32 +114,7 @@ class Settler:
         if self._outbox:
             self._wake.set()
 
-    def has(self, claim: Claim) -> bool:
-        return any(settlement.claim is claim for settlement, _, _ in self._outbox)
-
-    async def settle_next(self) -> None:
-        await self._wake.wait()
-        await self._gather()
-        await self._settle_gathered()
-
-    async def _gather(self) -> None:
-        """Wait while quick handlers end one after the other. A few iterations of the event loop
-        cost less than a commit for each, and the next claim may share the commit."""
-        size = 0
-        while not self._flush_now and size < len(self._outbox) < _BATCH:
-            size = len(self._outbox)
-            for _ in range(_LOOP_ITERATIONS):
-                await asyncio.sleep(0)
-
-    async def flush(self, within: float) -> None:
-        """Settle all queued outcomes. If the store does not respond, give up after `within`
-        seconds."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(within):
-                while self._outbox or self._settling.locked():
-                    await self._settle_gathered()
-
-    async def _settle_gathered(self) -> None:
+    async def _settle_batch(self) -> None:
         async with self._settling:
             self._flush_now = False
             batch, self._outbox = self._outbox[:_BATCH], self._outbox[_BATCH:]
@@ -109,37 +123,43 @@ class Settler:
             if batch:
                 await self._settle(batch)
 
-    async def _settle(self, batch: list[Entry]) -> None:
-        settlements = [settlement for settlement, _, _ in batch]
+    async def _settle(self, batch: list[Ended]) -> None:
         try:
-            written = await self._queue.settle(settlements)
+            written = await self._queue.settle([ended.settlement for ended in batch])
         except OUTAGES as error:
             await self._keep(batch, error)
         except Exception as error:  # noqa: BLE001 - a supervised loop: recorded, then it continues
             await self._isolate(batch, error)
         else:
-            claims = [settlement.claim for settlement in settlements]
-            self._on_settled(claims)
-            seconds = [seconds for _, seconds, _ in batch]
-            handlers = [handler for _, _, handler in batch]
-            self._observe(Settled(claims, seconds, written, handlers))
+            claims = [ended.settlement.claim for ended in batch]
+            self._admission.drop(claims)
+            self._put_back_released(written)
+            seconds = [ended.seconds for ended in batch]
+            self._observe(Settled(claims, seconds, written, [ended.handler for ended in batch]))
 
-    async def _keep(self, batch: list[Entry], error: AckboxError) -> None:
+    def _put_back_released(self, written: Mapping[EventId, Outcome]) -> None:
+        """Count released events in the backlog again; parked events do not wait for a worker."""
+        released = [outcome for outcome in written.values() if isinstance(outcome, Release)]
+        if released:
+            self.released += len(released)
+            self._backlog.note_claimed(-sum(not outcome.parked for outcome in released))
+
+    async def _keep(self, batch: list[Ended], error: AckboxError) -> None:
         """Queue the batch again and wait a moment: no outcome is lost while the store is away."""
         self._outbox = batch + self._outbox
         self._wake.set()
         self._observe(WorkerCallFailed("settle", str(error)))
-        await self._sleep(_RETRY_SECONDS)
+        await asyncio.sleep(self._retry_seconds)
 
-    async def _isolate(self, batch: list[Entry], error: Exception) -> None:
+    async def _isolate(self, batch: list[Ended], error: Exception) -> None:
         """Settle each outcome alone, and drop an outcome that cannot be written.
 
         The lease of a dropped outcome expires. The event is then claimed again with its attempt
         refunded, and if this repeats, the event becomes a suspect.
         """
         if len(batch) > 1:
-            for entry in batch:
-                await self._settle([entry])
+            for ended in batch:
+                await self._settle([ended])
             return
-        self._on_settled([settlement.claim for settlement, _, _ in batch])
+        self._admission.drop([ended.settlement.claim for ended in batch])
         self._observe(WorkerCallFailed("settle", str(error)))

@@ -1,4 +1,4 @@
-"""The scheduler: which events it claims, runs and settles, and how it drains."""
+"""The worker: which events it claims, runs and settles, and how it drains."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -14,27 +14,27 @@ from ackbox.errors import StoreError, Unavailable
 from ackbox.handlers import Event, Registration
 from ackbox.model import DeadLetter, Done, Release, RetryLater, WorkerId
 from ackbox.telemetry import Claimed, Fact, LeaseLost, ServiceFailed, Settled, WorkerCallFailed
-from ackbox.worker import Worker, WorkerConfig, scheduler, settlement, suspects
+from ackbox.worker import Pauses, Worker, WorkerConfig
 from support.events import noon
 from support.facts import Facts
-from support.runs import ScriptedQueue, claim, executor, registration, registry
+from support.runs import CountedBacklog, ScriptedQueue, claim, executor, registration, registry
 from support.supervisor import supervisor
 
-
-@pytest.fixture(autouse=True)
-def _no_long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (scheduler, settlement):
-        monkeypatch.setattr(module, "_RETRY_SECONDS", 0.001)
-    monkeypatch.setattr(suspects, "_CHECK_SECONDS", 0.0)
-    monkeypatch.setattr(scheduler, "_CANCEL_SECONDS", 0.05)
-    monkeypatch.setattr(scheduler, "_FLUSH_SECONDS", 0.5)
+PAUSES = Pauses(retry=0.001, suspects=0.0, cancel=0.05, flush=0.5)
 
 
 class Stage:
     """A worker with a scripted queue, and handlers that end when the test says so."""
 
-    def __init__(self, *registrations: Registration, count: int = 4, **config: Any) -> None:
-        self.queue = ScriptedQueue()
+    def __init__(
+        self,
+        *registrations: Registration,
+        count: int = 4,
+        queue: ScriptedQueue | None = None,
+        **config: Any,
+    ) -> None:
+        self.queue = queue or ScriptedQueue()
+        self.backlog = CountedBacklog()
         self.facts = Facts()
         self.running: dict[str, asyncio.Event] = {}
         self.ran: list[str] = []
@@ -44,8 +44,8 @@ class Stage:
             self.queue,
             registry(*given),
             executor(),
-            WorkerConfig(count=count, **settings),
-            worker_id=WorkerId("w"),
+            WorkerConfig(WorkerId("w"), count=count, pauses=PAUSES, **settings),
+            backlog=self.backlog,
             clock=noon,
             observe=self.facts,
         )
@@ -80,9 +80,9 @@ async def working(*registrations: Registration, **more: Any) -> AsyncIterator[St
     yield stage
     await stage.worker.stop(0)
     assert stage.worker.held == {}
-    assert stage.worker._slots.runs == {}
-    assert not stage.worker._slots.waiting
-    assert not stage.worker._slots.blocked
+    assert stage.worker._admission.runs == {}
+    assert not stage.worker._admission.waiting
+    assert not stage.worker._admission.blocked
 
 
 def claims(prefix: str, count: int, **more: Any) -> list[Any]:
@@ -289,33 +289,44 @@ async def test_the_context_of_a_run_is_not_seen_by_others() -> None:
 # --- claims and runs at the same time
 
 
+class ObservedQueue(ScriptedQueue):
+    """A queue that notes when a claim is sent and when it returns."""
+
+    def __init__(self, busy: "Busy") -> None:
+        super().__init__()
+        self._busy = busy
+
+    async def claim(self, *args: Any, limit: int, **more: Any) -> list[Any]:
+        await self._busy.before_claim()
+        claimed = await super().claim(*args, limit=limit, **more)
+        self._busy.after_claim(len(claimed))
+        return claimed
+
+
 class Busy:
     """A worker with quick handlers and a backlog; `calls` has the order of claims and runs."""
 
-    def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, *, backlog: int, slow_store: bool = False
-    ) -> None:
+    def __init__(self, *, backlog: int, slow_store: bool = False) -> None:
         self._slow_store = slow_store
-        self.stage = Stage(registration(self.handle), count=2, batch=10)
+        queue = ObservedQueue(self)
+        self.stage = Stage(registration(self.handle), count=2, batch=10, queue=queue)
         self.calls: list[str] = []
         self.unstarted: list[int] = []
         self._claimed = self._ran = 0
-        self._claim = self.stage.queue.claim
-        monkeypatch.setattr(self.stage.queue, "claim", self.claim)
-        self.stage.queue.put(*claims("e", backlog))
+        queue.put(*claims("e", backlog))
 
-    async def claim(self, *args: Any, limit: int, **more: Any) -> list[Any]:
+    async def before_claim(self) -> None:
         self.calls.append("claiming")
         await asyncio.sleep(0)
         while self._slow_store and (  # noqa: ASYNC110 - the end of a run has no event
-            self._ran < self._claimed or self.stage.worker._slots.runs
+            self._ran < self._claimed or self.stage.worker._admission.runs
         ):
             await asyncio.sleep(0)
-        claimed = await self._claim(*args, limit=limit, **more)
-        self._claimed += len(claimed)
+
+    def after_claim(self, claimed: int) -> None:
+        self._claimed += claimed
         self.unstarted.append(self._claimed - self._ran)
         self.calls.append("claimed")
-        return claimed
 
     async def handle(self, event: Event) -> None:
         self._ran += 1
@@ -327,18 +338,16 @@ class Busy:
         await self.stage.worker.stop(0)
 
 
-async def test_the_next_claim_is_sent_before_the_runs_of_a_full_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    busy = Busy(monkeypatch, backlog=200, slow_store=True)
+async def test_the_next_claim_is_sent_before_the_runs_of_a_full_one() -> None:
+    busy = Busy(backlog=200, slow_store=True)
     await busy.work(200)
     after_claims = [after for now, after in pairwise(busy.calls) if now == "claimed"]
     assert after_claims[-8:-4] == ["claiming"] * 4  # the last claims find less than their limit
     assert sorted(busy.stage.queue.outcomes()) == sorted(f"e{n}" for n in range(200))
 
 
-async def test_the_number_of_prefetched_claims_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    busy = Busy(monkeypatch, backlog=300)
+async def test_the_number_of_claims_sent_ahead_is_bounded() -> None:
+    busy = Busy(backlog=300)
     await busy.work(300)
     assert 10 < max(busy.unstarted) <= 20 + 2  # two runs have a slot and have not started
 
@@ -415,9 +424,8 @@ async def test_losing_an_old_run_leaves_a_new_one_of_the_same_event_alone() -> N
 async def test_a_run_lost_before_its_first_step_frees_its_slot() -> None:
     async with working(count=1) as stage:
         doomed = claim("a")
-        stage.worker._slots.hold([doomed])
-        stage.worker._dispatch(doomed)
-        stage.worker._slots.fill()
+        stage.worker._admit([doomed])
+        stage.worker._run()
         stage.worker.lose([doomed], "gone")
         stage.queue.put(claim("b"))
         await stage.until(lambda: list(stage.running) == ["b"])
@@ -588,3 +596,23 @@ async def test_failed_runs_are_settled_by_their_kind() -> None:
         assert isinstance(outcomes["a"], RetryLater)
         assert isinstance(outcomes["b"], DeadLetter)
         assert outcomes["c"].failure.code == "crashed"
+
+
+# --- back-pressure
+
+
+async def test_claimed_events_leave_the_backlog_and_released_ones_return() -> None:  # W7
+    async with working(count=1) as stage:
+        stage.queue.put(*claims("e", 2), claim("again", attempts=2))
+        await stage.until(lambda: len(stage.worker.held) >= 2)
+        released = await stage.worker.stop(0)
+        claimed = sum(number for number in stage.backlog.claimed if number > 0)
+        assert claimed == 2  # the event in its second attempt was off the backlog already
+        assert sum(stage.backlog.claimed) == claimed - released
+
+
+async def test_a_parked_event_does_not_return_to_the_backlog() -> None:  # W7
+    async with working(registration(lambda event: None, "invoice.*"), park_unhandled=True) as stage:
+        stage.queue.put(claim("a"))
+        await stage.settled(1)
+        assert sum(stage.backlog.claimed) == 1

@@ -1,0 +1,11 @@
+"""Back-pressure: what the worker needs of ingest."""
+
+from typing import Protocol
+
+
+class Backlog(Protocol):
+    """The number of waiting events, by which ingest refuses new ones (W7)."""
+
+    def note_claimed(self, events: int) -> None:
+        """Take so many events off the backlog; a negative number puts them back."""
+        ...
