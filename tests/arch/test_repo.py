@@ -146,24 +146,6 @@ def test_users_of_the_package_get_its_types() -> None:
     assert (ROOT / "src/ackbox/py.typed").is_file()
 
 
-# W18
-def test_no_module_is_past_500_lines() -> None:
-    counted = {path: len(path.read_text().splitlines()) for path in SOURCES}
-    assert [f"{path.name}: {count}" for path, count in counted.items() if count > 500] == []
-
-
-# W18
-def test_no_function_is_past_40_lines() -> None:
-    too_long = (
-        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
-        for path in SOURCES
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (node.end_lineno or node.lineno) - node.lineno + 1 > 40
-    )
-    assert list(too_long) == []
-
-
 def pyproject() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text())
 

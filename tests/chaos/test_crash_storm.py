@@ -14,7 +14,7 @@ WITHIN = 2.0
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
 
-def survive(storm: Storm) -> None:
+def assert_survived(storm: Storm) -> None:
     storm.kill_repeatedly()
     seconds = storm.wait_for_unrelated()
     print(f"unrelated events were done within {seconds:.2f} s")
@@ -25,7 +25,7 @@ def survive(storm: Storm) -> None:
 @pytest.mark.parametrize("attempts", ["1", "5"])
 def test_on_sqlite(tmp_path: Path, attempts: str) -> None:  # F58
     with storm_on_sqlite(tmp_path, SECONDS, MAX_ATTEMPTS=attempts) as storm:
-        survive(storm)
+        assert_survived(storm)
 
 
 @pytest.mark.parametrize("attempts", ["1", "5"])
@@ -34,4 +34,4 @@ def test_on_postgres(
 ) -> None:  # F58
     server = postgres_of(find_installs()[-1])
     with storm_on_postgres(server, tmp_path, SECONDS, MAX_ATTEMPTS=attempts) as storm:
-        survive(storm)
+        assert_survived(storm)

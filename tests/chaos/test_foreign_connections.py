@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from support.foreign_rounds import kill_after_foreign_closes
+from support.foreign_rounds import assert_foreign_closes_lose_nothing
 
 
 # N1, F53
 @pytest.mark.chaos
 @pytest.mark.timeout(600)
 def test_fifty_kills_after_foreign_closes_lose_nothing(tmp_path: Path) -> None:
-    kill_after_foreign_closes(tmp_path, rounds=50)
+    assert_foreign_closes_lose_nothing(tmp_path, rounds=50)

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from support.embedded import WITHOUT_HOOK, WITHOUT_LOCKS, embedded
-from support.foreign_rounds import kill_after_foreign_closes
+from support.foreign_rounds import assert_foreign_closes_lose_nothing
 from support.polling import eventually
 
 _READ_ELSEWHERE = """
@@ -30,7 +30,7 @@ def test_other_sqlite_libraries_are_refused_with_a_remedy(tmp_path: Path) -> Non
 
 # N1, F53
 def test_a_foreign_close_cannot_delete_the_log(tmp_path: Path) -> None:
-    kill_after_foreign_closes(tmp_path, rounds=3)
+    assert_foreign_closes_lose_nothing(tmp_path, rounds=3)
 
 
 # N1, F54

@@ -3,13 +3,16 @@
 import asyncio
 from typing import Any
 
+import apsw
 import pytest
 
 from ackbox import Inbox
 from ackbox.errors import InvalidStatement, StartupError, Stopped, Unavailable
 from ackbox.stores.sqlite.read.reader import SqliteReader
+from support.server import read_ledger
 
 ACCESS = "CREATE TABLE IF NOT EXISTS access (customer TEXT PRIMARY KEY)"
+OBJECTS = "SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite^_%' ESCAPE '^'"
 COUNT_FOR_EVER = (
     "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
 )
@@ -42,12 +45,24 @@ async def started(settings: dict[str, Any], *ddl: str) -> None:
     ],
 )
 async def test_an_allowed_schema_is_applied(settings: dict[str, Any], ddl: str) -> None:
+    await started(settings)
+    ours = objects_of(settings)
     await started(settings, ACCESS, ddl)
+    scratch = apsw.Connection(":memory:")
+    scratch.execute(f"{ACCESS}; {ddl}")
+    assert objects_of(settings) - ours == set(scratch.execute(OBJECTS))
+
+
+def objects_of(settings: dict[str, Any]) -> set[tuple[Any, ...]]:
+    return set(read_ledger(settings["db_path"], OBJECTS))
 
 
 async def test_a_schema_runs_at_every_start(settings: dict[str, Any]) -> None:
     for _ in range(2):
-        await started(settings, ACCESS)
+        await started(
+            settings, "CREATE TABLE IF NOT EXISTS starts (n)", "INSERT INTO starts DEFAULT VALUES"
+        )
+    assert len(read_ledger(settings["db_path"], "SELECT * FROM starts")) == 2
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from ackbox.errors import Unavailable
 from ackbox.model import Caps, Claim, EventId
 from ackbox.queues.redis_streams import within_share
 from ackbox.queues.stream import Stream
+from ackbox.telemetry import QueueFailed
 from support.backends import Server
 from support.events import envelope, record_in
 from support.facts import Facts
@@ -168,6 +169,7 @@ async def test_an_unexpected_error_of_the_client_is_not_raised(valkey: ValkeySer
     try:
         for _ in range(2):
             await stream.add({EventId("a"): "webhooks"})
-            await stream.read(5)
+            assert await stream.read(5) == []
+        assert len(facts.of(QueueFailed)) == 1
     finally:
         await stream.close()

@@ -13,6 +13,7 @@ import pytest
 from ackbox.errors import LedgerInUse, OutcomeUnknown, Stopped, Unavailable
 from ackbox.stores.sqlite import store as store_module
 from ackbox.stores.sqlite.files import open_ledger
+from ackbox.stores.sqlite.lock import find_holder, lock_path
 from ackbox.stores.sqlite.store import SqliteStore
 from support.backends import open_sqlite
 from support.events import envelope, envelopes, record_in
@@ -37,6 +38,8 @@ async def test_closing_twice_at_once_is_closing_once(path: Path) -> None:
     store = await open_sqlite(path)
     await asyncio.gather(store.close(), store.close())
     await store.close()
+    assert not writers()
+    assert find_holder(path) is None
 
 
 async def test_the_lock_is_held_until_everything_queued_is_durable(
@@ -120,6 +123,8 @@ async def test_a_url_advertised_after_the_close_is_ignored(path: Path) -> None:
     store = await open_sqlite(path)
     await store.close()
     store.advertise("http://127.0.0.1:1")
+    assert find_holder(path) is None
+    assert "127.0.0.1:1" not in lock_path(path).read_text()
 
 
 async def test_a_start_that_was_cancelled_leaves_the_ledger_free(

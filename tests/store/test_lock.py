@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ackbox.errors import LedgerInUse, StoreError
-from ackbox.stores.sqlite.lock import Holder, LedgerLock, lock_path, read_holder
+from ackbox.stores.sqlite.lock import Holder, LedgerLock, find_holder, lock_path, read_holder
 from support.backends import open_sqlite
 from support.events import envelope, record_in
 from support.processes import HOLDS_THE_LEDGER, process
@@ -27,6 +27,7 @@ async def test_sigkill_frees_the_lock(path: Path) -> None:
         os.kill(first.pid, signal.SIGKILL)
         first.wait(5)
         store = await open_sqlite(path)
+        assert str(os.getpid()) in str(find_holder(path))
         await record_in(store, [envelope()])
         await store.close()
 

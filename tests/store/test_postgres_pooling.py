@@ -183,6 +183,8 @@ async def test_a_search_path_with_an_empty_entry_does_not_end_the_start(
             await store.apply_schema(["CREATE TABLE second (id int)"])
         finally:
             await store.close()
+        tables = "SELECT count(*) FROM pg_tables WHERE tablename IN ('first', 'second')"
+        assert server.execute(tables, name) == "2"
 
 
 async def test_a_lane_runs_in_order(store: PostgresStore, me: QueueWorker) -> None:

@@ -204,7 +204,7 @@ def test_a_ledger_id_is_restored_from_its_low_bits(number: int) -> None:
 # --- users' tables
 
 
-async def use_tables_named_like_ours(store: PostgresStore) -> None:
+async def assert_tables_named_like_ours_work(store: PostgresStore) -> None:
     """Create users' tables `events`, `audit` and `lanes`, and use them through `tx` and reads."""
     await store.apply_schema(
         [
@@ -233,7 +233,7 @@ async def use_tables_named_like_ours(store: PostgresStore) -> None:
 
 @pytest.mark.parametrize("pooled", [False, True], ids=["session", "transaction"])
 async def test_users_tables_may_have_the_names_of_ours(opened: Open, pooled: bool) -> None:
-    await use_tables_named_like_ours(await opened(pooled=pooled))
+    await assert_tables_named_like_ours_work(await opened(pooled=pooled))
 
 
 @pytest.mark.parametrize("pooled", [False, True], ids=["session", "transaction"])
@@ -243,7 +243,7 @@ async def test_users_sql_of_a_role_named_ackbox_does_not_find_our_tables(
     """The "$user" in the search path of this role is our schema."""
     rights_of_role = f"GRANT CREATE ON DATABASE {ledger.database} TO ackbox"
     with role(ledger, "ackbox", rights_of_role, "GRANT CREATE ON SCHEMA public TO ackbox") as url:
-        await use_tables_named_like_ours(await opened(url=url, pooled=pooled))
+        await assert_tables_named_like_ours_work(await opened(url=url, pooled=pooled))
         assert ledger.execute("SELECT count(*) FROM public.events") == "1"
         assert ledger.execute("SELECT count(*) FROM ackbox.events") == "1"
         assert ledger.execute("SELECT count(*) FROM public.lanes") == "1"
@@ -264,7 +264,7 @@ async def test_users_sql_does_not_find_the_tables_of_another_ledger(
         await store.apply_schema([])  # now it knows the search path
         if not other_first:
             await opened("ackbox", url=url)
-        await use_tables_named_like_ours(store)
+        await assert_tables_named_like_ours_work(store)
         assert ledger.execute("SELECT count(*) FROM public.events") == "1"
         assert ledger.execute("SELECT count(*) FROM ackbox.events") == "0"
 
@@ -278,7 +278,7 @@ async def test_our_schema_is_taken_out_of_the_search_path(
 ) -> None:
     ledger.execute("CREATE SCHEMA shop")
     ledger.execute(f"ALTER DATABASE {ledger.database} SET search_path = {search_path}")
-    await use_tables_named_like_ours(await opened(pooled=pooled))
+    await assert_tables_named_like_ours_work(await opened(pooled=pooled))
     assert ledger.execute("SELECT count(*) FROM shop.events") == "1"
 
 
@@ -335,6 +335,7 @@ async def test_a_search_path_is_folded_without_the_locale_of_the_database(
     store = await opened(url=url)
     await store.apply_schema(["CREATE TABLE mine (id int)"])
     await store.close()
+    assert ledger.server.execute('SELECT count(*) FROM "École".mine', name) == "0"
     ledger.execute(f"DROP DATABASE {name}")
 
 

@@ -1,6 +1,7 @@
 """The reader of SQLite: changes between two of its statements, and reads that take too long."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -117,4 +118,7 @@ async def test_damage_met_by_a_reader_says_how_to_recover(path: Path) -> None:  
 
 
 async def test_a_reader_never_used_closes(path: Path) -> None:
+    threads = threading.active_count()
     await SqliteReader(path).close()
+    assert threading.active_count() <= threads + 1  # asyncio's own, which ends with the loop
+    assert not path.exists()

@@ -5,7 +5,7 @@ from pathlib import Path
 from support.embedded import WITHOUT_CHECK, WITHOUT_HOOK, embedded
 
 
-def kill_after_foreign_closes(folder: Path, rounds: int) -> None:
+def assert_foreign_closes_lose_nothing(folder: Path, rounds: int) -> None:
     """Check that no acknowledged event is lost while only the shared locks protect the log."""
     acked: set[str] = set()
     with embedded(folder, without=(WITHOUT_HOOK, WITHOUT_CHECK)) as app:

@@ -17,6 +17,7 @@ from ackbox import config
 from ackbox.config import Settings
 from ackbox.config.loader import resolve
 from ackbox.errors import SettingError
+from ackbox.quantities import parse_duration, parse_size, show_duration, show_size
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 PASSWORD = "hunter2-hunter2-hunter2"
@@ -523,7 +524,7 @@ def test_auto_logs_are_pretty_on_a_terminal_and_json_elsewhere() -> None:
     ],
 )
 def test_a_duration_reads_as_it_is_written(text: str, milliseconds: int) -> None:
-    assert config.parse_duration(text) == timedelta(milliseconds=milliseconds)
+    assert parse_duration(text) == timedelta(milliseconds=milliseconds)
 
 
 @pytest.mark.parametrize(
@@ -550,7 +551,7 @@ def test_a_duration_reads_as_it_is_written(text: str, milliseconds: int) -> None
 )
 def test_a_malformed_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^(add a unit|write it as|that is longer)"):
-        config.parse_duration(text)
+        parse_duration(text)
 
 
 @pytest.mark.parametrize(
@@ -559,18 +560,18 @@ def test_a_malformed_duration_is_refused(text: str) -> None:
 )
 def test_a_malformed_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^write it as"):
-        config.parse_size(text)
+        parse_size(text)
 
 
 @given(st.integers(0, timedelta.max // timedelta(milliseconds=1)))
 def test_any_duration_survives_being_written_and_read(milliseconds: int) -> None:
     duration = timedelta(milliseconds=milliseconds)
-    assert config.parse_duration(config.show_duration(duration)) == duration
+    assert parse_duration(show_duration(duration)) == duration
 
 
 @given(st.integers(0, 2**50) | st.integers(0, 2**20).map(lambda n: n * 1024))
 def test_any_size_survives_being_written_and_read(size: int) -> None:
-    assert config.parse_size(config.show_size(size)) == size
+    assert parse_size(show_size(size)) == size
 
 
 @given(st.integers(0, 10**9), st.sampled_from([("K", 1), ("M", 2), ("G", 3)]))
@@ -578,16 +579,16 @@ def test_binary_units_count_by_1024_and_decimal_ones_by_1000(
     count: int, unit: tuple[str, int]
 ) -> None:
     letter, power = unit
-    assert config.parse_size(f"{count}{letter}iB") == count * 1024**power
-    assert config.parse_size(f"{count}{letter}B") == count * 1000**power
+    assert parse_size(f"{count}{letter}iB") == count * 1024**power
+    assert parse_size(f"{count}{letter}B") == count * 1000**power
 
 
 @given(st.text() | st.from_regex(r"[0-9dhms]*"))
 def test_any_text_is_a_quantity_or_a_value_error(text: str) -> None:
     with suppress(ValueError):
-        assert config.parse_duration(text) >= timedelta()
+        assert parse_duration(text) >= timedelta()
     with suppress(ValueError):
-        assert config.parse_size(text) >= 0
+        assert parse_size(text) >= 0
 
 
 @given(st.dictionaries(st.sampled_from(sorted(Settings.model_fields)), st.text()))

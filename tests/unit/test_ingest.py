@@ -476,9 +476,11 @@ async def test_closing_waits_for_a_hanging_ledger_at_most_for_the_timeout() -> N
 
 
 async def test_closing_twice_is_closing_once() -> None:
-    async with ingesting(ScriptedLedger()) as (ingest, _):
+    ledger = ScriptedLedger()
+    async with ingesting(ledger) as (ingest, _):
         await accept(ingest, envelope())
         await ingest.close()
+    assert len(ledger.calls) == 1
 
 
 async def test_several_batches_may_be_in_flight() -> None:

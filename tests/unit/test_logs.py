@@ -512,11 +512,15 @@ def test_a_pretty_log_has_one_line_for_each_event() -> None:
 
 
 def test_a_log_that_cannot_be_written_raises_nothing() -> None:  # F9
+    attempts = []
+
     class Full(io.StringIO):
-        def write(self, _: str) -> int:
+        def write(self, text: str) -> int:
+            attempts.append(text)
             raise OSError(28, "No space left on device")
 
     LogObserver(set_up_logging("INFO", "json", Full())).observe(recorded())
+    assert "event received" in "".join(attempts)
 
 
 def test_a_clock_that_was_set_is_a_warning() -> None:  # F25

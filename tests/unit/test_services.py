@@ -158,6 +158,7 @@ async def test_a_stopping_loop_ends_even_while_it_waits_for_its_restart() -> Non
     await asyncio.wait_for(sleeping.wait(), 5)
     stopping.set()
     await asyncio.wait_for(task, 5)
+    assert len(bench.facts.of(ServiceFailed)) == 1
 
 
 async def test_a_one_time_step_is_repeated_until_it_succeeds_and_then_not_listed() -> None:

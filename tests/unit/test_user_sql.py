@@ -1,6 +1,7 @@
 """The SQL that users may run on PostgreSQL."""
 
 import re
+from collections.abc import Callable
 
 import pytest
 
@@ -30,7 +31,15 @@ from ackbox.stores.postgres.user_sql import check_effect, check_schema, check_us
     ],
 )
 def test_writes_to_the_users_own_tables_are_allowed(sql: str) -> None:
-    check_effect(sql, "ackbox")
+    assert is_allowed(check_effect, sql, "ackbox")
+
+
+def is_allowed(check: Callable[..., None], *arguments: str) -> bool:
+    try:
+        check(*arguments)
+    except InvalidStatement:
+        return False
+    return True
 
 
 @pytest.mark.parametrize(
@@ -90,7 +99,7 @@ def test_every_other_statement_is_refused(sql: str) -> None:
     ],
 )
 def test_a_user_query_is_one_select(sql: str) -> None:
-    check_user_query(sql)
+    assert is_allowed(check_user_query, sql)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +174,7 @@ def test_a_users_schema_cannot_change_ackboxs_tables(sql: str) -> None:
     ],
 )
 def test_a_users_schema_may_use_the_word_for_its_own_things(sql: str) -> None:
-    check_schema(sql, "ackbox")
+    assert is_allowed(check_schema, sql, "ackbox")
 
 
 def test_a_refusal_names_the_schema_that_is_reserved() -> None:
@@ -177,11 +186,12 @@ def test_a_refusal_names_the_schema_that_is_reserved() -> None:
 
 
 def test_a_users_table_and_column_may_have_the_name_of_one_of_ours() -> None:
-    check_schema("CREATE TABLE lanes (key text, events bigint); DROP TABLE audit", "ackbox")
+    sql = "CREATE TABLE lanes (key text, events bigint); DROP TABLE audit"
+    assert is_allowed(check_schema, sql, "ackbox")
 
 
 def test_a_users_schema_may_have_several_statements() -> None:
-    check_schema("CREATE TABLE a (id int); CREATE INDEX ON a (id);", "ackbox")
+    assert is_allowed(check_schema, "CREATE TABLE a (id int); CREATE INDEX ON a (id);", "ackbox")
 
 
 def test_the_rights_on_every_table_of_ackbox_are_checked() -> None:

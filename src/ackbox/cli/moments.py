@@ -8,7 +8,7 @@ _UNITS = (("d", 86_400), ("h", 3600), ("m", 60))
 def parse_moment(text: str, now: datetime) -> datetime:
     """Read a time, or a duration: `2h` is two hours ago. A time without an offset is UTC. Raises
     ValueError."""
-    from ackbox.config import parse_duration
+    from ackbox.quantities import parse_duration
 
     try:
         return now - parse_duration(text)

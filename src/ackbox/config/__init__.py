@@ -22,19 +22,17 @@ from ackbox.config.loader import (
     read_overrides,
     resolve_process,
 )
-from ackbox.config.origins import SettingOrigin, explain, explain_process
+from ackbox.config.origins import explain, explain_process
 from ackbox.config.settings import (
     Settings,
     cautions,
     choose_log_format,
     warn_of_open_ingest,
 )
-from ackbox.quantities import parse_duration, parse_size, show_duration, show_size
 
 __all__ = [
     "Given",
     "Resolved",
-    "SettingOrigin",
     "Settings",
     "cautions",
     "choose_log_format",
@@ -42,12 +40,8 @@ __all__ = [
     "explain_process",
     "load",
     "load_from_process",
-    "parse_duration",
-    "parse_size",
     "read_overrides",
     "resolve_process",
     "show_address",
-    "show_duration",
-    "show_size",
     "warn_of_open_ingest",
 ]
