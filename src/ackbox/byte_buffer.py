@@ -1,7 +1,8 @@
 """The memory that requests hold between their first byte and their commit.
 
 The buffer is bounded, and a request that never ends cannot keep other requests out: when the buffer
-is full, the slowest request that is still arriving loses its bytes. A complete request never does.
+is full, the slowest request that is still arriving loses its bytes. A complete request never loses
+its bytes.
 """
 
 from collections.abc import Callable, Iterator

@@ -70,7 +70,8 @@ class Checkpointed(Struct, frozen=True):
 
 
 class StoreFailed(Struct, frozen=True):
-    """New events cannot be recorded; `public_reason` is what senders may read of it."""
+    """New events cannot be recorded; `public_reason` is the part of the reason that senders may
+    read."""
 
     reason: str
     public_reason: str | None = None

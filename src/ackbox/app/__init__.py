@@ -100,7 +100,8 @@ class App:
         return self.backend.open_reader()
 
     def ensure_operator_token(self) -> SecretStr | None:
-        """Return `API_TOKEN`, else the token kept with the ledger, which this process must hold."""
+        """Return `API_TOKEN`, or else the token kept with the ledger. This process must hold the
+        ledger."""
         if self.settings.api_token is not None:
             return self.settings.api_token
         if (kept := self.backend.ensure_token()) is None:
@@ -180,7 +181,7 @@ def find_operator_token(settings: Settings) -> SecretStr | None:
 
 
 def copy_ledger(settings: Settings, target: Path) -> AsyncGenerator[BackupProgress, None]:
-    """Copy a ledger that no server holds. Raise `LedgerInUse` if one does."""
+    """Copy a ledger that no server holds. Raise `LedgerInUse` if a server holds it."""
     return choose_backend(settings).copy(target)
 
 

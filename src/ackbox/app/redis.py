@@ -1,4 +1,4 @@
-"""The Redis stream that brings new events to the workers, before the database's own queue."""
+"""The Redis stream that tells workers of new events, in front of the database's own queue."""
 
 from typing import Protocol
 

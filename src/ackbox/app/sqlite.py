@@ -43,7 +43,7 @@ class SqliteBackend:
         services: Services,
     ) -> SqliteStore:
         """Open the store. Its writer thread is not restarted: an error that ends the thread may
-        have damaged the file, so it ends the process."""
+        have damaged the file, so such an error ends the process."""
         self._store = await open_store(
             self._path,
             durability=self._durability,
@@ -60,7 +60,7 @@ class SqliteBackend:
         offline.assert_readable(self._file)
 
     async def assert_writable(self) -> None:
-        """Check nothing: opening the ledger for writing fails at once if that is not possible."""
+        """Check nothing: opening the ledger fails at once if the file cannot be written."""
 
     def holder(self) -> Holder | None:
         return find_holder(self._path)

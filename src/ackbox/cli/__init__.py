@@ -69,7 +69,7 @@ def _about(
 
 
 def _warn_of_variables() -> None:
-    """Say so before a command works on another ledger than its user may expect (N3)."""
+    """Warn before a command works on a ledger that its user may not expect (N3)."""
     from ackbox.config import resolve_process
 
     with suppress(SettingError):  # the command itself reports it
@@ -116,7 +116,8 @@ def _report_lost_output(error: OSError) -> int:
 
 
 def _drop_output() -> None:
-    """Discard the rest of the output: the interpreter would fail again when it flushes at exit."""
+    """Discard the rest of the output: otherwise the interpreter would fail again at exit, when it
+    flushes the output."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

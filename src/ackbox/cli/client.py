@@ -20,8 +20,8 @@ _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared with
 
 
 def server_url(settings: "Settings", given: str | None = None) -> str:
-    """Return the address of the server: the given one, or the one in the lock file of the ledger,
-    or the one that the settings name."""
+    """Return the address of the server: the given address, or the address in the lock file of the
+    ledger, or the address that the settings name."""
     from ackbox.app import running_server
 
     if given is not None:

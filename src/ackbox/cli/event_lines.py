@@ -80,7 +80,7 @@ def matches(line: Line, where: EventFilter) -> bool:
 
 
 def to_envelope(line: Line, now: datetime, max_body: int) -> Envelope:
-    """Make a new event with the content of the old one. It gets its own id and time."""
+    """Make a new event with the content of the old event, but with its own id and time."""
     payload = _check_payload(line, max_body)
     return Envelope(
         id=new_event_id(now, getrandbits),

@@ -34,7 +34,7 @@ _SHORTEST_PREFIX = 8
 
 
 def read_ledger(read: Callable[[Reader], Coroutine[Any, Any, T]]) -> T:
-    """Run `read` on the ledger that the settings name. Its server may run."""
+    """Run `read` on the ledger that the settings name. A server may run on this ledger."""
     settings = load_from_process()
 
     async def run() -> T:

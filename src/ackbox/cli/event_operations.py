@@ -26,7 +26,7 @@ _BATCH = 500
 
 
 def replay_ids(ids: list[EventId], *, completed: bool) -> Mapping[str, str]:
-    """Replay these events. Return what was done to each, without those that are gone."""
+    """Replay these events. Return what was done to each event that still exists."""
 
     async def here(ledger: Ledger) -> dict[str, str]:
         replays = Replays(*ledger, clock=utc_now, observe=ignore_facts)
@@ -39,7 +39,7 @@ def replay_ids(ids: list[EventId], *, completed: bool) -> Mapping[str, str]:
 
 
 def discard_ids(ids: list[EventId]) -> Mapping[str, str]:
-    """Discard these events. Return what was done to each, without those that are gone."""
+    """Discard these events. Return what was done to each event that still exists."""
 
     async def here(ledger: Ledger) -> dict[str, str]:
         discards = Discards(*ledger, clock=utc_now, observe=ignore_facts)

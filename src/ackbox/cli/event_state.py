@@ -10,7 +10,7 @@ _USUAL = {"completed": "handled", "failed": "dead"}
 
 
 def show_status(event: "EventRecord") -> str:
-    """Return the status, with the outcome unless it is the usual one: `completed (ignored)`."""
+    """Return the status, with the outcome unless the status implies it: `completed (ignored)`."""
     if event.status == "processing" or event.outcome in (None, _USUAL.get(event.status)):
         return str(event.status)
     return f"{event.status} ({event.outcome})"

@@ -19,7 +19,8 @@ _IMPORT_MACHINERY = ("<frozen importlib", importlib.__file__, __file__)
 
 
 def load_inbox(target: str | None) -> "Inbox":
-    """Return the inbox that `MODULE:INBOX` names, or an inbox without handlers if it is None."""
+    """Return the inbox that `MODULE:INBOX` names, or an inbox without handlers if the argument is
+    None."""
     from ackbox.inbox import Inbox
 
     if target is None:
@@ -71,7 +72,7 @@ def _show_traceback(name: str, error: Exception) -> NoReturn:
 
 
 def _chain(error: TracebackException | None) -> Iterator[TracebackException]:
-    """Yield an exception and those that led to it."""
+    """Yield an exception and the exceptions that led to it."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__

@@ -7,7 +7,8 @@ if TYPE_CHECKING:
 
 
 class Workers(NamedTuple):
-    """A sentence about the workers that could run a due event, and whether there may be any."""
+    """A sentence about the workers that could run a due event, and whether such workers may
+    exist."""
 
     sentence: str
     may_run: bool

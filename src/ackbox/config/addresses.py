@@ -12,7 +12,8 @@ _ADDRESS = re.compile(
 )
 _PORT = re.compile(r":([0-9]+)(?=,|$)")
 _LAST_PORT = 65535
-# Only these are shown: a list of hidden ones would miss some of the names of a password.
+# Only these parameters are shown: a list of parameters to hide could miss one that holds a
+# password.
 _SHOWN_PARAMETERS = frozenset({"application_name", "db", "dbname", "host", "port", "sslmode"})
 
 
@@ -27,7 +28,8 @@ def is_address(text: str, schemes: tuple[str, ...]) -> bool:
 
 
 def show_address(text: str) -> str:
-    """Return the address with every password replaced. If malformed, return the scheme."""
+    """Return the address with every password replaced. If the address is malformed, return its
+    scheme."""
     match = _ADDRESS.fullmatch(text)
     if match is None:
         scheme, separator, _ = text.partition("://")
@@ -40,7 +42,7 @@ def show_address(text: str) -> str:
 
 
 def _show_login(address: re.Match[str]) -> str:
-    """Hide the user of a Redis URL without a password: it may be the password."""
+    """Hide the user of a Redis URL without a password: the user part may be the password."""
     if address["password"]:
         return f"{address['user']}:***@"
     return "***@" if address["scheme"].startswith("redis") else f"{address['user']}@"

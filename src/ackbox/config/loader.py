@@ -43,7 +43,8 @@ class Given:
 @dataclass(frozen=True, slots=True)
 class Resolved:
     """The settings, the values that were given, the file that was read, the variables with our
-    prefix, and the unprefixed variables that lost to them with another value."""
+    prefix, and the unprefixed variables that are ignored, because the prefixed variable has another
+    value."""
 
     settings: Settings
     given: Mapping[str, Given]
@@ -53,7 +54,8 @@ class Resolved:
 
     @property
     def ledger_origin(self) -> str:
-        """The variable that chose the ledger, or the setting and the file or code it stands in."""
+        """The variable that chose the ledger, or the setting and the file or code that contains
+        it."""
         name = self._ledger_setting
         given = self.given.get(name)
         if given is None:
@@ -188,7 +190,8 @@ def _refuse(error: ErrorDetails, given: Mapping[str, Given]) -> str:
 
 
 def _blame(high: str, low: str, given: Mapping[str, Given]) -> tuple[str, str]:
-    """Choose, of two settings that disagree, one that was given, and say what it should be."""
+    """Choose which of two contradicting settings to report, one that was given, and say which value
+    it needs."""
     name, other, limit = (high, low, "at least") if high in given else (low, high, "at most")
     value = (
         show_given(other, given[other].value)

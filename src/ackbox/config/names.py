@@ -36,7 +36,8 @@ def find_field(key: str, origin: str) -> str:
 
 
 def without_service_links(environ: Mapping[str, str]) -> dict[str, str]:
-    """Leave out what Kubernetes sets by itself: `ACKBOX_PORT=tcp://10.0.0.1:8000` is no port."""
+    """Leave out variables that Kubernetes sets by itself, such as
+    `ACKBOX_PORT=tcp://10.0.0.1:8000`, which is no port."""
     return {name: value for name, value in environ.items() if not _is_service_link(name, value)}
 
 

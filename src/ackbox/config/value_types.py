@@ -92,7 +92,7 @@ def switch() -> BeforeValidator:
 def file_path() -> BeforeValidator:
     def read(given: object) -> Path:
         text = str(given) if isinstance(given, str | Path) else ""
-        # SQLite gives both a meaning of its own, and `:memory:` stores nothing.
+        # SQLite does not take `:memory:` and `file:...` as paths, and `:memory:` stores nothing.
         special = text == ":memory:" or text.startswith("file:")
         if special or not text.isprintable() or text.endswith("/") or Path(text).name in {"", ".."}:
             raise ValueError("the path of a file is expected")

@@ -8,7 +8,7 @@ from ackbox.telemetry import Fact, Observer, ObserverFailed, OnObserverError, co
 def count_and_log(metrics: Observer, logger: Logger) -> OnObserverError:
     """Return a callback for an observer that raised. It counts each failure with `metrics`, and
     logs the first of each observer directly with `logger`, because the log exporter may be what
-    failed. If counting or logging raises too, such as a log on a full disk, that is ignored."""
+    failed. An error of the counting or logging itself, such as a log on a full disk, is ignored."""
     logged: set[str] = set()
 
     def log_first(fact: Fact) -> None:

@@ -25,8 +25,8 @@ def set_up_logging(
     packages: AbstractSet[str] = frozenset(),
 ) -> Logger:
     """Configure logging for this process, and return its logger. Records that the application logs
-    through the standard library take the same way, and those of libraries from WARNING up.
-    `packages` belong to the application, wherever they are installed."""
+    through the standard library become lines of this logger too; records of libraries only from
+    WARNING up. `packages` belong to the application, wherever they are installed."""
     structlog.configure(
         processors=_processors(log_format, stream),
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -109,7 +109,7 @@ def _processors(log_format: str, stream: TextIO) -> list[structlog.typing.Proces
 def _add_event(
     _logger: Any, _method: str, event: structlog.typing.EventDict
 ) -> structlog.typing.EventDict:
-    """Name the event whose handler logs, unless the line names one."""
+    """Add the event whose handler logs, unless the line names an event itself."""
     if (claim := RUNNING.get()) is not None:
         event.setdefault("event_id", claim.id)
         event.setdefault("request_id", claim.request_id)

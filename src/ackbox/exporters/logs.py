@@ -362,7 +362,7 @@ def _reason(failure: Failure) -> dict[str, Any]:
 
 
 def _is_uneventful(fact: Settled) -> bool:
-    """Return whether no line at WARNING or above is due. That holds for nearly every batch, so do
-    not look at single events."""
+    """Return whether the batch needs no line at WARNING or above. Nearly all batches need none, so
+    decide this without looking at single events."""
     written = fact.written.values()
     return len(written) == len(fact.claims) and DeadLetter not in set(map(type, written))

@@ -9,7 +9,8 @@ _SECONDS = 1.0
 
 
 class RefusalLog:
-    """Log refused requests, at most one a second. A line counts those suppressed since the last."""
+    """Log refused requests, at most one a second. A line counts the refusals that were suppressed
+    since the last line."""
 
     def __init__(self, logger: Logger, clock: Callable[[], float]) -> None:
         self._logger = logger

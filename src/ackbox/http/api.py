@@ -28,7 +28,8 @@ _ALLOWED = {
     "/api/events/replay": b"POST",
     "/api/events/discard": b"POST",
 }
-"""The methods of paths where FastAPI does not know the fast path, or mistakes a name for an id."""
+"""The methods of paths for which FastAPI would list wrong methods, because it does not know the
+fast path or mistakes a name for an id."""
 _NO_ROUTE = "There is no route at this path."
 _WORKER_ONLY = (
     "This instance processes events and accepts none: it serves /health, /ready and /metrics. Send "
@@ -101,7 +102,7 @@ def build_probe_api(runtime: Runtime) -> FastAPI:
 def _add_webhooks(api: FastAPI, runtime: Runtime) -> None:
     @api.get("/webhooks/batch", include_in_schema=False)
     async def refuse_get_batch() -> None:
-        """Answer 405 here: otherwise `batch` would be taken for the id of an event."""
+        """Respond 405 here: otherwise `batch` would be taken for the id of an event."""
         raise HTTPException(405)
 
     @api.get("/webhooks/{event_id}", responses=problem_responses(400, 404, 503), tags=["webhooks"])

@@ -88,8 +88,8 @@ class Mounted:
 
     def _advertise(self, scope: Scope) -> None:
         """Record the URL of the surrounding app for commands on this machine; only a request shows
-        it. Commands send the operator token to this URL, so it must be an address: a host name, as
-        test clients give, may lead anywhere."""
+        this URL. Commands send the operator token to it, so its host must be an IP address: a host
+        name, as test clients give, may lead anywhere."""
         host, port = scope.get("server") or ("", None)
         if self._is_advertised or port is None or not _is_address(host):
             return

@@ -94,7 +94,8 @@ class EventDetailResponse(EventItem):
     """One event with its history, without its payload.
 
     `claimable_at`: when a worker may claim the event, or claim it from another worker. `behind`:
-    the event that it waits for in its lane. `tombstoned_at`: retention deletes it a minute later.
+    the event of its lane that this event waits for. `tombstoned_at`: retention deletes this event a
+    minute or more after this time.
     """
 
     unsettled: int

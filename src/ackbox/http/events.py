@@ -86,7 +86,7 @@ def _add_detail(api: FastAPI, runtime: Runtime) -> None:
     @api.get("/api/events/replay", include_in_schema=False)
     @api.get("/api/events/discard", include_in_schema=False)
     async def refuse_get() -> None:
-        """Answer 405 here: otherwise `replay` and `discard` would be taken for event ids."""
+        """Respond 405 here: otherwise `replay` and `discard` would be taken for event ids."""
         raise HTTPException(405)
 
     @api.get("/api/events/{event_id}", responses=problem_responses(400, 404, 503), tags=_TAGS)

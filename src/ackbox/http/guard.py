@@ -58,9 +58,9 @@ def check_access(scope: Scope, path: str, runtime: Runtime) -> None:
 
 
 def check_sender(scope: Scope, runtime: Runtime) -> None:
-    """Raise 401 unless the request, which looks up a status, carries `INGEST_TOKEN`, if that is
-    set, or the operator token. The fast path checks requests that send events: it accepts
-    `INGEST_TOKEN` alone."""
+    """Check a request that looks up a status. Raise 401 if `INGEST_TOKEN` is set and the request
+    carries neither this token nor the operator token. Requests that send events are checked by the
+    fast path, which accepts only `INGEST_TOKEN`."""
     header = _authorization(scope)
     token = runtime.settings.ingest_token
     if not authorized(header, token) and not _carries(header, runtime.operator_token):
@@ -104,8 +104,8 @@ def refuse_sender(header: bytes | None) -> HttpError:
 def _no_operator_token(
     header: bytes | None, runtime: Runtime, *, readable: bool, may_read: bool
 ) -> HttpError:
-    """Return a refusal that does not demand a token that does not exist. While the inbox starts,
-    the token is not known yet."""
+    """Return the refusal for a server without an operator token, which must not ask for one. While
+    the inbox starts, the token is not known yet."""
     if runtime.phase is Phase.STARTING:
         return from_error(Stopped(f"The inbox is {runtime.phase}."))
     if readable and runtime.settings.read_token is not None:

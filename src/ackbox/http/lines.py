@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 class Lines:
     """Splits pieces into lines one at a time, and frees each piece when it is used up: a list of
-    millions of short lines would take many times their size.
+    millions of short lines would take many times as much memory as the body.
 
     A line longer than `limit` may be cut, but never to less than `limit + 1` bytes.
     """
@@ -18,7 +18,7 @@ class Lines:
         self.held = sum(map(len, pieces))
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield each line without its LF or CRLF. The last line may lack one."""
+        """Yield each line without its LF or CRLF. The last line may have no line end."""
         begun: list[bytes] = []  # the line that continues in the next piece
         while self._pieces:
             piece = self._pieces.popleft()

@@ -71,7 +71,7 @@ class HardenedProtocol(Connection):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Do what uvicorn does, and count the bytes. A field after the body is a trailer and never
-        becomes a header: a proxy in front has not checked it as one."""
+        becomes a header: a proxy in front has not checked it as a header."""
         if not self.in_headers:
             self.has_trailers = True
             return
@@ -117,9 +117,9 @@ class HardenedProtocol(Connection):
         cycle.message_event.set()
 
     def on_message_complete(self) -> None:
-        """Mark the request as complete. After a message that ends the connection the parser drops
-        every byte. A trailer may end it too: then close after the response, or the client would
-        wait for responses that never come."""
+        """Mark the request as complete. After a message that ends the connection, the parser drops
+        every byte. A trailer may end the connection too: then close it after the response, or the
+        client would wait for responses that never come."""
         if self.in_headers:
             return  # an upgrade request, whose body has not arrived yet
         self.receiving = False

@@ -180,7 +180,7 @@ async def _wait_for_disconnect(receive: Receive) -> None:
 
 def limit_body(receive: Receive, limit: int) -> Receive:
     """Return a `receive` that raises 413 past `limit` bytes, because FastAPI reads bodies of any
-    size. It raises Starlette's exception: FastAPI turns any other into a 400."""
+    size. It raises Starlette's exception, because FastAPI turns any other exception into a 400."""
     size = 0
 
     async def receive_within_limit() -> Message:

@@ -121,8 +121,9 @@ class Settlement(Struct, frozen=True):
 
 
 class Caps(Struct, frozen=True):
-    """Limits of the claims that one worker holds. A source may hold `share` of them while other
-    sources wait, and `alone` while none does (None: no limit). `held` counts those it holds now."""
+    """Limits of the claims that one worker holds. A source may hold at most `share` claims while
+    other sources wait, and at most `alone` claims otherwise (None: no limit). `held` counts the
+    claims that each source holds now."""
 
     share: int
     held: Mapping[str, int]

@@ -14,7 +14,7 @@ from ackbox.model.events import EventRecord, Status
 LAST_SEQUENCE = (1 << 63) - 1
 
 LAST_MOMENT = "~"
-"""The time of an event whose source gave none: such events sort behind those that have one."""
+"""The time of an event whose source gave none: it sorts after all events with a time."""
 
 SOURCE_CURSOR_PATTERN = r"(-?[0-9]{1,19}),([0-9:.TZ-]{0,40}|~),([0-9]{1,18})"
 _SOURCE_CURSOR = re.compile(SOURCE_CURSOR_PATTERN)
@@ -65,15 +65,15 @@ class SourceCursor(Struct, frozen=True, order=True):
 
 
 class SourcePage(Struct, frozen=True):
-    """Some events in the order of their source. Like a `Page`, it may be short but not
-    the last."""
+    """Some events in the order of their source. Like a `Page`, it may have fewer events than the
+    limit although more follow."""
 
     items: Sequence[EventRecord]
     next: SourceCursor | None
 
 
 class Stats(Struct, frozen=True):
-    """The number of events in each status, and the time since which the oldest pending one waits
+    """The number of events in each status, and the time since which the oldest pending event waits
     (L5)."""
 
     counts: Mapping[Status, int]

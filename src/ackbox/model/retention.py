@@ -10,8 +10,9 @@ from ackbox.model.events import EventRecord, Status
 class RetentionPolicy(Struct, frozen=True):
     """W11: finished events are kept for `keep` from their arrival, and for at least
     `keep_after_end` from their end. Dead letters are kept for `keep_dead_letters` instead, if it is
-    set (N14). Then their keys stay known for `keep_keys`. A tombstone is written `delete_delay`
-    before its event is deleted, so that every insert finds one of the two."""
+    set (N14). After that, their keys stay known for `keep_keys`. A tombstone is written
+    `delete_delay` before its event is deleted, so that every insert finds the event or the
+    tombstone."""
 
     keep: timedelta
     keep_keys: timedelta
@@ -43,8 +44,8 @@ class TombstonePass(Struct, frozen=True):
 
 
 class PruneResult(Struct, frozen=True):
-    """The number of events that were deleted. `more`: others may be prunable now. `waiting`: some
-    events with a tombstone are not prunable yet."""
+    """The number of events that were deleted. `more`: other events may be prunable now. `waiting`:
+    some events with a tombstone are not prunable yet."""
 
     rows: int
     more: bool

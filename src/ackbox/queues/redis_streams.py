@@ -72,8 +72,9 @@ class RedisQueue:
     async def claim(
         self, worker: WorkerId, *, limit: int, lease: timedelta, caps: Caps
     ) -> list[Claim]:
-        """Claim published events first or, when the database is due to be queried, events that it
-        finds. If this leaves room, claim from the other."""
+        """Claim published events first, then events that the database finds. When a query of the
+        database is due, begin with the database instead. The second claim is made only if the first
+        leaves room."""
         database = _DatabaseQueue(self._database, worker, lease)
         self._wake_up.clear()
         if self._clock() < self._database_claim_at:
@@ -199,8 +200,8 @@ class _DatabaseQueue:
 
 
 def within_share(entries: Entries, caps: Caps) -> list[EventId]:
-    """Return the ids that fit into the share of their source. Only the database knows whether other
-    sources wait, so it claims the rest."""
+    """Return the ids that fit into the share of their source. The rest is left to an ordinary
+    claim, because only the database knows whether other sources wait."""
     held = Counter(caps.held)
     limit = caps.share if caps.alone is None else min(caps.share, caps.alone)
     ids = []

@@ -29,7 +29,7 @@ Entries = list[tuple[EventId, str]]
 KEY = "ackbox"
 MAX_ENTRIES = 10_000  # a longer backlog is read from the database
 
-# No entry is ever pending, so consumers need not be told apart: all instances read as one.
+# No entry is ever pending, so consumers need not be told apart: all instances read as one consumer.
 _GROUP = _CONSUMER = "ackbox"
 # One command adds all entries: this costs the client a sixth of a pipeline of XADD.
 _ADD = f"""for i = 1, #ARGV, 2 do
@@ -42,7 +42,7 @@ _MAX_DELAY = 5.0
 
 
 class _Scope(Enum):
-    """The calls that an outage concerns. An error response concerns calls of its kind alone: a
+    """The calls that an outage affects. An error response affects only calls of the same kind: a
     server that is out of memory can still be read."""
 
     SERVER = auto()

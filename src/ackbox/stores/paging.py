@@ -55,8 +55,9 @@ def terms(where: EventFilter) -> dict[str, Any]:
 def make_page(
     rows: Sequence[Any], items: list[EventRecord], order: Order, limit: int, window: int
 ) -> Page:
-    """Make a page of rows that say how many rows were read, the last of them, and which match.
-    There are fewer items than matches if some events were pruned in between."""
+    """Make a page. The `rows` say how many rows were read, which of them was the last, and which
+    events match; `items` are the events that match. There are fewer items than matches if some
+    events were pruned in between."""
     last = rows[-1]
     items.sort(key=lambda event: event.ledger_id, reverse=order is Order.NEWEST)
     if len(matches(rows)) == limit:

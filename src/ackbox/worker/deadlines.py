@@ -69,8 +69,8 @@ class Deadlines:
     def end(self, task: Task, allowed: timedelta) -> bool:
         """Remove the task and return whether it ended in time.
 
-        The timer is not changed: nearly all tasks end long before it fires. It then checks the
-        oldest task that is left.
+        The timer is not changed: nearly all tasks end long before it fires. When it fires, it
+        checks the oldest task that is left.
         """
         return self._started[allowed].pop(task, None) is not None
 

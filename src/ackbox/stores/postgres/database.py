@@ -86,8 +86,8 @@ class Address(Struct, frozen=True):
 
     @property
     def application_name(self) -> str:
-        """Return a name that tells the processes of one ledger from those of another. The server
-        would truncate a long one, and two ledgers could have the same."""
+        """Return a name that tells the processes of one ledger from those of another. A long name
+        is hashed: the server would truncate it, and two ledgers could get the same name."""
         name = f"{self.application}:{self.schema}"
         if len(name) <= _NAME_BYTES:
             return name
@@ -95,8 +95,9 @@ class Address(Struct, frozen=True):
 
     @property
     def session_settings(self) -> dict[str, str]:
-        """Return the settings of every transaction. The server ends a transaction that idles: an
-        instance that was frozen or lost must not keep its locks from the others."""
+        """Return the settings of every transaction. The server ends a transaction that idles:
+        otherwise other instances could wait for ever for the locks of an instance that was frozen
+        or lost."""
         return {
             "synchronous_commit": "on" if self.durability == "full" else "off",
             "idle_in_transaction_session_timeout": _IDLE_IN_TRANSACTION,
@@ -124,7 +125,8 @@ class Address(Struct, frozen=True):
         session again.
 
         It runs inside the query's transaction: behind a pooling proxy, the next transaction may get
-        another session. `DISCARD ALL` cannot run there, and would drop the prepared statements.
+        another session. `DISCARD ALL` cannot run inside a transaction, and would drop the prepared
+        statements.
         """
         reset = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; SELECT pg_advisory_unlock_all()"
         return reset if self.pooled else f"{reset}; {self._configuration}"
@@ -306,9 +308,9 @@ class Database:
     @asynccontextmanager
     async def users_transaction(self) -> AsyncIterator[Session]:
         """Begin a transaction for users' SQL: its search path is the role's own, without our
-        schema. The session may have another one, which a user's function or, behind a pooling
-        proxy, another client left behind. An unchanged path forces no new plan (measured: a settle
-        takes 0.05 ms longer)."""
+        schema. The session may have another search path, which a user's function or, behind a
+        pooling proxy, another client left behind. An unchanged path forces no new plan (measured: a
+        settle takes 0.05 ms longer)."""
         path = self._users_path
         begin = f"{self.address.begin}; SET LOCAL search_path = {path or 'DEFAULT'}"
         async with self._session() as session, _transaction(session, begin):

@@ -92,8 +92,8 @@ class LedgerFiles:
 
     def _classify_short_log(self, size: int) -> Difference | None:
         """Decide why the log was shorter than we left it. Either a checkpoint of another program
-        emptied it, and the next commit began at its start. Or it was cut, and the commit wrote
-        behind a hole."""
+        emptied the log, and our next commit wrote at its start. Or another program cut the log, and
+        our commit wrote behind a hole."""
         if size == self._log_size_at_begin:
             return None  # nothing was written since: the next commit decides
         if size > self._log_size or not _has_header(self._paths[1]):

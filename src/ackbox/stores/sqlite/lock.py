@@ -99,7 +99,8 @@ def lock_path(ledger: Path) -> Path:
 
 
 def find_holder(ledger: Path) -> Holder | None:
-    """Return the current holder of the lock; None if it is free, even if its file names one."""
+    """Return the current holder of the lock; None if the lock is free, even if its file names a
+    process."""
     try:
         fd = os.open(lock_path(ledger), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -39,7 +39,8 @@ SELECT count(*) FROM (
 
 -- name: recount
 -- Return the kept count and the real count of each status, and of the live rows.
--- PostgreSQL keeps several rows per status, so that instances do not wait for one row: sum them first.
+-- PostgreSQL keeps several rows per status, so that instances do not wait for the same row. So sum
+-- the rows first.
 SELECT coalesce(kept.status, counted.status) AS status,
        coalesce(kept.events, 0) AS kept, coalesce(counted.events, 0) AS counted
 FROM (SELECT status, sum(events)::bigint AS events FROM {schema}.status_counts GROUP BY status) AS kept
@@ -47,7 +48,7 @@ FULL JOIN (SELECT status, count(*) AS events FROM {schema}.events GROUP BY statu
     USING (status)
 UNION ALL
 SELECT 'live_events', (SELECT count(*) FROM {schema}.live_events), (
-    -- Open events and dead letters whose live row agrees with them.
+    -- Pending, processing and failed events whose live row agrees with them.
     SELECT count(*) FROM {schema}.events LEFT JOIN {schema}.live_events USING (ledger_id)
     WHERE events.status <> 'completed'
       AND (live_events.run, live_events.lease_until, live_events.failed) IS NOT DISTINCT FROM

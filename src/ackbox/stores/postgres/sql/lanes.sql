@@ -3,8 +3,8 @@
 -- the primary key instead, because it expects to meet an event of the lane early.
 
 -- name: lock_lanes
--- Lock the rows of these lanes, in one order, and create those that are missing.
--- SQLite has one writer and needs no rows to lock.
+-- Lock the rows of these lanes, in a fixed order, and create the rows that are missing. SQLite has
+-- one writer and needs no rows to lock.
 INSERT INTO {schema}.lanes (source, lane, last_locked_at)
 SELECT source, lane, now() FROM unnest(:sources::text[], :lanes::text[]) AS held (source, lane)
 ORDER BY source, lane
@@ -36,7 +36,7 @@ UPDATE {schema}.events SET claimable_at = coalesce(retry_after, created_at)
 WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM changed))
 
 -- name: demote
--- Make the oldest event of each lane unclaimable, before an older one may enter the lane.
+-- Make the oldest event of each lane unclaimable: a replay may put an older event before it.
 WITH changed AS (
     UPDATE {schema}.live_events SET due_at = NULL
     WHERE lease_until IS NULL AND ledger_id = ANY (ARRAY(
@@ -54,9 +54,10 @@ UPDATE {schema}.events SET claimable_at = NULL
 WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM changed))
 
 -- name: drop_lanes
--- Delete the idle lanes among the next few after this one, and return the last that was read. Each
--- pass reads every lane once, however many are in use. If a lane was used since, the lock sees its new
--- `last_locked_at`. SQLite has no rows for lanes.
+-- Delete the idle lanes among the next few lanes after this one, and return the last lane that was
+-- read. Each pass reads every lane once, however many lanes are in use. If a lane was used
+-- meanwhile, the locking read sees its new `last_locked_at` and keeps the lane. SQLite has no rows
+-- for lanes.
 WITH scanned AS MATERIALIZED (
     SELECT ctid AS tid, source, lane FROM {schema}.lanes
     WHERE (source, lane) > (:source, :lane) ORDER BY source, lane LIMIT :limit

@@ -1,9 +1,11 @@
 -- name: record
 -- Insert the events whose keys are new, with their live rows, and save the cursors.
--- SQLite has one writer, and gives the numbers in the order of commits: it needs no horizon.
+-- SQLite has one writer, which assigns `ledger_id` in the order of commits, so it needs no read
+-- horizon.
 WITH horizon AS MATERIALIZED (
-    -- The key of this lock contains the last number that was given. The events of this transaction
-    -- get higher numbers. Readers see the lock until the transaction ends: see `read_horizon.py`.
+    -- The key of this lock contains the last `ledger_id` that was assigned. The events of this
+    -- transaction get higher numbers. Readers see the lock until the transaction ends: see
+    -- `read_horizon.py`.
     SELECT pg_advisory_xact_lock_shared(
         ('{schema}.events'::regclass::oid::bigint << 32)
         | (CASE WHEN is_called THEN last_value ELSE 0 END & 4294967295))::text AS held
@@ -47,7 +49,8 @@ SELECT now() AS now, count(*) AS new FROM fresh
 
 -- name: repeat
 -- Count the repeated deliveries of known keys, and return the event or tombstone of each key.
--- Rows that others have locked are skipped and returned as busy: SQLite has no other writers.
+-- Rows that other transactions have locked are skipped and returned as busy. SQLite has one writer,
+-- so no row is ever locked there.
 WITH sent AS MATERIALIZED (
     SELECT * FROM unnest(:ids::uuid[], :sources::text[], :keys::text[], :hashes::bytea[])
                   AS sent (id, source, key, sha256)
@@ -58,7 +61,8 @@ WITH sent AS MATERIALIZED (
         FROM {schema}.events WHERE events.source = sent.source AND idempotency_key = sent.key LIMIT 1
     ) AS kept
 ), free AS MATERIALIZED (
-    -- Do not wait: a transaction that settles or claims one of these rows may wait for another one.
+    -- Do not wait: a transaction that settles or claims one of these rows may wait for another of
+    -- these rows.
     SELECT ledger_id FROM {schema}.events
     WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM kept WHERE again))
     FOR UPDATE SKIP LOCKED
@@ -111,7 +115,8 @@ INSERT INTO {schema}.write_probe (only_row, probed_at) VALUES (1, now())
 ON CONFLICT (only_row) DO UPDATE SET probed_at = excluded.probed_at
 
 -- name: compact_counts
--- Replace the rows of `status_counts` by one per status, unless another instance does so now.
+-- Replace the rows of `status_counts` by one row per status, unless another instance is doing so
+-- now.
 WITH gone AS (
     DELETE FROM {schema}.status_counts WHERE (SELECT pg_try_advisory_xact_lock(:lock)) RETURNING status, events
 )

@@ -1,10 +1,11 @@
 -- The share of rows that are due or running changes within a second, and the planner's statistics do
 -- not follow. Each block is therefore written so that only one index can serve it.
 --
--- A transaction that changes the state of events locks each live row before its event, and rows in the
--- order of their numbers, so that no two transactions deadlock. A claim and a renewal skip the live rows
--- that others have locked. The counters of repeated deliveries (`repeat` and `repeat_one` in
--- `ledger.sql`) change without the live row: their statements wait for no lock while they hold one.
+-- A transaction that changes the state of events locks each live row before its event, and rows in
+-- the order of their numbers, so that no two transactions deadlock. A claim and a renewal skip the
+-- live rows that other transactions have locked. The counters of repeated deliveries (`repeat` and
+-- `repeat_one` in `ledger.sql`) are changed without locking the live row; this cannot deadlock
+-- either, because these statements wait for no lock while they hold one.
 --
 -- `(:runs::int[])[width_bucket(ledger_id, :rows::bigint[])]` is the value given for that row, found by
 -- binary search: `:rows` is sorted and has each row once. The planner could turn a join into a nested
@@ -42,7 +43,8 @@ live AS (
 
 -- name: claim
 -- Choose events that are due, fairly between sources, and start a run of each under a lease.
--- SQLite chooses in `claimable` first: it has no other instances that claim at the same time.
+-- SQLite chooses the events in a statement of its own, `claimable`, because no other process can
+-- claim in between.
 WITH RECURSIVE each_source (source) AS (
     (SELECT source FROM {schema}.live_events
      WHERE :full_scan::bool AND due_at IS NOT NULL AND NOT suspect
@@ -60,7 +62,8 @@ WITH RECURSIVE each_source (source) AS (
     UNION ALL
     SELECT * FROM unnest(:sources::text[], :since::timestamptz[], :after::bigint[])
 ), heads AS MATERIALIZED (
-    -- Running events are in the index too: as many as all instances have claimed, and no more.
+    -- The index also has the events that run. Their number is limited by how many events all
+    -- instances have claimed.
     SELECT starts.*, coalesce(held, 0) AS held, (
         SELECT due_at FROM {schema}.live_events
         WHERE live_events.source = starts.source AND NOT suspect
@@ -101,7 +104,7 @@ FROM (SELECT 1) AS always LEFT JOIN (claimed JOIN live USING (ledger_id)) ON tru
 ORDER BY live.due_at, claimed.ledger_id
 
 -- name: claim_among
--- Start a run of those of the given events that are due.
+-- Start a run of each of these events that is due.
 WITH due AS MATERIALIZED (
     SELECT ctid AS tid, ledger_id, due_at, lease_until IS NULL AS pending FROM {schema}.live_events
     WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM {schema}.events WHERE id = ANY (:ids::uuid[])))
@@ -226,7 +229,8 @@ WITH ours AS (
 )
 
 -- name: settle_retry
--- Make failed runs pending again, due after their delay, where the claim is still held.
+-- Make the events of failed runs pending again, due after their delay, where the claim is still
+-- held.
 -- here: postponing
 UPDATE {schema}.events SET
     status = 'pending', outcome = 'retry', unsettled = 0, processor_id = NULL, lease_until = NULL,
@@ -239,7 +243,7 @@ WHERE ledger_id = ANY ((SELECT live_rows.rows FROM live_rows)::bigint[])
 RETURNING ledger_id, run
 
 -- name: settle_snooze
--- Make events pending again, due later, and give the attempt back.
+-- Make events pending again, due later, and refund the attempt, where the claim is still held.
 -- here: postponing
 UPDATE {schema}.events SET
     status = 'pending', outcome = 'snoozed', unsettled = 0, attempts = attempts - 1,
@@ -271,7 +275,8 @@ WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM ours))
 RETURNING ledger_id, run
 
 -- name: settle_release
--- Make events pending again without spending the attempt; park those marked as parked.
+-- Make events pending again and refund the attempt, where the claim is still held. Park the events
+-- that are marked as parked.
 WITH ours AS (
     UPDATE {schema}.live_events SET
         -- The run did not finish, so a suspect stays a suspect.

@@ -9,7 +9,7 @@ FROM {schema}.events WHERE id = ANY (:ids::uuid[])
 SELECT id::text FROM {schema}.events WHERE source = :source AND idempotency_key = :idempotency_key
 
 -- name: ids_by_prefix
--- Return ids between the first and the last possible one. SQLite stores ids as text.
+-- Return the ids from the first to the last that can have this prefix. SQLite stores ids as text.
 SELECT id::text FROM {schema}.events WHERE id BETWEEN :first::uuid AND :last::uuid ORDER BY id LIMIT :limit
 
 -- name: payload
@@ -22,7 +22,8 @@ SELECT payload, headers FROM {schema}.events WHERE id = :id::uuid
 
 -- part: running
 running AS MATERIALIZED (
-    -- Running events are nearly always the oldest open ones. Their count ends the scan early.
+    -- Running events are nearly always the oldest unfinished events. The stored count of running
+    -- events ends the scan early.
     SELECT ledger_id FROM {schema}.live_events
     WHERE :scan = 'processing' AND NOT failed AND lease_until IS NOT NULL
     ORDER BY ledger_id LIMIT (
@@ -74,8 +75,8 @@ LEFT JOIN LATERAL (
 ORDER BY page.ledger_id DESC NULLS LAST
 
 -- name: events_oldest
--- Return a page of events, oldest first, from a window of at most so many rows.
--- The page ends below the oldest open ingest: here, numbers are given before commits.
+-- Return a page of events, oldest first, from a window of at most `window` rows. The page ends at
+-- the read horizon, because `ledger_id` is assigned before the commit.
 WITH
 -- here: running
 candidates AS MATERIALIZED (
@@ -106,7 +107,7 @@ LEFT JOIN LATERAL (
 ORDER BY page.ledger_id
 
 -- name: events_of_source
--- Return a page of events that have a number or a time of their source, in that order.
+-- Return a page of events that have a sequence or a time of their source, in the order of these.
 WITH candidates AS MATERIALIZED (
     SELECT coalesce(source_sequence, 9223372036854775807) AS sequence,
            coalesce(source_emitted_at, 'infinity') AS emitted, ledger_id
@@ -134,11 +135,12 @@ FROM candidates JOIN {schema}.events USING (ledger_id)
 ORDER BY candidates.sequence, candidates.emitted, ledger_id
 
 -- name: last_ledger_id
--- Return the last number given to an event.
+-- Return the last `ledger_id` that was assigned.
 SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {schema}.events_ledger_id_seq
 
 -- name: open_ingests
--- Return the low bits of the last number given before each ingest that is still open.
+-- Return, for each ingest transaction that is still open, the low bits of the last `ledger_id`
+-- before its own.
 SELECT DISTINCT objid::bigint FROM pg_locks
 WHERE locktype = 'advisory' AND objsubid = 1 AND mode = 'ShareLock'
   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -154,7 +156,7 @@ SELECT unsettled, claimable_at, headers, errors::text AS errors,
 FROM {schema}.events WHERE id = :id::uuid
 
 -- name: older_in_lane
--- Return the oldest open event of the lane before this one.
+-- Return the oldest unfinished event of the lane that is older than this event.
 SELECT id::text FROM {schema}.events WHERE ledger_id = (
     SELECT ledger_id FROM {schema}.live_events
     WHERE (source, lane, ledger_id) > (:source, :lane, 0)
@@ -170,7 +172,8 @@ SELECT id::text FROM {schema}.events WHERE ledger_id = (
       AND lease_until IS NOT NULL LIMIT 1)
 
 -- name: status_counts
--- Return the number of events in each status. Instances add rows instead of waiting for one.
+-- Return the number of events in each status. There are several rows per status, because instances
+-- add rows instead of waiting for the same row.
 SELECT status, sum(events)::bigint AS events FROM {schema}.status_counts GROUP BY status
 
 -- name: oldest_pending
@@ -181,7 +184,8 @@ SELECT created_at FROM {schema}.events WHERE ledger_id = (
     ORDER BY ledger_id LIMIT 1)
 
 -- name: newest_time
--- Return the last change to the newest event or tombstone, and the time by which the server prunes.
+-- Return when the newest event or tombstone last changed, and the server's time, by which events
+-- are pruned.
 SELECT greatest(
     (SELECT updated_at FROM {schema}.events ORDER BY ledger_id DESC LIMIT 1),
     (SELECT max(tombstoned_at) FROM {schema}.tombstones WHERE ledger_id IS NULL),
@@ -189,7 +193,8 @@ SELECT greatest(
 
 -- name: waiting
 -- Count the pending events that are neither parked nor due later, up to the limit. Events behind
--- another in their lane count too. SQLite subtracts parked and later events from its count.
+-- another event of their lane count too. SQLite subtracts the parked and later events from its
+-- stored count.
 SELECT count(*) FROM (
     SELECT 1 FROM {schema}.live_events
     WHERE NOT failed AND lease_until IS NULL AND NOT parked AND coalesce(due_at <= now(), true)

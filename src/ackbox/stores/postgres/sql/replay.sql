@@ -1,9 +1,10 @@
 -- name: lanes_of
--- Return the lanes of these events, to lock them first.
+-- Return the lanes of these events, so that the caller can lock the lanes first.
 SELECT DISTINCT source, lane FROM {schema}.events WHERE id = ANY (:ids::uuid[]) AND lane IS NOT NULL
 
 -- name: lanes_of_parked
--- Return the lanes of the parked events that are unparked next, to lock them first.
+-- Return the lanes of the parked events that are unparked next, so that the caller can lock the
+-- lanes first.
 SELECT DISTINCT source, lane FROM (
     SELECT source, lane FROM {schema}.live_events
     WHERE parked AND source = :source AND event_type = :event_type

@@ -1,5 +1,6 @@
 -- name: old_events_completed
--- Return the last of the next rows, whether any of them is old, and which may get a tombstone.
+-- Read the next rows. Return the last of them, whether any of them is old, and which of them may
+-- get a tombstone.
 WITH scanned AS MATERIALIZED (
     SELECT ledger_id, status, created_at, processed_at FROM {schema}.events
     WHERE ledger_id > :after ORDER BY ledger_id LIMIT :limit
@@ -12,7 +13,8 @@ SELECT max(ledger_id) AS last,
 FROM scanned
 
 -- name: old_events_failed
--- Return the same for dead letters, by their own index: completed events cost nothing here.
+-- Return the same as `old_events_completed` for dead letters, by their own index, so that completed
+-- events cost nothing.
 WITH scanned AS MATERIALIZED (
     SELECT ledger_id FROM {schema}.live_events
     WHERE failed AND ledger_id > :after ORDER BY ledger_id LIMIT :limit
@@ -35,7 +37,8 @@ ON CONFLICT (source, idempotency_key) DO NOTHING
 RETURNING 1
 
 -- name: prunable
--- Lock and return tombstones that are old enough. Skip those that another instance prunes.
+-- Lock and return tombstones that are old enough. Skip tombstones that another instance has locked
+-- to prune their events.
 SELECT source, idempotency_key, ledger_id FROM {schema}.tombstones
 WHERE ledger_id IS NOT NULL AND tombstoned_at <= now() - :delete_delay::interval
 ORDER BY tombstoned_at LIMIT :limit FOR UPDATE SKIP LOCKED
@@ -43,7 +46,8 @@ ORDER BY tombstoned_at LIMIT :limit FOR UPDATE SKIP LOCKED
 -- name: prune
 -- Delete finished events, unless they changed after their tombstones were written.
 WITH dead_letters AS MATERIALIZED (
-    -- Do not wait: a replay of one of these events waits for its tombstone, which is locked here.
+    -- Do not wait for locks: a replay that has locked one of these events may wait for its
+    -- tombstone, which this transaction has locked.
     SELECT ledger_id FROM {schema}.live_events WHERE ledger_id = ANY (:rows::bigint[]) AND failed
     FOR UPDATE SKIP LOCKED
 ), free AS MATERIALIZED (

@@ -20,14 +20,15 @@ FROM (
 
 -- name: narrow_session_path
 -- Take our schema, and those of other ledgers, out of the session's search path, so that users' SQL
--- finds no table of a ledger. A role that is named like such a schema has it there as "$user". An
--- empty entry is dropped, because no SET accepts it. "$user" is dropped too if no such schema exists:
--- a ledger could be created there later.
+-- finds no table of a ledger. If a role has the name of such a schema, the schema is on its path as
+-- "$user". An empty entry is dropped, because no SET accepts it. "$user" is also dropped if no
+-- schema has the role's name, because a ledger could be created under this name later.
 SELECT set_config('search_path', users, false)
 -- here: users_path
 
 -- name: narrow_transaction_path
--- Do the same until the end of the transaction, and return the narrowed path.
+-- Narrow the path as `narrow_session_path` does, but until the end of the transaction, and return
+-- it.
 SELECT set_config('search_path', users, true) AS search_path
 -- here: users_path
 

@@ -1,5 +1,5 @@
 -- name: lock_promotion
--- Lock the promotion: a server that starts now waits, and then sees that one has begun.
+-- Lock the promotion: a server that starts now waits, and then sees that a promotion has begun.
 LOCK TABLE {schema}.promotion IN ACCESS EXCLUSIVE MODE
 
 -- name: promotion
@@ -32,14 +32,14 @@ SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND application_name = :application AND pid <> pg_backend_pid()
 
 -- name: set_sequences
--- Continue the numbers of events and audit entries after those of the file.
+-- Set the sequences, so that new events and audit entries get numbers after those of the file.
 SELECT setval(pg_get_serial_sequence('{schema}.events', 'ledger_id'), greatest(:ledger_id::bigint, 1),
               :ledger_id::bigint > 0),
        setval(pg_get_serial_sequence('{schema}.audit', 'audit_id'), greatest(:audit_id::bigint, 1),
               :audit_id::bigint > 0)
 
 -- name: analyze
--- Update the statistics: the server would plan for the empty tables that it knew.
+-- Update the statistics: otherwise the server would plan for empty tables.
 ANALYZE {schema}.events, {schema}.live_events, {schema}.tombstones, {schema}.audit, {schema}.lanes
 
 -- name: import_events

@@ -113,8 +113,8 @@ async def _settle_alone(database: Database, settlement: Settlement, patient: boo
 
 
 async def _settled_before(database: Database, settlement: Settlement) -> Written:
-    """Return the outcome that an earlier call wrote, whose response was lost. It may be a failed
-    run."""
+    """Return the outcome that an earlier call wrote if its response was lost. The run may have
+    failed."""
     rows = await database.fetch("settled", **pairs([settlement]))
     if not rows:
         return {}

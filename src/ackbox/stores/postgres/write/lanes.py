@@ -17,8 +17,8 @@ async def lock_lanes(session: Session, lanes: Collection[Lane]) -> None:
 
 
 async def promote(session: Session, lanes: Collection[Lane]) -> None:
-    """Make the oldest event of each lane claimable, unless an event of that lane runs: then its
-    settlement calls this."""
+    """Make the oldest event of each lane claimable. If an event of the lane runs, do nothing: the
+    settlement of that event calls this function again."""
     await session.fetch("promote", **_split(lanes))
 
 

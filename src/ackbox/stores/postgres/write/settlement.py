@@ -56,8 +56,9 @@ async def apply(session: Session, settlements: Sequence[Settlement]) -> int:
 
 async def lock_claims(session: Session, settlements: Sequence[Settlement]) -> set[Run]:
     """Lock the live rows of claims that are still held, and return their runs. No other instance
-    can take them over before the transaction ends. One statement locks all rows: block by block,
-    the order would differ from that of other transactions, and they could deadlock."""
+    can take them over before the transaction ends. One statement locks all rows. If each block
+    locked its own rows, the order would differ from that of other transactions, and the
+    transactions could deadlock."""
     return _runs(await session.fetch("held", **pairs(settlements)))
 
 

@@ -9,7 +9,7 @@ SELECT count(*) FROM (
 
 -- name: recount
 -- Return the kept count and the real count of each status.
--- PostgreSQL keeps its counts as several rows per status and sums them first.
+-- PostgreSQL has several rows of counts per status and sums them first.
 SELECT status_counts.status, status_counts.events,
        CASE status_counts.status
            WHEN 'pending' THEN counted.pending

@@ -26,7 +26,7 @@ SELECT json_group_array(json_array(
 FROM sources WHERE source IS NOT NULL
 
 -- name: claimable_among
--- Return those of the given events that are due, as row numbers.
+-- Return the row numbers of these events that are due.
 SELECT json_group_array(ledger_id) FROM (
     SELECT ledger_id FROM json_each(:ids) AS requested
     JOIN events ON events.id = requested.value
@@ -114,8 +114,8 @@ WHERE ledger_id = settled.value ->> 0 AND run = settled.value ->> 1 AND status =
         '$[#]', json(settled.value ->> 5)),
 
 -- name: settle_retry
--- Make failed runs pending again, due after their delay, where the claim is still held.
--- An event with an older one in its lane stays unclaimable until `promote`.
+-- Make the events of failed runs pending again, due after their delay, where the claim is still
+-- held. An event behind an older event of its lane stays unclaimable until `promote`.
 UPDATE events SET
     status = 'pending', outcome = 'retry', unsettled = 0, retry_after = settled.value ->> 2,
     claimable_at = CASE WHEN lane IS NULL OR NOT EXISTS (
@@ -130,7 +130,7 @@ FROM json_each(:settled) AS settled
 WHERE ledger_id = settled.value ->> 0 AND run = settled.value ->> 1 AND status = 'processing'
 
 -- name: settle_snooze
--- Make events pending again, due later, and give the attempt back.
+-- Make events pending again, due later, and refund the attempt, where the claim is still held.
 UPDATE events SET
     status = 'pending', outcome = 'snoozed', unsettled = 0, attempts = attempts - 1,
     retry_after = settled.value ->> 2,
@@ -154,7 +154,8 @@ FROM json_each(:settled) AS settled
 WHERE ledger_id = settled.value ->> 0 AND run = settled.value ->> 1 AND status = 'processing'
 
 -- name: settle_release
--- Make events pending again without spending the attempt; park those marked as parked.
+-- Make events pending again and refund the attempt, where the claim is still held. Park the events
+-- that are marked as parked.
 UPDATE events SET
     status = 'pending', outcome = settled.value ->> 2, attempts = attempts - 1,
     unsettled = min(unsettled, 2),  -- the run did not end by itself: a suspect stays a suspect
@@ -170,7 +171,8 @@ WHERE ledger_id = settled.value ->> 0 AND run = settled.value ->> 1 AND status =
 
 -- name: promote
 -- Make the oldest event of each lane claimable, unless an event of that lane is running.
--- PostgreSQL keeps a row for each lane to lock; here the only writer needs none.
+-- PostgreSQL has a row for each lane, in order to lock it. SQLite has one writer and needs no such
+-- row.
 UPDATE events SET claimable_at = coalesce(retry_after, created_at)
 WHERE status = 'pending' AND claimable_at IS NULL AND outcome IS NOT 'parked' AND ledger_id IN (
     SELECT (

@@ -10,7 +10,8 @@ SELECT id FROM events WHERE source = :source AND idempotency_key = :idempotency_
 
 -- name: ids_by_prefix
 -- Return ids that start with these characters. 'g' sorts after every hexadecimal digit.
--- PostgreSQL stores ids as uuid and compares with the first and last possible one.
+-- PostgreSQL stores ids as uuid and compares them with the first and the last id that can have this
+-- prefix.
 SELECT id FROM events WHERE id >= :prefix AND id < :prefix || 'g' ORDER BY id LIMIT :limit
 
 -- name: payload
@@ -35,9 +36,9 @@ SELECT payload, headers FROM events WHERE id = :id
       AND (:lane IS NULL OR lane = :lane)
 
 -- name: events_newest
--- Return a page of events, newest first, from a window of at most so many rows.
--- Each branch reads one index, and only the branch that `scan` names runs. PostgreSQL reads open events
--- from `live_events`.
+-- Return a page of events, newest first, from a window of at most `window` rows. Each branch reads
+-- one index, and only the branch that `scan` names runs. PostgreSQL reads events that are not
+-- completed from `live_events`.
 WITH candidates AS MATERIALIZED (
     SELECT * FROM (
         SELECT ledger_id FROM events
@@ -66,8 +67,8 @@ LEFT JOIN (
 ORDER BY page.ledger_id DESC
 
 -- name: events_oldest
--- Return a page of events, oldest first, from a window of at most so many rows.
--- PostgreSQL stops below the oldest open ingest; here rows commit in the order of their numbers.
+-- Return a page of events, oldest first, from a window of at most `window` rows. PostgreSQL stops
+-- at its read horizon. On SQLite, rows commit in the order of `ledger_id`.
 WITH candidates AS MATERIALIZED (
     SELECT * FROM (
         SELECT ledger_id FROM events
@@ -97,9 +98,9 @@ LEFT JOIN (
 ORDER BY page.ledger_id
 
 -- name: events_of_source
--- Return a page of events that have a number or a time of their source, in that order.
--- PostgreSQL compares row values. With those, SQLite searches the index by source alone, so three
--- branches spell the comparison out.
+-- Return a page of events that have a sequence or a time of their source, in the order of these.
+-- PostgreSQL compares row values. For row values SQLite would search the index by source alone, so
+-- here three branches spell out the comparison.
 WITH candidates AS MATERIALIZED (
     SELECT * FROM (
         SELECT coalesce(source_sequence, 9223372036854775807) AS sequence,
@@ -153,7 +154,7 @@ SELECT unsettled, claimable_at, headers, errors,
 FROM events WHERE id = :id
 
 -- name: older_in_lane
--- Return the oldest open event of the lane before this one.
+-- Return the oldest unfinished event of the lane that is older than this event.
 SELECT id FROM events
 WHERE source = :source AND lane = :lane AND status IN ('pending', 'processing')
   AND ledger_id < :ledger_id
@@ -174,7 +175,7 @@ SELECT created_at FROM events WHERE status = 'pending' ORDER BY ledger_id LIMIT 
 
 -- name: newest_time
 -- Return when the newest event last changed.
--- PostgreSQL also returns the server's time, because it prunes by that.
+-- PostgreSQL also returns the server's time, because events are pruned by that time there.
 SELECT updated_at FROM events ORDER BY ledger_id DESC LIMIT 1
 
 -- name: newest_tombstone

@@ -1,7 +1,7 @@
 -- name: has_future_rows
 -- Return whether any row that is not due yet, or any of the newest 1000 pending rows, has an
--- `updated_at` in the future: the clock was set back since.
--- SQLite only: it goes by this machine's clock, and PostgreSQL by the server's.
+-- `updated_at` in the future. If so, the clock was set back. SQLite only: a SQLite ledger uses this
+-- machine's clock, and PostgreSQL uses the clock of its server.
 WITH RECURSIVE sources (source) AS (
     SELECT min(source) FROM events
     WHERE claimable_at IS NOT NULL AND unsettled + (status = 'processing') < 2
@@ -27,7 +27,8 @@ SELECT EXISTS (
         WHERE updated_at > :now)
 
 -- name: scan_pending
--- Return the last of the next pending rows, and those whose `updated_at` is in the future.
+-- Read the next pending rows. Return the last of them, and the rows whose `updated_at` is in the
+-- future.
 SELECT json_array(
     max(ledger_id), json_group_array(ledger_id) FILTER (WHERE updated_at > :now))
 FROM (

@@ -1,5 +1,5 @@
 -- name: replayable
--- Return what a replay or discard has to know of these events.
+-- Return the columns of these events on which a replay or discard depends.
 SELECT json_group_array(json_array(
     ledger_id, events.id, source, idempotency_key, lane, status, outcome, retry_after))
 FROM json_each(:ids) AS requested JOIN events ON events.id = requested.value
@@ -44,7 +44,7 @@ UPDATE events SET
 WHERE ledger_id IN (SELECT value FROM json_each(:rows)) AND status IN ('pending', 'failed')
 
 -- name: demote
--- Make the oldest event of each lane unclaimable, before an older one may enter the lane.
+-- Make the oldest event of each lane unclaimable: a replay may put an older event before it.
 UPDATE events SET claimable_at = NULL
 WHERE status = 'pending' AND ledger_id IN (
     SELECT (

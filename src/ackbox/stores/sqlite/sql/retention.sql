@@ -1,5 +1,6 @@
 -- name: old_events_completed
--- Return the last of the next rows, whether any of them is old, and which may get a tombstone.
+-- Read the next rows. Return the last of them, whether any of them is old, and which of them may
+-- get a tombstone.
 SELECT json_array(
     max(ledger_id),
     max(created_at < :created_before OR created_at > :now),
@@ -11,8 +12,8 @@ FROM (
     WHERE ledger_id > :after ORDER BY ledger_id LIMIT :limit)
 
 -- name: old_events_failed
--- Return the same for dead letters, by their own index: completed events cost nothing here.
--- PostgreSQL reads `live_events`.
+-- Return the same as `old_events_completed` for dead letters, by their own index, so that completed
+-- events cost nothing. PostgreSQL reads `live_events`.
 SELECT json_array(
     max(ledger_id),
     max(created_at < :created_before OR created_at > :now),
@@ -33,7 +34,7 @@ ON CONFLICT (source, idempotency_key) DO NOTHING
 
 -- name: prunable
 -- Return the events whose tombstones are old enough, with the size of their payloads.
--- PostgreSQL locks the tombstones, and skips those that another process prunes.
+-- PostgreSQL locks the tombstones, and skips tombstones that another process has locked.
 SELECT json_group_array(json_array(source, idempotency_key, ledger_id, bytes)) FROM (
     SELECT tombstones.source, tombstones.idempotency_key, tombstones.ledger_id,
            coalesce(length(events.payload), 0) AS bytes

@@ -5,5 +5,5 @@ FROM sqlite_schema AS made, pragma_foreign_key_list(made.name) AS refers
 WHERE made.type = 'table'
 
 -- name: last_ledger_id
--- Return the last number given to an event. DDL of users must not change it.
+-- Return the last `ledger_id` that was assigned. DDL of users must not change it.
 SELECT max(seq) FROM sqlite_sequence WHERE name = 'events'

@@ -1,7 +1,7 @@
 """Checkpoints: copy the write-ahead log into the ledger file, so that the log stays small (F35).
 
 Only the writer thread runs them. While the log has an ordinary size, a checkpoint never waits for
-readers. Past the alarm size it waits for them a moment, so that the log can restart.
+readers. Past the alarm size a checkpoint waits a moment for readers, so that the log can restart.
 """
 
 from datetime import UTC, datetime

@@ -52,7 +52,7 @@ class Settling:
         return operation
 
     def _apply(self, sql: Statements, settlements: Sequence[Settlement]) -> int:
-        """Return how many outcomes applied. One whose claim is lost changes nothing."""
+        """Return how many outcomes applied. An outcome whose claim is lost changes nothing."""
         by_block: dict[str, list[Row]] = defaultdict(list)
         for settlement in settlements:
             block, values = self._row(settlement)

@@ -278,8 +278,8 @@ class Writer:
     def _fail_uncertain(
         self, connection: apsw.Connection, jobs: Sequence[Job[Any]], difference: Difference
     ) -> None:
-        """Fail the jobs: COMMIT returned, but a file that was moved or deleted may hold what it
-        wrote."""
+        """Fail the jobs: COMMIT returned, but it may have written to a file that was moved or
+        deleted."""
         self.unavailable_reason = difference.value  # set before any waiter learns of it
         self._fail(jobs, OutcomeUnknown(difference.value, retry_after=5))
         self._react(connection, difference)
@@ -358,8 +358,8 @@ class Writer:
     def _disconnect(self, *, keep_log: bool = False) -> None:
         """Close the connection. SQLite then deletes the log, unless the shared locks are held: they
         stop our own connection too. With `keep_log`, the locks stay held: after a fatal error, and
-        before the files are opened again because another program changed them. Otherwise they are
-        released first."""
+        before the files are opened again because another program changed them. Otherwise the locks
+        are released first."""
         connection, self._connection = self._connection, None
         if connection is not None:
             if not keep_log:
@@ -397,9 +397,9 @@ class Writer:
 
     def _die(self, error: AckboxError) -> None:
         """Fail every waiter: none may wait for a thread that has ended (F29). The event loop fails
-        them, not this thread: `submit` runs on that loop, so it cannot be between its check of
-        `_dead` and its `put`. A renewal comes from the heartbeat's own loop and may be missed; it
-        has a time-out."""
+        them, not this thread: `submit` runs on that loop, so at that moment no `submit` is between
+        its check of `_dead` and its `put`. The heartbeat submits renewals from a loop of its own.
+        Such a renewal may be missed, but it has a time-out."""
         self._dead = Stopped(f"The writer stopped: {error}")
         self.unavailable_reason = str(self._dead)
         self._loop.call_soon_threadsafe(self._fail_waiting, self._dead, error)
