@@ -75,6 +75,7 @@ def type_until_shown(terminal: Terminal, block: Block, expected: str | None) -> 
     end = time.monotonic() + 20
     while not is_shown(expected, output := terminal.type(block.text)):
         assert time.monotonic() < end, f"expected\n{expected}\ncame\n{output}"
+        time.sleep(0.3)  # what the page waits for needs the cores too
 
 
 def is_shown(expected: str | None, output: str) -> bool:

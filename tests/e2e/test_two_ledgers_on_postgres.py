@@ -9,6 +9,7 @@ import pytest
 
 from support.cluster import Cluster, Instance
 from support.history import APP, History, Senders
+from support.kill_loop import SETTINGS
 from support.postgres import Install, PostgresServer, find_installs
 
 Database = tuple[PostgresServer, str]
@@ -32,7 +33,7 @@ def database(
 def serving(server: PostgresServer, url: str, name: str, folder: Path) -> Iterator[Cluster]:
     """Start one instance. Its own tables and its users' tables are in two schemas of its own."""
     used = f"{url}?search_path={name}_app"
-    instance = Instance(folder / name, APP, used, {"DATABASE_SCHEMA": name})
+    instance = Instance(folder / name, APP, used, SETTINGS | {"DATABASE_SCHEMA": name})
     cluster = Cluster(server, url.rpartition("/")[2], [instance], f"{name}_app,{name}")
     try:
         instance.wait_until_ready(within=60)

@@ -6,9 +6,10 @@ refused write, only a write does.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from time import monotonic
+from types import SimpleNamespace
 from typing import Any
 
 import asyncpg
@@ -57,6 +58,11 @@ _KEPT_IDLE_SECONDS = 60.0
 _CLOSE_SECONDS = 2.0
 _IDLE_IN_TRANSACTION = "2s"
 _NAME_BYTES = 63
+_FIRST_UNSTABLE_TYPE = 10_000
+"""The types below have the same number on every server. The number of any other type may change."""
+_TYPES: dict[frozenset[int], Any] = {}
+"""The descriptions of the server's own types, by their numbers."""
+_NO_STATEMENT = SimpleNamespace(name="none was sent")
 _UNREACHABLE = "The database cannot be reached, or takes no writes."
 _READ_ONLY = "The database takes no writes: it is a standby, or read-only."
 
@@ -145,13 +151,32 @@ def set_locally(settings: Mapping[str, str]) -> str:
 
 
 class Connection(asyncpg.Connection):
-    """A connection that is not reset when it returns to the pool: our statements leave nothing
-    behind in a session. This saves a round trip."""
+    """A connection that saves round trips of the driver.
+
+    - It is not reset when it returns to the pool: our statements leave nothing behind in a session.
+    - It asks the server for each of the server's own types once in this process. The driver asks on
+      every connection, which costs four times as much as the connection itself (measured: 15 ms of
+      the server's CPU for three array types, 3.7 ms for a connection).
+    """
 
     __slots__ = ()
 
     def get_reset_query(self) -> str:
         return ""
+
+    async def _introspect_types(self, typeoids: Iterable[int], timeout: float | None) -> Any:
+        """Return what the driver needs to know about these types, and the statement that asked.
+
+        This overrides a private method. A driver that no longer calls it asks again on every
+        connection, which `tests/store/test_postgres_connections.py` would show.
+        """
+        wanted = frozenset(typeoids)
+        if wanted in _TYPES:
+            return _TYPES[wanted], _NO_STATEMENT
+        types, statement = await super()._introspect_types(typeoids, timeout)  # type: ignore[misc]
+        if max(wanted) < _FIRST_UNSTABLE_TYPE:
+            _TYPES[wanted] = types
+        return types, statement
 
 
 async def connect(address: Address, *, seconds: float = _SECONDS) -> Connection:
