@@ -16,7 +16,7 @@ from ackbox.runtime import Runtime
 H = TypeVar("H", bound=Handler)
 
 _NOT_SHARED = (
-    "Only one process can hold a SQLite ledger: use `ackbox serve`, which takes events and "
+    "Only one process can hold a SQLite ledger: use `ackbox serve`, which accepts events and "
     "processes them, or set ACKBOX_DATABASE_URL to a PostgreSQL database, which many can share."
 )
 
@@ -67,12 +67,13 @@ class Inbox:
 
     async def read(self, sql: str, /, **params: object) -> list[dict[str, Any]]:
         """Run one SELECT, on a connection that does not block the writer. It may read your tables
-        and ackbox's: on PostgreSQL those have qualified names, such as `ackbox.events`."""
+        and ackbox's tables. On PostgreSQL, ackbox's tables need qualified names, such as
+        `ackbox.events`."""
         return await self._mounted.runtime.read(sql, params)
 
     def read_sync(self, sql: str, /, **params: object) -> list[dict[str, Any]]:
-        """Do as `read`, and wait for the rows. For plain handlers and other threads: on the event
-        loop's own thread it raises RuntimeError."""
+        """Run one SELECT as `read` does, and block until the rows are there. This method is for
+        plain handlers and other threads; on the event loop's own thread it raises RuntimeError."""
         return self._mounted.runtime.read_sync(sql, params)
 
     @asynccontextmanager

@@ -92,7 +92,7 @@ def explain(error: "httpx2.RequestError | httpx2.InvalidURL", url: str) -> Comma
     match error:
         case httpx2.ConnectError():
             return CommandFailed(
-                f"No server answers at {url}. Start the server with `ackbox serve`, or name "
+                f"No server responds at {url}. Start the server with `ackbox serve`, or name "
                 "another server with --url."
             )
         case httpx2.TimeoutException():

@@ -4,7 +4,7 @@ from typing import Protocol
 
 
 class Backlog(Protocol):
-    """The number of waiting events, by which ingest refuses new ones (W7)."""
+    """The number of waiting events. If it is too high, ingest refuses new events (W7)."""
 
     def note_claimed(self, events: int) -> None:
         """Take so many events off the backlog; a negative number puts them back."""

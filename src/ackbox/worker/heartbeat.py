@@ -18,7 +18,7 @@ from ackbox.telemetry import Observer, WorkerCallFailed
 from ackbox.worker.threads import ThreadClock
 
 TAKEN_OVER = "the lease expired, and another run took the event over"
-NOT_RENEWED = "the store could not be reached before the lease expired"
+NOT_RENEWED = "the lease could not be renewed in time"
 _CLOCK = ThreadClock()
 
 

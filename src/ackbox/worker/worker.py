@@ -92,9 +92,8 @@ class Worker:
         ]
 
     async def _work(self) -> None:
-        """Claim due events, admit them and start their runs. If none is due, wait.
-
-        The runs of a claim start as soon as the next claim is sent, if that is sent ahead.
+        """Claim due events, admit them and start their runs. If none is due, wait. If the next
+        claim is sent ahead, the runs of this claim start after the next claim was sent.
         """
         try:
             claims = await self._claim(await self._wait_for_room())
@@ -110,8 +109,8 @@ class Worker:
     async def _wait_for_room(self) -> int:
         """Wait until events can be claimed and return how many; return 0 if the worker is stopping.
 
-        Quick handlers end within a few iterations of the event loop. Waiting for these makes one
-        claim for all of them instead of one for each.
+        Quick handlers end within a few iterations of the event loop. Waiting for these handlers
+        makes one claim for all of their slots instead of one claim for each.
         """
         room = 0
         while not self._stopping.is_set():

@@ -1,7 +1,7 @@
 """Values of users' parameters as PostgreSQL's driver takes them.
 
-The driver takes only a value of the parameter's own type. Most values have it, so the types are
-looked up only if the driver refuses a value.
+The driver takes only a value of the parameter's own type. Most values have the right type, so the
+types are looked up only if the driver refuses a value.
 """
 
 from collections.abc import Mapping
@@ -38,15 +38,15 @@ async def fetch_with_values(
 
 
 def is_refused_value(error: asyncpg.PostgresError) -> bool:
-    """Return whether the driver refused a value. It then sent nothing, and the transaction goes
-    on."""
+    """Return whether the driver refused a value. If so, the driver sent nothing, and the
+    transaction can continue."""
     message = str(error.args[0]) if error.args else ""
     return error.__cause__ is not None and "query argument" in message.partition(": ")[0]
 
 
 def _adapt(name: str, value: object, type_name: str) -> object:
-    """Return the value in the parameter's type, or as it is if that is not possible: the driver
-    then says why. Only a column without time zones takes a time without one."""
+    """Convert the value to the type of the parameter. If that is not possible, return the value as
+    it is: the driver then says why. Only a `timestamp` column takes a time without a time zone."""
     adapted = value
     with suppress(ValueError, OverflowError):
         match type_name:

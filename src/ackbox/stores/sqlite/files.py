@@ -78,8 +78,8 @@ def _assert_one_name(path: Path) -> None:
     could have two writers."""
     if (names := path.stat().st_nlink) > 1:
         raise StoreError(
-            f"The ledger {path} has {names} names (hard links): a server under each would write "
-            "over the other's events. Keep one name; `ackbox backup` makes a copy."
+            f"The ledger {path} has {names} names (hard links): a server under each name would "
+            "write over the other's events. Keep one name; `ackbox backup` makes a copy."
         )
 
 

@@ -90,7 +90,7 @@ async def insert_batch(database: Database, batch: Batch, progress: Progress) -> 
             previous_table=previous["current_table"],
             previous_key=previous["last_key"],
         ):
-            raise StoreError("Another promotion goes on in this schema. Let one of them finish.")
+            raise StoreError("Another promotion into this schema is running. Let it finish.")
         columns = zip(*batch.rows, strict=True)
         values = dict(zip(TABLES[batch.table], map(list, columns), strict=True))
         await session.fetch(f"import_{batch.table}", **values)

@@ -63,8 +63,8 @@ _OR_ROLLBACK = re.compile(r"\bOR\s+ROLLBACK\b", re.IGNORECASE)
 
 
 class Effects:
-    """Runs users' statements, each for `seconds` at most, and lets the authorizer check those but
-    not our own."""
+    """Runs users' statements, each for `seconds` at most, and lets the authorizer check these
+    statements but not our own."""
 
     def __init__(self, seconds: float = _SECONDS) -> None:
         self._seconds = seconds
