@@ -3,19 +3,21 @@ what is wrong with it."""
 
 from base64 import b64decode
 from binascii import Error as NotBase64
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from itertools import count
 from random import getrandbits
-from typing import BinaryIO
+from typing import Any, BinaryIO
+from uuid import UUID
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, defstruct, structs
 
 from ackbox.errors import InvalidEvent
 from ackbox.model import (
     Envelope,
     EventFilter,
+    EventId,
     Status,
     check_moment,
     check_name,
@@ -28,24 +30,43 @@ _ESCAPED = 6  # the longest form of a payload byte in JSON: \u0000
 _OTHER_FIELDS = 256 * 1024
 
 
-class Line(Struct, frozen=True):
-    """The fields of a line that an import uses. The others describe runs in the old ledger."""
+class OtherFields(Struct, frozen=True):
+    """The fields of a line that an import reads, but does not copy."""
 
-    idempotency_key: str
-    source: str = "webhooks"
-    event_type: str = "webhook"
     payload: str | None = None
     payload_base64: str | None = None
     payload_sha256: str | None = None
-    content_type: str = "application/json"
     headers: dict[str, str] | None = None
-    source_sequence: int | None = None
-    source_emitted_at: datetime | None = None
-    lane: str | None = None
-    verified_by: str | None = None
-    request_id: str | None = None
     status: Status = Status.PENDING
     attempts: int = 0
+
+
+class Line(Struct, frozen=True):
+    """A line of an export: the fields that the new event takes over as they are, and others. Fields
+    that describe runs in the old ledger are left out."""
+
+    copied: Mapping[str, Any]
+    other: OtherFields
+
+
+def _make_copied() -> type[Struct]:
+    """Return a type with the fields of `Envelope` that an import copies: all but those that a new
+    event gets anew, and those in `OtherFields`."""
+    left_out = {"id", "received_at", "transport", *OtherFields.__struct_fields__}
+    fields = [field for field in structs.fields(Envelope) if field.name not in left_out]
+    defaults = {"source": "webhooks", "event_type": "webhook"}
+    return defstruct(
+        "Copied",
+        [
+            (field.name, _decoded_type(field.type), defaults.get(field.name, field.default))
+            for field in fields
+        ],
+        kw_only=True,
+    )
+
+
+def _decoded_type(annotation: Any) -> Any:
+    return UUID | None if annotation == EventId | None else annotation
 
 
 def read_lines(stream: BinaryIO, max_body: int) -> Iterator[tuple[int, bytes | None]]:
@@ -66,7 +87,8 @@ def read_lines(stream: BinaryIO, max_body: int) -> Iterator[tuple[int, bytes | N
 def parse_line(text: bytes) -> Line:
     try:
         text.decode()  # msgspec does not check the UTF-8 of fields that it skips
-        return msgspec.json.decode(text, type=Line)
+        copied = msgspec.json.decode(text, type=_COPIED)
+        return Line(structs.asdict(copied), msgspec.json.decode(text, type=OtherFields))
     except UnicodeDecodeError as error:
         raise InvalidEvent(f"it is not valid UTF-8 at byte {error.start}") from None
     except (msgspec.DecodeError, RecursionError) as error:
@@ -74,34 +96,41 @@ def parse_line(text: bytes) -> Line:
 
 
 def matches(line: Line, where: EventFilter) -> bool:
-    if where.status is not None and line.status is not where.status:
+    if where.status is not None and line.other.status is not where.status:
         return False
-    return line.attempts > 0 or not where.retrying
+    return line.other.attempts > 0 or not where.retrying
 
 
 def to_envelope(line: Line, now: datetime, max_body: int) -> Envelope:
     """Make a new event with the content of the old event, but with its own id and time."""
-    payload = _check_payload(line, max_body)
+    payload = _check_payload(line.other, max_body)
+    headers = line.other.headers
     return Envelope(
         id=new_event_id(now, getrandbits),
-        source=check_name("source", line.source),
-        idempotency_key=check_name("idempotency_key", line.idempotency_key),
-        event_type=check_name("event_type", line.event_type),
         payload=payload,
         payload_sha256=fingerprint(payload),
         received_at=now,
-        content_type=check_name("content_type", line.content_type),
-        headers=None if line.headers is None else msgspec.json.encode(line.headers).decode(),
-        source_sequence=check_sequence(line.source_sequence),
-        source_emitted_at=check_moment(line.source_emitted_at),
-        lane=_check_optional("lane", line.lane),
+        headers=None if headers is None else msgspec.json.encode(headers).decode(),
         transport="import",
-        verified_by=_check_optional("verified_by", line.verified_by),
-        request_id=_check_optional("request_id", line.request_id),
+        **{name: _check(name, value) for name, value in line.copied.items()},
     )
 
 
-def _check_payload(line: Line, max_body: int) -> bytes:
+def _check(name: str, value: Any) -> Any:
+    match value:
+        case str():
+            return check_name(name, value)
+        case int():
+            return check_sequence(value)
+        case datetime():
+            return check_moment(value)
+        case UUID():
+            return EventId(str(value))
+        case _:
+            return None
+
+
+def _check_payload(line: OtherFields, max_body: int) -> bytes:
     payload = _decode_payload(line)
     if len(payload) > max_body:
         raise InvalidEvent(
@@ -112,7 +141,7 @@ def _check_payload(line: Line, max_body: int) -> bytes:
     return payload
 
 
-def _decode_payload(line: Line) -> bytes:
+def _decode_payload(line: OtherFields) -> bytes:
     match line.payload, line.payload_base64:
         case str() as text, None:
             return text.encode()
@@ -125,5 +154,4 @@ def _decode_payload(line: Line) -> bytes:
             raise InvalidEvent("it must have either payload or payload_base64")
 
 
-def _check_optional(what: str, value: str | None) -> str | None:
-    return None if value is None else check_name(what, value)
+_COPIED = _make_copied()

@@ -2,58 +2,50 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Self
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any, Self, get_args, get_type_hints
 from uuid import UUID
 
 from msgspec.structs import asdict
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
 
 from ackbox.maintenance import Preview
 from ackbox.model import (
     AuditEntry,
     AuditPage,
     EventDetail,
+    EventId,
     EventRecord,
     FailedRun,
     Page,
     SourcePage,
     Stats,
+    Status,
     to_text,
 )
 
+_TYPES_IN_JSON = {EventId: UUID, Status: str, datetime: str}
 
-class EventItem(BaseModel):
-    """One event without its payload."""
 
-    ledger_id: int
-    id: UUID
-    source: str
-    idempotency_key: str
-    event_type: str
-    content_type: str
-    payload_bytes: int
-    payload_sha256: str
-    status: str
-    outcome: str | None
-    attempts: int
-    run: int
-    last_error: str | None
-    error_code: str | None
-    retry_after: str | None
-    processor_id: str | None
-    lease_until: str | None
-    ingest_count: int
-    conflict_count: int
-    source_sequence: int | None
-    source_emitted_at: str | None
-    lane: str | None
-    transport: str
-    verified_by: str | None
-    request_id: str | None
-    created_at: str
-    updated_at: str
-    last_seen_at: str
-    processed_at: str | None
+def _type_in_json(annotation: Any) -> Any:
+    """Return the type in which JSON shows a field of `EventRecord`."""
+    members = get_args(annotation) or (annotation,)
+    return reduce(or_, [_TYPES_IN_JSON.get(member, member) for member in members])
+
+
+# Derived from `EventRecord`, so that a new column needs no change here.
+if TYPE_CHECKING:
+
+    class EventItem(BaseModel): ...
+
+else:
+    EventItem = create_model(
+        "EventItem",
+        __doc__="One event without its payload.",
+        __module__=__name__,
+        **{name: _type_in_json(hint) for name, hint in get_type_hints(EventRecord).items()},
+    )
 
 
 class EventList(BaseModel):
