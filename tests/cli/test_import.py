@@ -21,7 +21,7 @@ from support.server import read_ledger
 
 KEPT = (
     "source, idempotency_key, event_type, payload, payload_sha256, content_type, headers, lane, "
-    "source_sequence"
+    "source_sequence, parent_id"
 )
 RICH = [
     envelope("plain", b'{"n": 1}'),
@@ -29,7 +29,7 @@ RICH = [
     envelope("text", "paid: 7 €\n\0".encode(), content_type="text/plain"),
     envelope("broken", b'{"n": 1'),
     envelope("full", b"[]", source="shop", lane="a", source_sequence=7, headers='{"x-shop":"a"}'),
-    envelope("empty", b"", event_type="order.paid"),
+    envelope("empty", b"", event_type="order.paid", parent_id=envelope().id),
 ]
 
 

@@ -12,7 +12,10 @@ from support.cli import Cli, Ledger
 from support.events import envelopes, record_in
 from support.server import Server
 
-EXTRA = Migration(2, "extra", "CREATE TABLE extra (id INTEGER PRIMARY KEY) STRICT;")
+ALL = migrations.all_migrations()
+EXTRA = Migration(
+    ALL[-1].version + 1, "extra", "CREATE TABLE extra (id INTEGER PRIMARY KEY) STRICT;"
+)
 
 
 def alter(path: Path, sql: str) -> None:
@@ -39,7 +42,9 @@ def traces(folder: Path) -> dict[str, bytes]:
 
 
 def test_migrate_makes_the_ledger_and_says_what_it_applied(cli: Cli, tmp_path: Path) -> None:
-    assert cli("migrate").out == "applied 0001 ledger\n"
+    applied = "".join(f"applied {each.version:04} {each.name}\n" for each in ALL)
+    assert applied.startswith("applied 0001 ledger\n")
+    assert cli("migrate").out == applied
     assert (tmp_path / "ackbox.db").exists()
     assert cli("migrate").out == "ackbox.db is up to date\n"
 
@@ -48,10 +53,10 @@ def test_migrate_applies_only_what_is_missing(
     cli: Cli, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger(envelopes(3))
-    known = migrations.all_migrations()
-    monkeypatch.setattr(migrations, "all_migrations", lambda: [*known, EXTRA])
-    assert cli("migrate", "--check").line.startswith("ackbox.db lacks 0002 extra.")
-    assert cli("migrate").out == "applied 0002 extra\n"
+    monkeypatch.setattr(migrations, "all_migrations", lambda: [*ALL, EXTRA])
+    name = f"{EXTRA.version:04} extra"
+    assert cli("migrate", "--check").line.startswith(f"ackbox.db lacks {name}.")
+    assert cli("migrate").out == f"applied {name}\n"
     assert cli("migrate", "--check").code == 0
 
 

@@ -127,7 +127,8 @@ def test_events_that_are_only_in_the_log_are_transferred(
     path = tmp_path / "ackbox.db"
     script = (
         "import asyncio, os, sys; from pathlib import Path;"
-        "from support.backends import open_sqlite; from support.events import envelopes\n"
+        "from support.backends import open_sqlite;"
+        "from support.events import envelopes, record_in\n"
         "async def main():\n"
         "    store = await open_sqlite(Path(sys.argv[1]))\n"
         "    await record_in(store, envelopes(50))\n"

@@ -256,6 +256,7 @@ async def test_every_field_of_an_envelope_is_kept(store: Store, reader: Reader) 
         transport="websocket",
         verified_by="hmac",
         request_id="r-1",
+        parent_id=envelope().id,
     )
     await record_in(store, [sent])
     event = await reader.event(sent.id)

@@ -109,6 +109,16 @@ async def test_a_released_ledger_goes_on(released: Released) -> None:
     assert [each.idempotency_key for each in await claim(store)] == ["behind"]
 
 
+@pytest.mark.parametrize("release", RELEASES)
+async def test_a_released_ledger_has_the_columns_of_this_version(released: Released) -> None:
+    store, reader = released
+    pending = await event_of(reader, "pending")
+    assert pending.parent_id is None
+    child = envelope("child", parent_id=pending.id)
+    await record_in(store, [child])
+    assert (await event_of(reader, "child")).parent_id == pending.id
+
+
 def test_a_released_migration_never_changes() -> None:
     def checksums(database: str, known: list[Migration]) -> dict[str, str]:
         return {f"{database} {each.version:04}": each.checksum for each in known}

@@ -47,7 +47,9 @@ class Everything:
         self.old = envelope("old", at=LONG_AGO)
         self.tombstoned = envelope("tombstoned", at=LONG_AGO)
         self.later = envelope("later", lane="customer-1", at=LONG_AGO)
-        self.twice = envelope("twice", b"[1, 2]", at=LONG_AGO, headers='{"x-a":"1"}')
+        self.twice = envelope(
+            "twice", b"[1, 2]", at=LONG_AGO, headers='{"x-a":"1"}', parent_id=self.old.id
+        )
 
     def make(self, path: Path) -> None:
         async def run() -> None:

@@ -63,6 +63,7 @@ class Envelope(Struct, frozen=True, gc=False):
     transport: str = "http"
     verified_by: str | None = None
     request_id: str | None = None
+    parent_id: EventId | None = None
 
 
 class Receipt(Struct, frozen=True, gc=False):
@@ -123,6 +124,7 @@ class EventRecord(Struct, frozen=True):
     transport: str
     verified_by: str | None
     request_id: str | None
+    parent_id: EventId | None
     created_at: datetime
     updated_at: datetime
     last_seen_at: datetime

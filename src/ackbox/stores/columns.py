@@ -52,6 +52,7 @@ EVENT_COLUMNS: Mapping[str, Kind] = {
     "transport": Kind.TEXT,
     "verified_by": Kind.TEXT,
     "request_id": Kind.TEXT,
+    "parent_id": Kind.UUID,
     "trace": Kind.TEXT,
     "created_at": Kind.TIME,
     "updated_at": Kind.TIME,
