@@ -60,6 +60,7 @@ class Service:
         clock: Clock,
         monotonic: Callable[[], float],
         steady_after: float,
+        critical_after: float,
     ) -> None:
         self.name = name
         self.failures = 0
@@ -67,6 +68,7 @@ class Service:
         self._clock = clock
         self._monotonic = monotonic
         self._steady_after = steady_after
+        self._critical_after = critical_after
         self._lock = threading.Lock()
         self._error: str | None = None
         self._since = clock()
@@ -81,8 +83,10 @@ class Service:
 
     @property
     def is_critical(self) -> bool:
-        """Whether the loop has kept failing for a minute."""
-        return bool(self.failures) and self._last_failed - self._first_failed >= _CRITICAL_SECONDS
+        """Whether the loop has kept failing for `critical_after` seconds."""
+        return bool(self.failures) and (
+            self._last_failed - self._first_failed >= self._critical_after
+        )
 
     def failed(self, error: BaseException) -> int:
         """Record a failure; return how many failures there were in a row."""
@@ -136,6 +140,7 @@ class Services:
         sleep: Sleep = asyncio.sleep,
         monotonic: Callable[[], float] = monotonic,
         steady_after: float = _STEADY_SECONDS,
+        critical_after: float = _CRITICAL_SECONDS,
     ) -> None:
         self._observe = combine_observers(observe)  # a failing observer must not end the supervisor
         self._clock = clock
@@ -143,6 +148,7 @@ class Services:
         self._sleep = sleep
         self._monotonic = monotonic
         self._steady_after = steady_after
+        self._critical_after = critical_after
         self._services: dict[str, Service] = {}
 
     def add(self, name: str) -> Service:
@@ -153,6 +159,7 @@ class Services:
             clock=self._clock,
             monotonic=self._monotonic,
             steady_after=self._steady_after,
+            critical_after=self._critical_after,
         )
         self._services[name] = service
         return service

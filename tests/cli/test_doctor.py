@@ -5,6 +5,7 @@ import os
 import re
 import resource
 import signal
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import apsw
 import pytest
 
 from ackbox.cli import doctor
+from ackbox.config import Settings
 from ackbox.model import Verdict
 from ackbox.stores.sqlite.admin import doctor as checks
 from ackbox.stores.sqlite.admin import doctor_checks
@@ -300,26 +302,23 @@ def test_deep_counts_the_events_one_by_one(cli: Cli, ledger: Ledger) -> None:
 
 
 # L13
-def test_deep_stops_before_the_log_of_a_server_grows_large(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deep_stops_before_the_log_of_a_server_grows_large(ledger: Ledger) -> None:
     path = ledger(envelopes(2000))
-    monkeypatch.setattr(checks, "_LOG_ALARM", 0)
-    monkeypatch.setattr(checks, "_PROGRESS_STEPS", 100)
-    sizes = iter(range(1_000_000))
-    monkeypatch.setattr(checks, "_log_bytes", lambda _: next(sizes))
-    (finding,) = checks.examine_deep(path, lambda seconds: None)
+    with closing(apsw.Connection(str(path))) as server:
+
+        def grow(seconds: float) -> None:
+            server.execute("CREATE TABLE IF NOT EXISTS mine (n); INSERT INTO mine VALUES (1)")
+
+        (finding,) = checks.examine_deep(path, grow, log_growth=100_000, steps=100)
     assert finding.verdict is Verdict.WARN
     assert finding.remedy is not None
     assert "ackbox backup" in finding.remedy
 
 
-def test_deep_reports_how_long_it_has_been_reading(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(checks, "_PROGRESS_STEPS", 100)
+def test_deep_reports_how_long_it_has_been_reading(ledger: Ledger) -> None:
     reported: list[float] = []
-    assert len(list(checks.examine_deep(ledger(envelopes(2000)), reported.append))) == 2
+    findings = checks.examine_deep(ledger(envelopes(2000)), reported.append, steps=100)
+    assert len(list(findings)) == 2
     assert reported == sorted(reported)
     assert reported
 
@@ -357,16 +356,13 @@ def test_a_running_server_is_named_and_checked(cli: Cli, server: Server) -> None
     assert f"http://127.0.0.1:{server.port}" in words
 
 
-def test_a_server_that_does_not_respond_is_a_failure(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(doctor, "_HEALTH_SECONDS", 0.3)
+def test_a_server_that_does_not_respond_is_a_failure(tmp_path: Path) -> None:
     with running(tmp_path / "server") as server:
         server.process.send_signal(signal.SIGSTOP)
-        verdict, words = examine(cli, "server", DB_PATH=str(server.ledger))
+        finding = doctor.check_server(Settings(db_path=server.ledger), timeout=0.3)
         server.process.send_signal(signal.SIGCONT)
-    assert verdict == "fail"
-    assert "Read the log of the server" in words
+    assert (finding.about, finding.verdict) == ("server", Verdict.FAIL)
+    assert finding.remedy == "Read the log of the server."
 
 
 # N10

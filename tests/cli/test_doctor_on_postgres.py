@@ -1,5 +1,6 @@
 """`ackbox doctor` on PostgreSQL: each problem of a server has a finding that says what to do."""
 
+import asyncio
 import inspect
 import json
 from collections.abc import Callable, Iterator
@@ -145,15 +146,21 @@ def test_a_user_who_may_only_read_is_a_failure(cli: Cli, ledger: PostgresLedger)
 
 # F37
 def test_a_transaction_that_stays_open_is_named_by_its_process(
-    cli: Cli, ledger: PostgresLedger, monkeypatch: pytest.MonkeyPatch
+    ledger: PostgresLedger,
 ) -> None:
-    monkeypatch.setattr(doctor_checks, "LONG_TRANSACTION", timedelta(milliseconds=1))
+    async def find() -> list[Finding]:
+        database = Database(Address(ledger.url), size=1)
+        try:
+            return await doctor.check_transactions(database, longer_than=timedelta(milliseconds=1))
+        finally:
+            await database.close()
+
     with ledger.open_transaction() as pid:
-        verdict, words = examine(cli, "transactions", ledger.url)
-    assert verdict == "warn"
-    assert f"Process {pid}" in words
-    assert "idle in transaction" in words
-    assert f"pg_terminate_backend({pid})" in words
+        (finding,) = asyncio.run(find())
+    assert (finding.about, finding.verdict) == ("transactions", Verdict.WARN)
+    assert f"Process {pid}" in finding.detail
+    assert "idle in transaction" in finding.detail
+    assert f"pg_terminate_backend({pid})" in str(finding.remedy)
 
 
 # N20
@@ -253,17 +260,14 @@ def test_deep_reports_how_long_it_has_been_counting(ledger: PostgresLedger) -> N
 
 
 # F37
-def test_deep_stops_before_it_holds_back_vacuum(
-    ledger: PostgresLedger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deep_stops_before_it_holds_back_vacuum(ledger: PostgresLedger) -> None:
     async def fill(store: Any) -> None:
         await record_in(store, envelopes(1))
 
     ledger.fill(fill)
     ledger.execute("CREATE VIEW ackbox.slow AS SELECT events.* FROM events, pg_sleep(5)")
     ledger.execute("ALTER TABLE events RENAME TO hidden; ALTER VIEW slow RENAME TO events")
-    monkeypatch.setattr(doctor, "_DEEP_SECONDS", 0.3)
-    (finding,) = doctor.examine_deep(Address(ledger.url), lambda seconds: None)
+    (finding,) = doctor.examine_deep(Address(ledger.url), lambda seconds: None, seconds=0.3)
     assert finding.verdict is Verdict.WARN
     assert "stopped" in finding.detail
 
@@ -280,13 +284,11 @@ def test_without_notify_instances_poll(
     assert why in words
 
 
-def test_a_notify_that_is_not_received_is_a_warning(
-    cli: Cli, ledger: PostgresLedger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(doctor, "_NOTIFY_SECONDS", 0.0)
-    verdict, words = examine(cli, "notify", ledger.url)
-    assert verdict == "warn"
-    assert "DATABASE_POOLING=transaction" in words
+def test_a_notify_that_is_not_received_is_a_warning(ledger: PostgresLedger) -> None:
+    checking = doctor.check_notify(Address(ledger.url), notify=True, seconds=0.0)
+    finding = asyncio.run(checking)
+    assert (finding.about, finding.verdict) == ("notify", Verdict.WARN)
+    assert "DATABASE_POOLING=transaction" in str(finding.remedy)
 
 
 # F51

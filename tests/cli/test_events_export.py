@@ -1,11 +1,12 @@
 """`ackbox events export` (L11, L13)."""
 
 import json
+import resource
 from base64 import b64decode
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from support.cli import Cli, Ledger
 from support.events import envelope, envelopes
@@ -59,17 +60,22 @@ def test_nothing_is_overwritten(cli: Cli, ledger: Ledger, tmp_path: Path) -> Non
     assert (tmp_path / "out.jsonl").read_text() == "precious"
 
 
-def test_a_broken_export_leaves_nothing(
-    cli: Cli, ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger(envelopes(3))
-
-    def fail(*_: object) -> bytes:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("ackbox.cli.events_export._line", fail)
-    assert "out.jsonl: No space left" in cli("events", "export", "--file", "out.jsonl").line
+def test_a_broken_export_leaves_nothing(cli: Cli, ledger: Ledger, tmp_path: Path) -> None:
+    ledger(envelopes(3, size=50_000))
+    with files_of_at_most(100_000):
+        assert "out.jsonl: File too large" in cli("events", "export", "--file", "out.jsonl").line
     assert not list(tmp_path.glob("out.jsonl*"))
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Let the system refuse to write more, as it does on a full disk."""
+    limit, hard_limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard_limit))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard_limit))
 
 
 # L13

@@ -4,12 +4,13 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from ackbox.cli import client
+from ackbox.cli.send import post_event
+from ackbox.errors import CommandFailed
 from support.cli import Cli, run
 from support.posting import new_key
 from support.server import Server, running
@@ -138,11 +139,13 @@ def test_a_server_on_every_address_is_reached_at_loopback(listening: str, reache
     assert client.reachable(listening) == reached
 
 
-def test_a_server_that_never_responds_times_out(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    impatient = partial(client.open_client, timeout=0.1)
-    monkeypatch.setattr(client, "open_client", impatient)
-    with responding(None) as url:
-        assert "did not respond in time" in cli("send", "--url", url).line
+def test_a_server_that_never_responds_times_out() -> None:
+    with (
+        responding(None) as url,
+        client.open_client(None, timeout=0.1) as impatient,
+        pytest.raises(CommandFailed, match="did not respond in time"),
+    ):
+        post_event(impatient, url, b"{}")
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,9 @@ class Running:
 
 
 @asynccontextmanager
-async def running(folder: Path, *observers: Callable[[Fact], None]) -> AsyncIterator[Running]:
+async def running(
+    folder: Path, *observers: Callable[[Fact], None], critical_after: float = 60.0
+) -> AsyncIterator[Running]:
     inbox = Inbox()
 
     @inbox.on("quick")
@@ -104,6 +106,7 @@ async def running(folder: Path, *observers: Callable[[Fact], None]) -> AsyncIter
         await asyncio.Event().wait()
 
     app = App(settings(folder), guest=True, observers=observers)
+    app.services = Services(app.observe, clock=app.clock, critical_after=critical_after)
     async with inbox.running(app) as runtime:
         yield Running(inbox, runtime)
 
@@ -207,8 +210,7 @@ async def test_on_a_shared_ledger_parked_events_are_looked_for_again_after_an_er
 async def test_a_loop_that_keeps_failing_is_critical(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # S26
-    monkeypatch.setattr("ackbox.services._CRITICAL_SECONDS", 0.2)
     break_for_a_while(monkeypatch, Monitor, "tick")
-    async with running(tmp_path) as inbox:
+    async with running(tmp_path, critical_after=0.2) as inbox:
         await inbox.until(lambda: inbox.failures("monitor") >= 5)
         assert (await inbox.health())["status"] == "critical"

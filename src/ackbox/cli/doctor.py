@@ -68,7 +68,7 @@ def _examine(deep: bool, tick: Callable[[float], None]) -> "Iterator[Finding]":
         yield Finding("settings", Verdict.WARN, *caution.split(": ", 1))
     yield from ledger
     if not is_shared(settings):
-        yield _check_server(settings)
+        yield check_server(settings)
     if deep and not _failed(ledger):
         yield from examine_ledger_deep(settings, tick)
 
@@ -91,8 +91,8 @@ def _check_open_files() -> "Finding":
     return Finding("open files", Verdict.OK, shown)
 
 
-def _check_server(settings: "Settings") -> "Finding":
-    """Report which process holds the ledger, and whether it responds."""
+def check_server(settings: "Settings", *, timeout: float = _HEALTH_SECONDS) -> "Finding":
+    """Report which process holds the ledger, and whether it responds within `timeout` seconds."""
     from ackbox.app import running_server
     from ackbox.model import Finding, Verdict
 
@@ -102,10 +102,10 @@ def _check_server(settings: "Settings") -> "Finding":
     who = f"process {holder.pid} holds the ledger"
     if holder.url is None:
         return Finding("server", Verdict.OK, f"{who}: a command, or a server that is starting")
-    return _check_health(settings, f"{who} and listens at {holder.url}", holder.url)
+    return _check_health(settings, f"{who} and listens at {holder.url}", holder.url, timeout)
 
 
-def _check_health(settings: "Settings", who: str, url: str) -> "Finding":
+def _check_health(settings: "Settings", who: str, url: str, timeout: float) -> "Finding":
     import httpx2
 
     from ackbox.app import find_operator_token
@@ -115,7 +115,7 @@ def _check_health(settings: "Settings", who: str, url: str) -> "Finding":
     remedy = "Read the log of the server."
     try:
         token = find_operator_token(settings)  # with a token, the response has more detail
-        with open_client(token, timeout=_HEALTH_SECONDS) as client:
+        with open_client(token, timeout=timeout) as client:
             status = client.get(f"{reachable(url)}/health").json()["status"]
             unready = _why_not_ready(client.get(f"{reachable(url)}/ready"))
     except (httpx2.RequestError, ValueError, TypeError, KeyError) as error:

@@ -56,7 +56,7 @@ def send(
     target = server_url(settings, url)
     with open_client(settings.ingest_token) as client:
         for _ in range(count):
-            typer.echo(_post(client, target, _body(fields, content)))
+            typer.echo(post_event(client, target, _body(fields, content)))
 
 
 def _fields(event_type: str, key: str | None, lane: str | None) -> dict[str, str]:
@@ -99,7 +99,8 @@ def _body(fields: dict[str, str], content: bytes) -> bytes:
     return msgspec.json.encode({**event, "payload": msgspec.Raw(content)})
 
 
-def _post(client: "httpx2.Client", target: str, body: bytes) -> str:
+def post_event(client: "httpx2.Client", target: str, body: bytes) -> str:
+    """Post one event, and return its receipt in one line."""
     import httpx2
 
     from ackbox.cli.client import describe_problem, explain

@@ -4,6 +4,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing
+from datetime import timedelta
 from time import monotonic
 from typing import TypeVar
 
@@ -21,6 +22,7 @@ from ackbox.stores.postgres.failures import DRIVER_ERRORS, is_undeclared_pooling
 T = TypeVar("T")
 Tick = Callable[[float], None]
 
+_LONG_TRANSACTION = timedelta(minutes=1)
 _NOTIFY_SECONDS = 2.0
 _TICK_SECONDS = 0.2
 _DEEP_SECONDS = 300.0
@@ -43,9 +45,11 @@ def examine(address: Address, clock: Clock, *, notify: bool) -> Iterator[Finding
     yield from _run(address, collect)
 
 
-def examine_deep(address: Address, tick: Tick) -> Iterator[Finding]:
+def examine_deep(
+    address: Address, tick: Tick, *, seconds: float = _DEEP_SECONDS
+) -> Iterator[Finding]:
     """Count all events. Meanwhile call `tick` repeatedly with the seconds since the start."""
-    finding = _run(address, lambda database: _recount(database, tick), seconds=_DEEP_SECONDS)
+    finding = _run(address, lambda database: _recount(database, tick, seconds), seconds=seconds)
     if finding is not None:
         yield finding
 
@@ -72,13 +76,19 @@ async def _examine(database: Database, clock: Clock, notify: bool) -> AsyncGener
     yield doctor_checks.check_writing(condition)
     yield doctor_checks.check_clock(condition.clock, before)
     yield doctor_checks.check_connections(condition.connections, condition.connections_allowed)
-    rows = await database.fetch("long_transactions", longer_than=doctor_checks.LONG_TRANSACTION)
-    for finding in doctor_checks.check_transactions([LongTransaction(**dict(row)) for row in rows]):
+    for finding in await check_transactions(database):
         yield finding
-    yield await _check_notify(database.address, notify)
+    yield await check_notify(database.address, notify)
     yield await _check_users_path(database)
     async for finding in _ledger(database, condition):
         yield finding
+
+
+async def check_transactions(
+    database: Database, *, longer_than: timedelta = _LONG_TRANSACTION
+) -> list[Finding]:
+    rows = await database.fetch("long_transactions", longer_than=longer_than)
+    return list(doctor_checks.check_transactions([LongTransaction(**dict(row)) for row in rows]))
 
 
 async def _check_users_path(database: Database) -> Finding:
@@ -139,13 +149,15 @@ async def _backlog(database: Database) -> Backlog:
     return Backlog(status_counts.get("pending", 0), status_counts.get("failed", 0), parked, since)
 
 
-async def _check_notify(address: Address, notify: bool) -> Finding:
+async def check_notify(
+    address: Address, notify: bool, *, seconds: float = _NOTIFY_SECONDS
+) -> Finding:
     """Send a NOTIFY and wait for it: a proxy between us and the server cannot be detected."""
     if address.pooled or not notify:
         why = "DATABASE_POOLING=transaction" if address.pooled else "NOTIFY=off"
         return Finding("notify", Verdict.OK, f"not used ({why}): {_POLLED}")
     try:
-        received = await _receives_notify(address)
+        received = await _receives_notify(address, seconds)
     except AckboxError as error:
         received, detail = False, f"LISTEN failed: {error}"
     else:
@@ -156,7 +168,7 @@ async def _check_notify(address: Address, notify: bool) -> Finding:
     return Finding("notify", Verdict.WARN, detail, remedy)
 
 
-async def _receives_notify(address: Address) -> bool:
+async def _receives_notify(address: Address, seconds: float) -> bool:
     channel = f"ackbox_doctor_{secrets.token_hex(4)}"
     received = asyncio.Event()
     listener = await connect(address)
@@ -167,7 +179,7 @@ async def _receives_notify(address: Address) -> bool:
             await sender.execute(f"NOTIFY {channel}")
         finally:
             sender.terminate()
-        await asyncio.wait_for(received.wait(), _NOTIFY_SECONDS)
+        await asyncio.wait_for(received.wait(), seconds)
     except TimeoutError:
         return False
     except DRIVER_ERRORS as error:
@@ -177,7 +189,7 @@ async def _receives_notify(address: Address) -> bool:
     return True
 
 
-async def _recount(database: Database, tick: Tick) -> Finding | None:
+async def _recount(database: Database, tick: Tick, seconds: float) -> Finding | None:
     """Count all events in one statement, which sees one moment. Stop it before it keeps vacuum from
     its work for long (F37)."""
     try:
@@ -187,7 +199,7 @@ async def _recount(database: Database, tick: Tick) -> Finding | None:
     except AckboxError as error:
         if not isinstance(error.__cause__, TimeoutError | asyncpg.QueryCanceledError):
             raise
-    detail = f"The count was stopped after {_DEEP_SECONDS:.0f} s."
+    detail = f"The count was stopped after {seconds:.0f} s."
     return Finding("status_counts", Verdict.WARN, detail, "Count on a replica, or a restored dump.")
 
 

@@ -7,7 +7,6 @@ from msgspec import Struct
 
 from ackbox.model import Finding, Verdict
 
-LONG_TRANSACTION = timedelta(minutes=1)
 _FIRST, _LAST = 14, 18
 _SKEW = timedelta(seconds=30)
 _CONNECTIONS_OF_AN_INSTANCE = 11

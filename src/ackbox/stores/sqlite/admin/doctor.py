@@ -75,11 +75,22 @@ def examine(path: Path, *, now: datetime, mounts: str) -> Iterator[Finding]:
     yield _log(path)
 
 
-def examine_deep(path: Path, tick: Tick) -> Iterator[Finding]:
-    """Read all of the ledger. Call `tick` again and again with the seconds since the start."""
+def examine_deep(
+    path: Path, tick: Tick, *, log_growth: int = _LOG_ALARM, steps: int = _PROGRESS_STEPS
+) -> Iterator[Finding]:
+    """Read all of the ledger. Every `steps` steps of SQLite, call `tick` with the seconds since the
+    start, and stop if the log has grown by more than `log_growth` bytes: a long read keeps the log
+    of a running server from restarting (L13)."""
+    started = monotonic()
+    limit = _log_bytes(path) + log_growth
+
+    def has_grown() -> bool:
+        tick(monotonic() - started)
+        return _log_bytes(path) > limit
+
     try:
         with closing(open_reader(path)) as connection:
-            _stop_when_log_grows(connection, path, tick)
+            connection.set_progress_handler(has_grown, steps)
             yield (pages := _pages(connection))
             if pages.verdict is Verdict.OK:
                 yield _status_counts(connection)
@@ -87,7 +98,7 @@ def examine_deep(path: Path, tick: Tick) -> Iterator[Finding]:
         yield Finding(
             "pages",
             Verdict.WARN,
-            f"The check was stopped: while it read, the log grew by {_LOG_ALARM // _MIB} MiB.",
+            f"The check was stopped: while it read, the log grew by {log_growth // _MIB} MiB.",
             "Check a copy: `ackbox backup FILE`, then `ACKBOX_DB_PATH=FILE ackbox doctor --deep`.",
         )
     except apsw.Error as error:
@@ -196,19 +207,6 @@ def _status_counts(connection: apsw.Connection) -> Finding:
     return Finding(
         "status_counts", Verdict.FAIL, f"Stored counts are wrong: {'; '.join(wrong)}.", remedy
     )
-
-
-def _stop_when_log_grows(connection: apsw.Connection, path: Path, tick: Tick) -> None:
-    """Interrupt the read when the log has grown too much. A long read keeps the log of a running
-    server from restarting (L13)."""
-    started = monotonic()
-    limit = _log_bytes(path) + _LOG_ALARM
-
-    def has_grown() -> bool:
-        tick(monotonic() - started)
-        return _log_bytes(path) > limit
-
-    connection.set_progress_handler(has_grown, _PROGRESS_STEPS)
 
 
 def as_failure(about: str, error: AckboxError) -> Finding:
