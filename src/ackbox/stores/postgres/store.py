@@ -133,7 +133,7 @@ class PostgresStore:
         self._recording.add(recording)
         recording.add_done_callback(self._recorded)
         receipts = await asyncio.shield(recording)
-        self._own_queue.note_sources({envelope.source for envelope in envelopes})
+        self._own_queue.scans.note_sources({envelope.source for envelope in envelopes})
         if self._relay is None:
             self.notify()
         else:
@@ -182,7 +182,7 @@ class PostgresStore:
         completed: bool = False,
     ) -> Mapping[EventId, ReplayKind]:
         done = await replay.replay(self.database, ids, Caller(actor, peer), completed=completed)
-        self._own_queue.request_full_scan()
+        self._own_queue.scans.request_full_scan()
         self.notify()
         return done
 
@@ -190,13 +190,13 @@ class PostgresStore:
         self, ids: Sequence[EventId], *, actor: str, peer: str | None = None
     ) -> Mapping[EventId, DiscardKind]:
         done = await replay.discard(self.database, ids, Caller(actor, peer))
-        self._own_queue.request_full_scan()  # a lane may go on
+        self._own_queue.scans.request_full_scan()  # a lane may go on
         self.notify()
         return done
 
     async def unpark(self, source: str, event_type: str) -> int:
         rows = await replay.unpark(self.database, source, event_type)
-        self._own_queue.request_full_scan()
+        self._own_queue.scans.request_full_scan()
         self.notify()
         return rows
 

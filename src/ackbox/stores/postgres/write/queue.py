@@ -4,25 +4,14 @@ Claims read `live_events`. A running event keeps its row there, so that a claim 
 A claim therefore has to skip the rows of running events. Their number is limited by how many events
 the instances hold.
 
-A completed event leaves a dead index entry. While somebody's long transaction keeps vacuum from
-removing dead entries, a full scan (one that starts at the oldest entry) reads all of them (F37).
-A claim can instead continue after its cursors: for each source, the last row that was claimed.
-
-- By default a claim is a full scan. About once a second one claim continues after the cursors
-  instead, to measure how long that takes.
-- Claims continue after the cursors while the last claim reached its limit, or while a full scan
-  takes more than `_SLOW_FACTOR` times as long. A full scan then still runs about once a second, or
-  less often if it is slow (`_FULL_SCAN_SHARE`), because only a full scan finds expired leases at
-  positions before the cursors.
-- If a claim after the cursors returns nothing, a full scan follows at once.
+`claim_scans.py` says where in the index each claim starts.
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from datetime import datetime, timedelta
-from math import inf
+from datetime import timedelta
 from time import monotonic
 from typing import Any
 
@@ -30,21 +19,19 @@ from ackbox.model import Caps, Claim, EventId, Outcome, Release, Settlement, Sus
 from ackbox.stores.outcomes import has_effects
 from ackbox.stores.postgres.database import Database, KeptConnection
 from ackbox.stores.postgres.read.reader import is_event_id
+from ackbox.stores.postgres.write.claim_scans import ClaimScans, Scan
 from ackbox.stores.postgres.write.effects import settle_with_effects
 from ackbox.stores.postgres.write.settlement import Written, settle_plain
 
 _ALL = 2**31 - 1
-_SCAN_SECONDS = 1.0
-_FULL_SCAN_SHARE = 10  # slow full scans take at most a tenth of the time
-_SLOW_FACTOR = 1.5
-_SLACK_SECONDS = 0.002
 _FIELDS = len(Claim.__struct_fields__)
 _SOURCE = Claim.__struct_fields__.index("source")
 _DUE_AT = _FIELDS
 
 
 class PostgresQueue:
-    """A queue whose wake-ups are hints: code that makes a row claimable calls `wake`."""
+    """A queue whose wake-ups are hints: code that makes a row claimable calls `wake`, and
+    `scans.request_full_scan` if the row may be before the cursors."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -52,27 +39,17 @@ class PostgresQueue:
         self._loop = asyncio.get_running_loop()
         self._wake_up = asyncio.Event()
         self._due_at: float | None = None
-        self._cursors: dict[str, tuple[datetime, int]] = {}
-        self._full_scan_is_slow = False
-        self._full_scan_at = self._cursor_claim_at = monotonic() + _SCAN_SECONDS
-        self._cursor_claim_seconds = inf
-        self._limit_was_reached = False
+        self.scans = ClaimScans(monotonic())
 
     async def claim(
         self, worker: WorkerId, *, limit: int, lease: timedelta, caps: Caps
     ) -> list[Claim]:
         self._wake_up.clear()
         parameters = {"worker": worker, "lease": lease, "limit": limit}
-        now = monotonic()
-        if self._full_scan_is_slow or self._limit_was_reached:
-            use_cursors = now < self._full_scan_at
-        else:
-            use_cursors = now >= self._cursor_claim_at
-        claims: list[Claim] = []
-        if use_cursors and self._cursors:
-            claims = await self._claim_after_cursors(parameters, caps)
-        claims = claims or await self._claim_full(parameters, caps)
-        self._limit_was_reached = len(claims) == limit > 1
+        scan = self.scans.choose(monotonic())
+        claims = await self._claim_by(scan, parameters, caps)
+        if not claims and scan is not Scan.FULL:
+            claims = await self._claim_by(Scan.FULL, parameters, caps)
         return claims
 
     async def claim_these(
@@ -98,25 +75,22 @@ class PostgresQueue:
         rows = await self._database.fetch("claim_suspect", **parameters)
         return Claim(*rows[0]) if rows else None
 
-    async def _claim_after_cursors(self, parameters: dict[str, Any], caps: Caps) -> list[Claim]:
-        started = monotonic()
-        rows = await self._database.fetch("claim", **parameters, **self._scan_parameters(caps))
-        self._cursor_claim_seconds = monotonic() - started
-        self._cursor_claim_at = monotonic() + _SCAN_SECONDS
-        return self._note_claims(rows)
-
-    async def _claim_full(self, parameters: dict[str, Any], caps: Caps) -> list[Claim]:
-        self._cursors = {}
+    async def _claim_by(self, scan: Scan, parameters: dict[str, Any], caps: Caps) -> list[Claim]:
+        if scan is Scan.FULL:
+            self.scans.cursors = {}
         started = monotonic()
         rows = await self._database.fetch(
-            "claim", **parameters, **self._scan_parameters(caps, full_scan=True)
+            "claim", **parameters, **self._scan_parameters(scan, caps)
         )
-        seconds = monotonic() - started
-        self._full_scan_is_slow = (
-            seconds > _SLOW_FACTOR * self._cursor_claim_seconds + _SLACK_SECONDS
-        )
-        self._full_scan_at = monotonic() + max(seconds * _FULL_SCAN_SHARE, _SCAN_SECONDS)
-        return self._note_claims(rows)
+        now = monotonic()
+        claimed = rows if rows[0][0] is not None else ()
+        limit_reached = len(claimed) == parameters["limit"] > 1
+        self.scans.note_scan(scan, now - started, now, limit_reached=limit_reached)
+        last = {row[_SOURCE]: row for row in claimed}
+        self.scans.cursors |= {source: (row[_DUE_AT], row[0]) for source, row in last.items()}
+        next_due = rows[0]["next_due"]
+        self._due_at = self.scans.next_claim_at(None if next_due is None else now + float(next_due))
+        return [Claim(*row[:_FIELDS]) for row in claimed]
 
     async def renew(self, claims: Sequence[Claim], *, lease: timedelta) -> AbstractSet[EventId]:
         """Renew leases, also from another event loop: the heartbeat has its own, because a handler
@@ -146,7 +120,7 @@ class PostgresQueue:
         if with_effects:
             written |= await settle_with_effects(self._database, with_effects)
         if any(s.claim.lane or isinstance(s.outcome, Release) for s in settlements):
-            self.request_full_scan()
+            self.scans.request_full_scan()
         self.wake()  # a lane may be free now, or a retry may be due before all else
         return written
 
@@ -160,33 +134,15 @@ class PostgresQueue:
     def wake(self) -> None:
         self._wake_up.set()
 
-    def request_full_scan(self) -> None:
-        """Scan everything at the next claim: an event before the cursors may be claimable."""
-        self._full_scan_at = 0.0
-
-    def note_sources(self, sources: AbstractSet[str]) -> None:
-        """Request a full scan if events were recorded for a source that has no cursor."""
-        if not sources <= self._cursors.keys():
-            self.request_full_scan()
-
-    def _scan_parameters(self, caps: Caps, *, full_scan: bool = False) -> dict[str, Any]:
+    def _scan_parameters(self, scan: Scan, caps: Caps) -> dict[str, Any]:
+        cursors = self.scans.cursors
         return {
-            "full_scan": full_scan,
-            "sources": list(self._cursors),
-            "since": [since for since, _ in self._cursors.values()],
-            "after": [after for _, after in self._cursors.values()],
+            "full_scan": scan is Scan.FULL,
+            "sources": list(cursors),
+            "since": [since for since, _ in cursors.values()],
+            "after": [after for _, after in cursors.values()],
             "holders": list(caps.held),
             "held": list(caps.held.values()),
             "share": caps.share,
             "alone": _ALL if caps.alone is None else caps.alone,
         }
-
-    def _note_claims(self, rows: Sequence[Any]) -> list[Claim]:
-        next_due = rows[0]["next_due"]
-        self._due_at = None if next_due is None else monotonic() + float(next_due)
-        if self._full_scan_is_slow:
-            self._due_at = min(self._due_at or self._full_scan_at, self._full_scan_at)
-        claimed = rows if rows[0][0] is not None else ()
-        last = {row[_SOURCE]: row for row in claimed}
-        self._cursors |= {source: (row[_DUE_AT], row[0]) for source, row in last.items()}
-        return [Claim(*row[:_FIELDS]) for row in claimed]
