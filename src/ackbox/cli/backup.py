@@ -78,8 +78,9 @@ def _follow(client: Any, url: str, target: Path, report: Report) -> None:
     import msgspec
 
     from ackbox.cli.client import describe_problem
+    from ackbox.http.routes import Route
 
-    with client.stream("POST", f"{url}/api/backup", json={"name": target.name}) as response:
+    with client.stream("POST", Route.BACKUP.url(url), json={"name": target.name}) as response:
         if not response.is_success:
             response.read()
             raise CommandFailed(describe_problem(response))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from ackbox.errors import CommandFailed, LedgerInUse
+from ackbox.http.routes import Route
 
 if TYPE_CHECKING:
     import httpx2
@@ -25,7 +26,7 @@ def server_url(settings: "Settings", given: str | None = None) -> str:
     from ackbox.app import running_server
 
     if given is not None:
-        return given.rstrip("/").removesuffix("/webhooks")
+        return given.rstrip("/").removesuffix(Route.POST_EVENT.path)
     holder = running_server(settings)
     if holder is not None and holder.url is not None:
         return reachable(holder.url)

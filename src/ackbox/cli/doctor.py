@@ -110,14 +110,15 @@ def _check_health(settings: "Settings", who: str, url: str, timeout: float) -> "
 
     from ackbox.app import find_operator_token
     from ackbox.cli.client import open_client, reachable
+    from ackbox.http.routes import Route
     from ackbox.model import Finding, Verdict
 
     remedy = "Read the log of the server."
     try:
         token = find_operator_token(settings)  # with a token, the response has more detail
         with open_client(token, timeout=timeout) as client:
-            status = client.get(f"{reachable(url)}/health").json()["status"]
-            unready = _why_not_ready(client.get(f"{reachable(url)}/ready"))
+            status = client.get(Route.HEALTH.url(reachable(url))).json()["status"]
+            unready = _why_not_ready(client.get(Route.READY.url(reachable(url))))
     except (httpx2.RequestError, ValueError, TypeError, KeyError) as error:
         detail = f"{who}, but /health fails: {str(error) or type(error).__name__}."
         return Finding("server", Verdict.FAIL, detail, remedy)

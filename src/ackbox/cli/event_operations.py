@@ -12,6 +12,7 @@ from ackbox.app import open_ledger_to_read, open_ledger_to_write, utc_now
 from ackbox.cli.client import actor, call_server, describe_problem
 from ackbox.config import Settings, load_from_process
 from ackbox.errors import CommandFailed, LedgerInUse
+from ackbox.http.routes import Route
 from ackbox.maintenance import Discards, ReplayProgress, Replays
 from ackbox.model import EventFilter, EventId, to_text
 from ackbox.ports import Reader, Store
@@ -35,7 +36,7 @@ def replay_ids(ids: list[EventId], *, completed: bool) -> Mapping[str, str]:
         )
 
     body = {"completed": True} if completed else None
-    return _run(here, lambda client, url: _post_each(client, url, "replay", ids, body))
+    return _run(here, lambda client, url: _post_each(client, url, Route.REPLAY_EVENT, ids, body))
 
 
 def discard_ids(ids: list[EventId]) -> Mapping[str, str]:
@@ -45,7 +46,7 @@ def discard_ids(ids: list[EventId]) -> Mapping[str, str]:
         discards = Discards(*ledger, clock=utc_now, observe=ignore_facts)
         return await _in_batches(ids, partial(discards.discard_ids, actor=actor()))
 
-    return _run(here, lambda client, url: _post_each(client, url, "discard", ids, None))
+    return _run(here, lambda client, url: _post_each(client, url, Route.DISCARD_EVENT, ids, None))
 
 
 def replay_matching(where: EventFilter, rate: float, report: Report) -> Done:
@@ -56,7 +57,7 @@ def replay_matching(where: EventFilter, rate: float, report: Report) -> Done:
         return await _follow_here(replays.replay_matching(where, actor=actor(), rate=rate), report)
 
     body = {**_terms(where), "rate": rate, "completed": not where.skip_completed}
-    return _run(here, lambda client, url: _follow(client, url, "replay", body, report))
+    return _run(here, lambda client, url: _follow(client, url, Route.REPLAY_EVENTS, body, report))
 
 
 def discard_matching(where: EventFilter, rate: float, report: Report) -> Done:
@@ -69,7 +70,7 @@ def discard_matching(where: EventFilter, rate: float, report: Report) -> Done:
         )
 
     body = {**_terms(where), "rate": rate}
-    return _run(here, lambda client, url: _follow(client, url, "discard", body, report))
+    return _run(here, lambda client, url: _follow(client, url, Route.DISCARD_EVENTS, body, report))
 
 
 def _run(
@@ -114,14 +115,14 @@ async def _follow_here(steps: AsyncIterator[ReplayProgress], report: Report) -> 
 
 
 def _post_each(
-    client: httpx2.Client, url: str, action: str, ids: list[EventId], body: object
+    client: httpx2.Client, url: str, action: Route, ids: list[EventId], body: object
 ) -> dict[str, str]:
     done: dict[str, str] = {}
     for event_id in ids:
-        event = f"{url}/api/events/{event_id}"
-        response = client.post(f"{event}/{action}", json=body)
+        response = client.post(action.url(url, event_id=event_id), json=body)
         if response.status_code == 409:
-            status = _decode(client.get(event))["status"]
+            shown = client.get(Route.SHOW_EVENT.url(url, event_id=event_id))
+            status = _decode(shown)["status"]
             done[event_id] = "completed" if status == "completed" else "running"
         elif response.status_code != 404:
             done[event_id] = _decode(response)["did"]
@@ -129,10 +130,11 @@ def _post_each(
 
 
 def _follow(
-    client: httpx2.Client, url: str, action: str, body: dict[str, Any], report: Report
+    client: httpx2.Client, url: str, route: Route, body: dict[str, Any], report: Report
 ) -> Done:
     """Report the progress lines of the server. Only a last line with `done` means success."""
-    with client.stream("POST", f"{url}/api/events/{action}", json=body) as response:
+    action = "replay" if route is Route.REPLAY_EVENTS else "discard"
+    with client.stream("POST", route.url(url), json=body) as response:
         if not response.is_success:
             response.read()
             raise CommandFailed(describe_problem(response))

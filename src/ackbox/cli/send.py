@@ -104,10 +104,11 @@ def post_event(client: "httpx2.Client", target: str, body: bytes) -> str:
     import httpx2
 
     from ackbox.cli.client import describe_problem, explain
+    from ackbox.http.routes import Route
 
     headers = {"content-type": "application/json"}
     try:
-        response = client.post(f"{target}/webhooks", content=body, headers=headers)
+        response = client.post(Route.POST_EVENT.url(target), content=body, headers=headers)
     except (httpx2.RequestError, httpx2.InvalidURL) as error:
         raise explain(error, target) from None
     if not response.is_success:

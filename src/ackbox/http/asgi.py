@@ -1,13 +1,21 @@
-"""The whole ASGI app: the fast path in front; the guard and the request id around the rest."""
+"""The whole ASGI app: the fast path in front; the guard and the request id around the rest.
 
+FastAPI takes longer to import than the rest of a server, so it is loaded on the first request that
+needs it: no request of a sender that posts events does, and no probe.
+"""
+
+import asyncio
+import gc
 import random
+from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from ipaddress import ip_address
+from threading import Lock
 
 from ackbox.errors import Stopped
-from ackbox.http.api import build_api, build_probe_api
-from ackbox.http.fast_path import INGEST_PATHS, FastPath
-from ackbox.http.guard import OPEN_PATHS, check_access
+from ackbox.http.fast_path import FastPath
+from ackbox.http.guard import check_access
+from ackbox.http.probes import PROBES, Probes
 from ackbox.http.problems import STATUSES, HttpError, from_error
 from ackbox.http.refusals import REASON, note_refusal
 from ackbox.http.requests import (
@@ -19,10 +27,10 @@ from ackbox.http.requests import (
     check_length,
     check_url,
     choose_request_id,
-    limit_body,
     local_path,
 )
-from ackbox.http.responses import problem, send_response
+from ackbox.http.responses import RawResponse, problem, send_response
+from ackbox.http.routes import OTHER, Access, Route, choose_access, find_routes
 from ackbox.runtime import Phase, Runtime
 from ackbox.telemetry import ResponseSent, RoutesServed
 
@@ -31,25 +39,49 @@ _NOT_STARTED = (
     "FastAPI(lifespan=inbox.lifespan)."
 )
 _TRY_AGAIN_LATER = 1013
-_ROUTES = frozenset(
-    (
-        *("/health", "/ready", "/metrics", "/webhooks", "/openapi.json"),
-        *("/api/backup", "/api/events", "/api/events/replay", "/api/events/discard"),
-        *("/api/stats", "/api/audit"),
-    )
+_NOSNIFF = (b"x-content-type-options", b"nosniff")
+_NO_ROUTE = "There is no route at this path."
+_WORKER_ONLY = (
+    "This instance processes events and accepts none: it serves "
+    f"{Route.HEALTH.path}, {Route.READY.path} and {Route.METRICS.path}. Send and look up events "
+    "where `ackbox serve` runs."
 )
 
 
 def build_asgi(runtime: Runtime) -> Asgi:
-    runtime.observe(RoutesServed(_ROUTES | INGEST_PATHS | {"other"}, STATUSES))
-    return FastPath(runtime, Guarded(runtime, build_api(runtime)))
+    api = Probes(runtime, LazyApi(runtime))
+    return FastPath(runtime, Guarded(runtime, api, tuple(Route), not_found=_NO_ROUTE))
 
 
 def build_probes(runtime: Runtime) -> Asgi:
     """Return the app of a process that accepts no events. A sender that posts an event here gets a
     404 that says so, not a 401."""
-    runtime.observe(RoutesServed(OPEN_PATHS | {"/metrics", "other"}, STATUSES))
-    return Guarded(runtime, build_probe_api(runtime), open_paths=OPEN_PATHS | INGEST_PATHS)
+    api = Probes(runtime, LazyApi(runtime))
+    return Guarded(runtime, api, PROBES, not_found=_WORKER_ONLY)
+
+
+class LazyApi:
+    """The routes on FastAPI, loaded in a thread on the first request for one of them."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._lock = Lock()
+        self._api: Asgi | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._api is None:
+            await asyncio.to_thread(self._load)
+        await self._api(scope, receive, send)  # type: ignore[misc]
+
+    def _load(self) -> None:
+        from ackbox.http.api import build_api
+
+        with self._lock:
+            self._api = self._api or build_api(self._runtime)
+        if (
+            gc.get_freeze_count()
+        ):  # a process of ackbox: keep its collections short, as at the start
+            gc.freeze()
 
 
 class Mounted:
@@ -125,37 +157,36 @@ def _with_full_path(scope: Scope) -> Scope:
 
 
 class Guarded:
-    """Checks access, and adds the request id to every response."""
+    """Checks path, method and access, and adds the request id to every response."""
 
     def __init__(
-        self,
-        runtime: Runtime,
-        api: Asgi,
-        *,
-        open_paths: frozenset[str] = OPEN_PATHS,
+        self, runtime: Runtime, api: Asgi, served: Collection[Route], *, not_found: str
     ) -> None:
-        self._open_paths = open_paths
+        runtime.observe(RoutesServed({route.metric for route in served} | {OTHER}, STATUSES))
+        self._served = frozenset(served)
+        self._not_found = not_found
         self._runtime = runtime
         self._max_body = runtime.settings.max_body_bytes
         self._observe = runtime.observe
         self._api = api
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._api(scope, receive, send)
-            return
         path = local_path(scope)
+        routes = find_routes(path)
+        metric = self._metric(routes)
         headers = dict(scope["headers"])
         request_id = choose_request_id(headers.get(b"x-request-id"), random.getrandbits)
         try:
-            if path not in self._open_paths:
-                check_access(scope, path, self._runtime)
+            self._check(scope, path, routes)
             check_url(scope)
             check_length(headers, self._max_body)
+            self._check_route(routes, scope["method"])
         except HttpError as error:
-            note_refusal(self._observe, error.status, str(error), request_id, scope.get("client"))
-            response = problem(error, request_id)
-            self._count(path, await send_response(scope, send, response, request_id))
+            status, body, sent = problem(error, request_id)
+            await send_response(
+                scope, send, RawResponse(status, body, (*sent, _NOSNIFF)), request_id
+            )
+            self._note(scope, metric, status, request_id, str(error))
             return
 
         async def send_with_id(message: Message) -> None:
@@ -163,17 +194,36 @@ class Guarded:
                 message["headers"] = [
                     *message["headers"],
                     (b"x-request-id", request_id.encode()),
-                    (b"x-content-type-options", b"nosniff"),
+                    _NOSNIFF,
                 ]
-                self._note(scope, path, message["status"], request_id)
+                status = message["status"]
+                reason = scope.get(REASON) or HTTPStatus(status).phrase
+                self._note(scope, metric, status, request_id, reason)
             await send(message)
 
-        await self._api(scope, limit_body(receive, self._max_body), send_with_id)
+        await self._api(scope, receive, send_with_id)
 
-    def _note(self, scope: Scope, path: str, status: int, request_id: str) -> None:
-        self._count(path, status)
-        reason = scope.get(REASON) or HTTPStatus(status).phrase
+    def _metric(self, routes: Mapping[str, Route]) -> str:
+        return next((route.metric for route in routes.values() if route in self._served), OTHER)
+
+    def _check(self, scope: Scope, path: str, routes: Mapping[str, Route]) -> None:
+        """Check access. A sender route that is not served here is open: its sender must learn that
+        it sends to the wrong process."""
+        is_elsewhere = bool(routes) and not self._served.intersection(routes.values())
+        access = choose_access(routes, scope["method"], path)
+        if not (is_elsewhere and access in {Access.SENDER, Access.LOOKUP}):
+            check_access(scope, access, self._runtime)
+
+    def _check_route(self, routes: Mapping[str, Route], method: str) -> None:
+        """Raise 404 or 405 unless the path and the method are those of a route."""
+        served = [route.method for route in routes.values() if route in self._served]
+        if not served:
+            raise HttpError(404, self._not_found)
+        if method not in served:
+            allowed = ", ".join(sorted(served))
+            headers = ((b"allow", allowed.encode()),)
+            raise HttpError(405, f"This path accepts {allowed} only.", headers)
+
+    def _note(self, scope: Scope, metric: str, status: int, request_id: str, reason: str) -> None:
+        self._observe(ResponseSent(metric, status))
         note_refusal(self._observe, status, reason, request_id, scope.get("client"))
-
-    def _count(self, path: str, status: int) -> None:
-        self._observe(ResponseSent(path if path in _ROUTES else "other", status))

@@ -10,8 +10,9 @@ from pydantic import BaseModel, Field
 
 from ackbox.errors import AckboxError
 from ackbox.http.ndjson import NdjsonResponse
-from ackbox.http.openapi import problem_responses
+from ackbox.http.openapi import add, problem_responses
 from ackbox.http.problems import HttpError
+from ackbox.http.routes import Route
 from ackbox.runtime import Runtime
 
 _NAME_LENGTH = 255
@@ -35,8 +36,9 @@ class BackupRequest(BaseModel, extra="forbid"):
 
 
 def add_backup_route(api: FastAPI, runtime: Runtime) -> None:
-    @api.post(
-        "/api/backup",
+    @add(
+        api,
+        Route.BACKUP,
         response_class=NdjsonResponse,
         responses=problem_responses(400, 403, 503),
         tags=["operations"],

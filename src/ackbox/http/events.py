@@ -8,7 +8,6 @@ from uuid import UUID
 import msgspec
 from fastapi import FastAPI, Header, Query
 from fastapi.responses import Response
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from ackbox.errors import AckboxError
@@ -22,7 +21,7 @@ from ackbox.http.event_responses import (
     StatsResponse,
 )
 from ackbox.http.ndjson import NDJSON, NdjsonResponse, ndjson_content
-from ackbox.http.openapi import problem_responses
+from ackbox.http.openapi import add, problem_responses
 from ackbox.http.problems import HttpError
 from ackbox.http.request_models import (
     AuditQuery,
@@ -32,6 +31,7 @@ from ackbox.http.request_models import (
     ReplayRequest,
 )
 from ackbox.http.requests import detect_disconnect
+from ackbox.http.routes import Route
 from ackbox.maintenance import ReplayProgress, preview
 from ackbox.model import NAME_LIMIT, DiscardKind, EventFilter, EventId, Order, ReplayKind
 from ackbox.runtime import Runtime
@@ -66,7 +66,7 @@ def add_event_routes(api: FastAPI, runtime: Runtime) -> None:
 
 
 def _add_list(api: FastAPI, runtime: Runtime) -> None:
-    @api.get("/api/events", responses=problem_responses(400, 503), tags=_TAGS)
+    @add(api, Route.LIST_EVENTS, responses=problem_responses(400, 503), tags=_TAGS)
     async def list_events(query: Annotated[ListQuery, Query()]) -> EventList:
         """List events by filter, in pages. A page may hold fewer than `limit` events, even none,
         and still have a `next`: each page reads a bounded number of rows."""
@@ -83,13 +83,7 @@ def _add_list(api: FastAPI, runtime: Runtime) -> None:
 
 
 def _add_detail(api: FastAPI, runtime: Runtime) -> None:
-    @api.get("/api/events/replay", include_in_schema=False)
-    @api.get("/api/events/discard", include_in_schema=False)
-    async def refuse_get() -> None:
-        """Respond 405 here: otherwise `replay` and `discard` would be taken for event ids."""
-        raise HTTPException(405)
-
-    @api.get("/api/events/{event_id}", responses=problem_responses(400, 404, 503), tags=_TAGS)
+    @add(api, Route.SHOW_EVENT, responses=problem_responses(400, 404, 503), tags=_TAGS)
     async def show_event(event_id: UUID) -> EventDetailResponse:
         """Show everything about one event except its payload: its runs and errors, the worker that
         holds its claim, the event that it waits for, and what operators did to it."""
@@ -98,8 +92,9 @@ def _add_detail(api: FastAPI, runtime: Runtime) -> None:
             raise HttpError(404, _NOT_FOUND)
         return EventDetailResponse.of(detail)
 
-    @api.get(
-        "/api/events/{event_id}/payload",
+    @add(
+        api,
+        Route.SHOW_PAYLOAD,
         response_class=Response,
         responses={
             200: {
@@ -119,8 +114,9 @@ def _add_detail(api: FastAPI, runtime: Runtime) -> None:
 
 
 def _add_replay_by_filter(api: FastAPI, runtime: Runtime) -> None:
-    @api.post(
-        "/api/events/replay",
+    @add(
+        api,
+        Route.REPLAY_EVENTS,
         response_model=None,
         response_class=NdjsonResponse,
         responses={
@@ -145,8 +141,9 @@ def _add_replay_by_filter(api: FastAPI, runtime: Runtime) -> None:
 
 
 def _add_replay_by_id(api: FastAPI, runtime: Runtime) -> None:
-    @api.post(
-        "/api/events/{event_id}/replay",
+    @add(
+        api,
+        Route.REPLAY_EVENT,
         responses=problem_responses(400, 404, 409, 503),
         tags=_TAGS,
     )
@@ -177,8 +174,9 @@ def _add_replay_by_id(api: FastAPI, runtime: Runtime) -> None:
 
 
 def _add_discard_by_filter(api: FastAPI, runtime: Runtime) -> None:
-    @api.post(
-        "/api/events/discard",
+    @add(
+        api,
+        Route.DISCARD_EVENTS,
         response_model=None,
         response_class=NdjsonResponse,
         responses={
@@ -203,8 +201,9 @@ def _add_discard_by_filter(api: FastAPI, runtime: Runtime) -> None:
 
 
 def _add_discard_by_id(api: FastAPI, runtime: Runtime) -> None:
-    @api.post(
-        "/api/events/{event_id}/discard",
+    @add(
+        api,
+        Route.DISCARD_EVENT,
         responses=problem_responses(400, 404, 409, 503),
         tags=_TAGS,
     )
@@ -225,12 +224,12 @@ def _add_discard_by_id(api: FastAPI, runtime: Runtime) -> None:
 
 
 def _add_stats_and_audit(api: FastAPI, runtime: Runtime) -> None:
-    @api.get("/api/stats", responses=problem_responses(503), tags=_TAGS)
+    @add(api, Route.STATS, responses=problem_responses(503), tags=_TAGS)
     async def stats() -> StatsResponse:
         """Count the events by status, and report how long the oldest pending one has waited."""
         return StatsResponse.of(await runtime.reader.stats(), runtime.clock())
 
-    @api.get("/api/audit", responses=problem_responses(400, 503), tags=_TAGS)
+    @add(api, Route.AUDIT, responses=problem_responses(400, 503), tags=_TAGS)
     async def audit(query: Annotated[AuditQuery, Query()]) -> AuditResponse:
         """List the actions of operators, newest first."""
         event_id = EventId(str(query.event_id)) if query.event_id else None

@@ -7,11 +7,12 @@ respond when the event is durable.
 
 import random
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from ackbox.errors import AckboxError
 from ackbox.http.batch import BatchRoute
 from ackbox.http.envelopes import EnvelopeReader
-from ackbox.http.guard import authorized, check_origin, redact_error, refuse_sender
+from ackbox.http.guard import Verifier, check_origin, choose_verifier, redact_error
 from ackbox.http.problems import HttpError
 from ackbox.http.refusals import note_refusal
 from ackbox.http.requests import (
@@ -36,14 +37,20 @@ from ackbox.http.responses import (
     problem,
     send_response,
 )
+from ackbox.http.routes import Route
 from ackbox.model import ReceiptKind, Submission
 from ackbox.runtime import Runtime
 from ackbox.telemetry import ResponseSent
 
-Route = Callable[[dict[bytes, bytes], str, Receive, Send], Awaitable[RawResponse | None]]
-"""Returns the response to send, or None when the route itself has sent one with status 200."""
+Respond = Callable[[dict[bytes, bytes], str, Receive, Send], Awaitable[RawResponse | None]]
+"""Returns the response to send, or None when the function itself has sent one with status 200."""
 
-INGEST_PATHS = frozenset({"/webhooks", "/webhooks/batch"})
+
+class FastRoute(NamedTuple):
+    metric: str
+    verify: Verifier | None
+    respond: Respond
+
 
 _PLAIN: Headers = (JSON,)
 _CONFLICT: Headers = (JSON, (b"ackbox-conflict", b"true"))
@@ -56,32 +63,35 @@ class FastPath:
         self._runtime = runtime
         self._rest = rest
         self._observe = runtime.observe
-        self._token = runtime.settings.ingest_token
         self._max_body = runtime.settings.max_body_bytes
         self._envelopes = EnvelopeReader(runtime.clock, random.getrandbits)
         batch = BatchRoute(runtime, self._envelopes)
-        self._routes: dict[str, Route] = {"/webhooks": self._post, "/webhooks/batch": batch.post}
+        routes = {Route.POST_EVENT: self._post, Route.POST_BATCH: batch.post}
+        self._routes = {
+            route.path: FastRoute(
+                route.metric, choose_verifier(route.access, runtime.settings), respond
+            )
+            for route, respond in routes.items()
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] == "POST":
-            path = local_path(scope)
-            if (route := self._routes.get(path)) is not None:
-                await self._respond(path, route, scope, receive, send)
+            route = self._routes.get(local_path(scope))
+            if route is not None:
+                await self._respond(route, scope, receive, send)
                 return
         await self._rest(scope, receive, send)
 
-    async def _respond(
-        self, path: str, route: Route, scope: Scope, receive: Receive, send: Send
-    ) -> None:
+    async def _respond(self, route: FastRoute, scope: Scope, receive: Receive, send: Send) -> None:
+        metric, verify, respond = route
         headers = read_headers(scope)
         request_id = choose_request_id(headers.get(b"x-request-id"), random.getrandbits)
         try:
-            authorization = headers.get(b"authorization")
-            if self._token is not None and not authorized(authorization, self._token):
-                raise refuse_sender(authorization)
+            if verify is not None:
+                verify(headers)
             if b"origin" in headers:
                 check_origin(scope)
-            response = await route(headers, request_id, receive, send)
+            response = await respond(headers, request_id, receive, send)
         except ClientDisconnected:
             return
         except HttpError as error:
@@ -89,7 +99,7 @@ class FastPath:
         except AckboxError as error:
             response = self._refuse(redact_error(error, self._runtime), scope, request_id)
         status = 200 if response is None else await send_response(scope, send, response, request_id)
-        self._observe(ResponseSent(path, status))
+        self._observe(ResponseSent(metric, status))
 
     def _refuse(self, error: HttpError, scope: Scope, request_id: str) -> RawResponse:
         note_refusal(self._observe, error.status, str(error), request_id, scope.get("client"))

@@ -1,23 +1,29 @@
-"""Access control. Tokens are sent as `Authorization: Bearer`.
+"""Access control: `routes.py` says who may call a route, and this module checks it. Tokens are sent
+as `Authorization: Bearer`.
 
-- `/health` and `/ready` are open, and give more details to an operator.
 - Sender routes need `INGEST_TOKEN` if it is set. The fast path checks it for `POST`.
 - A page of another origin may send nothing, whatever token it has (S15).
-- Every other route needs the operator token, wherever the request comes from: a request that looks
-  local may come through a proxy (S5). `READ_TOKEN` is enough to read `/api` and `/metrics`.
+- An operator needs the operator token, wherever the request comes from: a request that looks local
+  may come through a proxy (S5).
 """
 
+from collections.abc import Callable
+from functools import partial
 from hmac import compare_digest
 from os.path import realpath
 
 from pydantic import SecretStr
 
+from ackbox.config import Settings
 from ackbox.errors import AckboxError, Stopped, StoreError
 from ackbox.http.problems import HttpError, from_error
 from ackbox.http.requests import Scope
+from ackbox.http.routes import Access
 from ackbox.runtime import Phase, Runtime
 
-OPEN_PATHS = frozenset({"/health", "/ready"})
+Verifier = Callable[[dict[bytes, bytes]], None]
+"""Raises 401 unless the headers of a request show that its sender may send events."""
+
 CHALLENGE = ((b"www-authenticate", b"Bearer"),)
 _READ_METHODS = frozenset({"GET", "HEAD"})
 _BEARER = "as `Authorization: Bearer ...`"
@@ -46,15 +52,39 @@ def is_operator(scope: Scope, runtime: Runtime) -> bool:
     return _carries(_authorization(scope), runtime.operator_token)
 
 
-def check_access(scope: Scope, path: str, runtime: Runtime) -> None:
-    """Raise 401 or 403 unless the request may use this path. Callers skip this for open paths."""
+def choose_verifier(access: Access, settings: Settings) -> Verifier | None:
+    """Return the verifier of a route on the fast path, or None if anyone may call it."""
+    match access:
+        case Access.SENDER if settings.ingest_token is not None:
+            return partial(_verify_token, settings.ingest_token)
+        case Access.SENDER | Access.OPEN:
+            return None
+        case _:
+            raise NotImplementedError(f"The fast path has no verifier for {access}.")
+
+
+def _verify_token(token: SecretStr, headers: dict[bytes, bytes]) -> None:
+    header = headers.get(b"authorization")
+    if not authorized(header, token):
+        raise _refuse_sender(header)
+
+
+def check_access(scope: Scope, access: Access, runtime: Runtime) -> None:
+    """Raise 401 or 403 unless the request has this access. The fast path has its own check."""
+    if access is Access.OPEN:
+        return
     reads = scope["method"] in _READ_METHODS
     if not reads:
         check_origin(scope)
-    if path == "/webhooks" or path.startswith("/webhooks/"):
-        check_sender(scope, runtime)
-    elif not (path == "/metrics" and reads and runtime.settings.metrics_access == "open"):
-        check_operator(scope, runtime, readable=reads and _is_readable(path))
+    match access:
+        case Access.SENDER | Access.LOOKUP:
+            check_sender(scope, runtime)
+        case Access.SCRAPER if reads and runtime.settings.metrics_access == "open":
+            pass
+        case Access.SCRAPER | Access.READER:
+            check_operator(scope, runtime, readable=reads)
+        case Access.OPERATOR:
+            check_operator(scope, runtime)
 
 
 def check_sender(scope: Scope, runtime: Runtime) -> None:
@@ -64,7 +94,7 @@ def check_sender(scope: Scope, runtime: Runtime) -> None:
     header = _authorization(scope)
     token = runtime.settings.ingest_token
     if not authorized(header, token) and not _carries(header, runtime.operator_token):
-        raise refuse_sender(header)
+        raise _refuse_sender(header)
 
 
 def check_operator(scope: Scope, runtime: Runtime, *, readable: bool = False) -> None:
@@ -97,7 +127,7 @@ def redact_error(error: AckboxError, runtime: Runtime) -> HttpError:
     return HttpError(503, _UNAVAILABLE, http_error.headers)
 
 
-def refuse_sender(header: bytes | None) -> HttpError:
+def _refuse_sender(header: bytes | None) -> HttpError:
     return _refusal(header, f"INGEST_TOKEN {_BEARER}")
 
 
@@ -131,10 +161,6 @@ def _refusal(header: bytes | None, required: str) -> HttpError:
 
 def _carries(header: bytes | None, token: SecretStr | None) -> bool:
     return token is not None and authorized(header, token)
-
-
-def _is_readable(path: str) -> bool:
-    return path in {"/metrics", "/api"} or path.startswith("/api/")
 
 
 def _authorization(scope: Scope) -> bytes | None:

@@ -1,16 +1,24 @@
-"""The OpenAPI document: FastAPI's own, plus the ingest routes that bypass FastAPI."""
+"""The OpenAPI document: FastAPI's own, plus the routes that bypass FastAPI."""
 
-from typing import Any, Literal
+from collections.abc import Callable
+from functools import cache, partial
+from inspect import getdoc
+from typing import Any, Literal, TypeVar
 
-from fastapi import FastAPI
+import msgspec
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from ackbox.config import Settings
 from ackbox.http.event_responses import ErrorLine, PreviewResponse, ProgressLine
-from ackbox.http.guard import OPEN_PATHS
 from ackbox.http.ndjson import ndjson_content
+from ackbox.http.probes import HealthResponse, Probes, ReadyResponse
+from ackbox.http.routes import Access, Route
 from ackbox.model import NAME_LIMIT
+
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 NO_CONTROL_CHARACTERS = r"^[^\u0000-\u001f\u007f-\u009f]*$"
 TYPE_PATTERN = r"^[^\u0000-\u001f\u007f-\u009f*]*\*?$"
@@ -108,34 +116,73 @@ _PROBLEMS = {
     "503": "The disk or database is unavailable, or the server starts or stops; see Retry-After.",
 }
 
-_NEVER = {**dict.fromkeys(OPEN_PATHS, ("401", "403")), "/webhooks/{event_id}": ("403",)}
-"""Statuses that FastAPI declares for every route and that these routes never send."""
-
 _ACCEPTED = {"application/json": {"schema": {"$ref": "#/components/schemas/AcceptedEvent"}}}
 
 
-def add_ingest_routes(api: FastAPI, settings: Settings) -> None:
-    """Make `api.openapi()` include the fast path and the tokens that this server requires."""
-    generate = api.openapi
+def add_openapi_route(api: FastAPI, settings: Settings) -> None:
+    describe = cache(partial(describe_routes, api, settings))
 
-    def openapi() -> dict[str, Any]:
-        document = generate()
-        document["paths"].setdefault("/webhooks", {})["post"] = _post()
-        document["paths"]["/webhooks/batch"] = {"post": _batch()}
-        document.setdefault("components", {}).setdefault("schemas", {}).update(
-            _SCHEMAS | _line_schemas()
-        )
-        document["components"]["securitySchemes"] = _SECURITY
-        for path, operations in document["paths"].items():
-            for method, operation in operations.items():
-                operation["responses"].pop("422", None)  # an invalid value gets 400
-                names = _tokens(path, method, settings)
-                operation["security"] = [{name: []} for name in names]
-                for status in _NEVER.get(path, ()):
-                    operation["responses"].pop(status, None)
-        return document
+    @add(api, Route.OPENAPI, include_in_schema=False)
+    def openapi(request: Request) -> JSONResponse:
+        """Return the document. FastAPI runs a plain function in a thread: generating the document
+        would block the event loop for long."""
+        prefix = request.scope.get("root_path", "").rstrip("/")
+        servers = {"servers": [{"url": prefix}]} if prefix else {}
+        return JSONResponse({**describe(), **servers})
 
-    api.openapi = openapi  # type: ignore[method-assign]
+
+def describe_routes(api: FastAPI, settings: Settings) -> dict[str, Any]:
+    """Return the document of FastAPI with the fast path, the probes, and the tokens that this
+    server requires."""
+    document = api.openapi()
+    paths = document["paths"]
+    for route, operation in _raw_operations().items():
+        paths.setdefault(route.path, {})[route.method.lower()] = operation
+    components = document.setdefault("components", {})
+    components.setdefault("schemas", {}).update(_SCHEMAS | _line_schemas() | _probe_schemas())
+    components["securitySchemes"] = _SECURITY
+    for route in set(Route) - {Route.OPENAPI}:
+        operation = paths[route.path][route.method.lower()]
+        operation["responses"].pop("422", None)  # an invalid value gets 400
+        operation["security"] = [{name: []} for name in _tokens(route.access, settings)]
+    paths[Route.EVENT_BY_ID.path]["get"]["responses"].pop("403", None)
+    return document
+
+
+def _raw_operations() -> dict[Route, dict[str, Any]]:
+    unready = {"503": {"description": "A problem", "content": _PROBLEM_CONTENT}}
+    refused = {str(status): problem for status, problem in problem_responses(401, 403).items()}
+    health = {"application/json": {"schema": {"$ref": "#/components/schemas/HealthResponse"}}}
+    ready = {"application/json": {"schema": {"$ref": "#/components/schemas/ReadyResponse"}}}
+    return {
+        Route.POST_EVENT: _post(),
+        Route.POST_BATCH: _batch(),
+        Route.HEALTH: _probe("Health", Probes.health, health, {}),
+        Route.READY: _probe("Ready", Probes.ready, ready, unready),
+        Route.METRICS: _probe("Metrics", Probes.metrics, {"text/plain": {}}, refused),
+    }
+
+
+def _probe(
+    name: str, probe: Callable[..., Any], content: dict[str, Any], problems: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "tags": ["operations"],
+        "summary": name,
+        "operationId": f"{name}_{name}_get".lower(),
+        "description": getdoc(probe),
+        "responses": {
+            "200": {"description": "Successful Response", "content": content},
+            **problems,
+        },
+    }
+
+
+def _probe_schemas() -> dict[str, Any]:
+    _, schemas = msgspec.json.schema_components(
+        (HealthResponse, ReadyResponse), ref_template="#/components/schemas/{name}"
+    )
+    return schemas
 
 
 def _line_schemas() -> dict[str, Any]:
@@ -148,14 +195,21 @@ def _line_schemas() -> dict[str, Any]:
     return definitions
 
 
-def _tokens(path: str, method: str, settings: Settings) -> list[str]:
-    """Return the tokens that each give access to this route; none if it is open."""
-    if path in OPEN_PATHS or (path == "/metrics" and settings.metrics_access == "open"):
-        return []
-    if path.startswith("/webhooks"):
-        operator = ["OperatorToken"] if method == "get" else []
-        return ["IngestToken", *operator] if settings.ingest_token else []
-    return ["OperatorToken", *(["ReadToken"] if settings.read_token and method == "get" else [])]
+def _tokens(access: Access, settings: Settings) -> list[str]:
+    """Return the tokens that each give this access; none if it is open."""
+    match access:
+        case Access.SENDER if settings.ingest_token:
+            return ["IngestToken"]
+        case Access.LOOKUP if settings.ingest_token:
+            return ["IngestToken", "OperatorToken"]
+        case Access.SCRAPER if settings.metrics_access == "open":
+            return []
+        case Access.SCRAPER | Access.READER:
+            return ["OperatorToken", *(["ReadToken"] if settings.read_token else [])]
+        case Access.OPERATOR:
+            return ["OperatorToken"]
+        case _:
+            return []
 
 
 def _post() -> dict[str, Any]:
@@ -214,6 +268,11 @@ def _problem_responses() -> dict[str, Any]:
         status: {"description": text, "content": _PROBLEM_CONTENT}
         for status, text in _PROBLEMS.items()
     }
+
+
+def add(api: FastAPI, route: Route, **options: Any) -> Callable[[Endpoint], Endpoint]:
+    """Return a decorator that serves a route of the table by a function."""
+    return api.api_route(route.path, methods=[route.method], **options)
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -9,8 +9,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from starlette.exceptions import HTTPException
-
 from ackbox.byte_buffer import ByteBuffer, Revoked
 from ackbox.http.problems import HttpError
 from ackbox.model import RandomBits
@@ -176,19 +174,3 @@ async def detect_disconnect(receive: Receive) -> AsyncIterator[Callable[[], bool
 async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-def limit_body(receive: Receive, limit: int) -> Receive:
-    """Return a `receive` that raises 413 past `limit` bytes, because FastAPI reads bodies of any
-    size. It raises Starlette's exception, because FastAPI turns any other exception into a 400."""
-    size = 0
-
-    async def receive_within_limit() -> Message:
-        nonlocal size
-        message = await receive()
-        size += len(message.get("body", b""))
-        if size > limit:
-            raise HTTPException(413, str(too_large(limit)))
-        return message
-
-    return receive_within_limit

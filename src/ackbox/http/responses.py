@@ -55,7 +55,7 @@ class RawResponse(NamedTuple):
     headers: Headers
 
 
-def problem(error: HttpError, request_id: str) -> RawResponse:
+def problem(error: HttpError, request_id: str | None = None) -> RawResponse:
     body = problem_body(error.status, str(error), request_id)
     return RawResponse(error.status, body, (_PROBLEM, *error.headers))
 
