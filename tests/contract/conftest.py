@@ -6,9 +6,22 @@ import pytest
 
 from ackbox.ports import Reader, Store
 from support.backends import BACKENDS, Backend, Fresh, Server
+from support.clock import ManualClock
+from support.queue_worker import OTHER, QueueWorker
 from support.redis_backend import RedisBackend
 
-QUEUE = {"test_discard", "test_parked", "test_queue", "test_replay", "test_worker"}
+QUEUE = {
+    "test_claims",
+    "test_discard",
+    "test_lanes",
+    "test_leases",
+    "test_outcomes",
+    "test_parked",
+    "test_replay",
+    "test_suspects",
+    "test_wake_ups",
+    "test_worker",
+}
 Make = Callable[[str, Path], Backend]
 
 
@@ -78,3 +91,18 @@ def fresh(
             await opened.close()
 
     return open_fresh
+
+
+@pytest.fixture
+def me(backend: Backend) -> QueueWorker:
+    return QueueWorker(backend.store.queue)
+
+
+@pytest.fixture
+def other(backend: Backend) -> QueueWorker:
+    return QueueWorker(backend.store.queue, OTHER)
+
+
+@pytest.fixture
+def clock(backend: Backend) -> ManualClock:
+    return backend.clock

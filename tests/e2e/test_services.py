@@ -179,7 +179,7 @@ def state_of(inbox: Running, name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "method"), [("ingest", "_collect_batch"), ("ingest-timeouts", "_expire_waiters")]
+    ("name", "method"), [("ingest", "_collect_batch"), ("ingest-timeouts", "_expire")]
 )
 async def test_ingest_that_raises_is_restarted(
     name: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

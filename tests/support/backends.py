@@ -8,13 +8,18 @@ from typing import Any, Protocol
 import apsw
 
 from ackbox.errors import AckboxError
-from ackbox.model import Clock, EventId, Status
+from ackbox.model import (
+    Clock,
+    Envelope,
+    EventId,
+    Status,
+)
 from ackbox.ports import Reader, Store
 from ackbox.stores.sqlite.read.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore, open_store
 from ackbox.telemetry import Observer, ignore_facts
 from support.clock import ManualClock
-from support.events import noon
+from support.events import envelope, noon, record_in
 from support.postgres import Install, PostgresServer, find_installs
 from support.postgres_backend import PostgresBackend
 
@@ -147,3 +152,21 @@ def all_rows(connection: apsw.Connection) -> list[Row]:
     columns = [name for (name,) in names]
     rows = connection.execute("SELECT * FROM events ORDER BY ledger_id")
     return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+async def record(backend: Backend, *keys: str, **more: Any) -> list[Envelope]:
+    """Record one event for each key, in this order."""
+    made = [envelope(key, at=backend.clock(), **more) for key in keys]
+    await record_in(backend.store, made)
+    return made
+
+
+async def row(backend: Backend, key: str) -> Row:
+    """Return the columns of the event with this key."""
+    (matching,) = [row for row in await backend.rows() if row["idempotency_key"] == key]
+    return matching
+
+
+async def crash(clock: ManualClock) -> None:
+    """Let the leases of a process expire, as they do after its crash."""
+    clock.advance(seconds=31)
