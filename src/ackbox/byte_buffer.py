@@ -13,7 +13,8 @@ from ackbox.errors import Overloaded
 
 
 class Revoked(Exception):
-    """The reservation was revoked: other requests needed the room, and this one was the slowest."""
+    """The reservation was revoked: other requests needed the room, and this request was the
+    slowest."""
 
 
 class Reservation:

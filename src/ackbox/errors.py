@@ -86,7 +86,7 @@ class OutcomeUnknown(AckboxError):
     """The write may be stored or not; only reading later shows which. SQLite raises this error if
     COMMIT fails with an I/O error or the files of the ledger were replaced, and ingest raises it if
     the store did not respond in time. A sender should send the event again: its key prevents a
-    second one."""
+    second event."""
 
     def __init__(self, message: str, *, retry_after: int = 1) -> None:
         super().__init__(message)

@@ -137,9 +137,9 @@ class Registration(Struct, frozen=True):
 
 
 class Registry:
-    """The handlers by pattern. An exact type beats a longer literal prefix, which beats a shorter
-    one. After that, a pattern with a source beats one without. The decorator raises an error for a
-    tie, so the module of the handlers cannot be imported."""
+    """The handlers by pattern. An exact type beats a prefix, and a longer prefix beats a shorter
+    prefix. Between equal patterns, a handler with a source beats a handler without. The decorator
+    raises an error for a tie, so the module of the handlers cannot be imported."""
 
     def __init__(self) -> None:
         self._registrations: list[Registration] = []

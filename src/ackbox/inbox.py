@@ -94,8 +94,8 @@ class Inbox:
         return run(self._serve(self.resolve(overrides)))
 
     def work(self, overrides: Mapping[str, Given] | None = None) -> int:
-        """Process events until a signal without accepting new ones, and return the exit code of
-        the process."""
+        """Process events until a signal, accept no new events, and return the exit code of the
+        process."""
         resolved = self.resolve(overrides)
         if not is_shared(resolved.settings):
             raise SettingError(_NOT_SHARED)

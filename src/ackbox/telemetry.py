@@ -345,7 +345,8 @@ def ignore_error(observer: Observer, error: Exception) -> None:
 
 def combine_observers(*observers: Observer, on_error: OnObserverError = ignore_error) -> Observer:
     """Return an observer that passes each fact to all of these. An observer that raises stops
-    neither the others nor the caller, which may be in the middle of a commit or a claim (F56)."""
+    neither the other observers nor the caller, which may be in the middle of a commit or a claim
+    (F56)."""
 
     def observe(fact: Fact) -> None:
         for observer in observers:

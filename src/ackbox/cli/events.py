@@ -1,4 +1,5 @@
-"""`ackbox events` with its commands `list` and `show`. The others have modules of their own."""
+"""`ackbox events` with its commands `list` and `show`. The other commands have modules of their
+own."""
 
 import re
 import sys

@@ -17,7 +17,7 @@ def migrate(
     """Create the ledger, or bring its schema up to date.
 
     `ackbox serve` and `ackbox work` do the same when they start. On SQLite, stop the server first.
-    On PostgreSQL instances may run: one process applies the migrations, and the others wait.
+    On PostgreSQL instances may run: one process applies the migrations, and other processes wait.
     """
     if check and sql:
         raise typer.BadParameter("Give either --check or --sql, not both.")

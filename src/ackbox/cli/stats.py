@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def stats(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show the number of events per status, and the age of the oldest pending one."""
+    """Show the number of events per status, and the age of the oldest pending event."""
     from ackbox.app import utc_now
     from ackbox.cli.event_lookup import read_ledger
     from ackbox.cli.moments import show_age

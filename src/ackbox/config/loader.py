@@ -115,7 +115,7 @@ def resolve(
     embedded: bool = False,
 ) -> Resolved:
     """Read the settings, and remember where each value came from. An `embedded` inbox reads only
-    the prefixed variables: the others belong to the application around it."""
+    the prefixed variables: unprefixed variables belong to the application around it."""
     ours = without_service_links(environ)
     variables = prefixed_variables(ours)
     file = find_file(ours, directory)

@@ -251,8 +251,8 @@ class LogObserver:
             )
 
     def _log_service_recovered(self, fact: ServiceRecovered) -> None:
-        """Log a recovery only if the failure was logged: a loop that fails every other time is not
-        logged more often than one that always fails."""
+        """Log a recovery only if the failure was logged: a loop that fails every other time is then
+        not logged more often than a loop that always fails."""
         if fact.name in self._services_failed:
             self._services_failed.discard(fact.name)
             self._logger.warning("service recovered", service=fact.name, failures=fact.failures)

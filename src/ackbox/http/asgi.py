@@ -55,7 +55,7 @@ def build_asgi(runtime: Runtime) -> Asgi:
 
 def build_probes(runtime: Runtime) -> Asgi:
     """Return the app of a process that accepts no events. A sender that posts an event here gets a
-    404 that says so, not a 401."""
+    404 that says that events are not accepted, not a 401."""
     api = Probes(runtime, LazyApi(runtime))
     return Guarded(runtime, api, PROBES, not_found=_WORKER_ONLY)
 

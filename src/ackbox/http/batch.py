@@ -4,7 +4,7 @@ The whole body is read, within limits, before anything is recorded. Otherwise a 
 the response only after sending everything would deadlock with the server. The lines are then
 recorded in groups. When a group is durable, its part of the response is sent and its bytes are
 released. The work stops when the client disconnects, or when the batch has too many lines or too
-many invalid ones.
+many invalid lines.
 """
 
 import asyncio

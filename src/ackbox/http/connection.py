@@ -55,7 +55,8 @@ class Connection(HttpToolsProtocol):
             make_room(self.server_state)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Mark as lost the request on which the app works now. It need not be the latest one."""
+        """Mark as lost the request on which the app works now. It need not be the latest
+        request."""
         super().connection_lost(exc)
         if self.started is not None:
             self.started.mark_lost()
@@ -113,7 +114,7 @@ class Connection(HttpToolsProtocol):
             self.deadline = inf
 
     def shutdown(self) -> None:
-        """Let complete requests get their responses; refuse an incomplete one with 503."""
+        """Let complete requests get their responses; refuse an incomplete request with 503."""
         self.stopping = True
         if self.receiving:
             self.refuse(503, "The server is shutting down.", b"retry-after: 1\r\n")
@@ -186,8 +187,8 @@ class Connection(HttpToolsProtocol):
         self.deadline = now + seconds
 
     def _begin_closing(self, final_response: bytes) -> None:
-        """Read no more requests, drop an incomplete one, and close when the others have their
-        responses."""
+        """Read no more requests, drop an incomplete request, and close when the complete requests
+        have their responses."""
         self.closing = True
         self.final_response = final_response
         if self.receiving and not self.in_headers:

@@ -226,7 +226,7 @@ def _add_discard_by_id(api: FastAPI, runtime: Runtime) -> None:
 def _add_stats_and_audit(api: FastAPI, runtime: Runtime) -> None:
     @add(api, Route.STATS, responses=problem_responses(503), tags=_TAGS)
     async def stats() -> StatsResponse:
-        """Count the events by status, and report how long the oldest pending one has waited."""
+        """Count the events by status, and report how long the oldest pending event has waited."""
         return StatsResponse.of(await runtime.reader.stats(), runtime.clock())
 
     @add(api, Route.AUDIT, responses=problem_responses(400, 503), tags=_TAGS)

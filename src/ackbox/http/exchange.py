@@ -79,7 +79,7 @@ class Exchange(RequestResponseCycle):
     def respond_whole(self, status: int, headers: Headers, body: bytes) -> bool:
         """Write a response at once: ASGI's two messages would cost two system calls and two
         packets. Return False if the caller must send ASGI messages instead, because the response
-        has no body or the client does not read what was written before."""
+        has no body or the client has not read the bytes written before."""
         if self.flow.write_paused or self.scope["method"] == "HEAD":
             return False
         if self.lost:

@@ -60,7 +60,7 @@ def read_headers(scope: Scope) -> dict[bytes, bytes]:
 
 
 def choose_request_id(header: bytes | None, random_bits: RandomBits) -> str:
-    """Return the sender's own id if it is well formed, else a new one (W14)."""
+    """Return the sender's own request id if it is well formed, else a new id (W14)."""
     if header is not None and _REQUEST_ID.fullmatch(header):
         return header.decode()
     return f"{random_bits(64):016x}"

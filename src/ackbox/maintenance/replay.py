@@ -45,7 +45,8 @@ class Group(Struct, frozen=True):
 
 
 class Preview(Struct, frozen=True):
-    """The events that a filter matches. Past 1000 groups, the others are counted together."""
+    """The events that a filter matches. Past 1000 groups, the events of all further groups are
+    counted together."""
 
     events: int
     groups: Sequence[Group]

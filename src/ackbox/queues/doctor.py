@@ -51,7 +51,7 @@ async def _examine_stream(client: Any) -> Finding:
 
 
 async def _refusal(client: Any) -> str | None:
-    """Return why the server would refuse a new entry; None if it would accept one."""
+    """Return why the server would refuse a new entry; None if it would accept the entry."""
     try:
         await client.eval(_ADD_IMPOSSIBLE, 1, KEY)
     except ResponseError as error:

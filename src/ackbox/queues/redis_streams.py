@@ -165,8 +165,8 @@ class RedisQueue:
         return claims
 
     def _listen(self) -> asyncio.Task[None]:
-        """Return the task that reads the stream. It is not cancelled when something else ends the
-        wait, because that would cost the connection."""
+        """Return the task that reads the stream. The task is not cancelled when another event ends
+        the wait, because the cancellation would cost the connection."""
         if self._listening is None or self._listening.done():
             self._listening = asyncio.create_task(self._receive())
         return self._listening
@@ -213,8 +213,9 @@ def within_share(entries: Entries, caps: Caps) -> list[EventId]:
 
 
 def _claimable_in(settlement: Settlement) -> float | None:
-    """Return the seconds until the event, or the next event of its lane, is due. Such events are
-    not published to the stream, so the database must be queried then."""
+    """Return the seconds until the event, or the next event of its lane, is due. Retries and next
+    events of a lane are not published to the stream, so the database must be queried when they are
+    due."""
     match settlement.outcome:
         case RetryLater(delay=delay) | Snoozed(delay=delay) | Release(parked=False, delay=delay):
             return max(delay.total_seconds(), 0.0)

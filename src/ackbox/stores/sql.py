@@ -2,8 +2,8 @@
 
 A part that several blocks of a file share is written once (`-- part: wanted`). A line of its own
 (`-- here: wanted`) inserts the part into a block. The comment lines at the start of a block are for
-readers and are left out: when apsw traces statements (`trace_v2`), it reports one that begins with
-`--` as a trigger's and does not reset its counters (measured with apsw 3.54.1).
+readers and are left out: when apsw traces statements (`trace_v2`), it takes a statement that begins
+with `--` for a statement of a trigger, and does not reset its counters (measured with apsw 3.54.1).
 
 The lists of event columns are parts that no file defines: each store derives them in `columns.py`.
 """

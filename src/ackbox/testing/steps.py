@@ -41,7 +41,8 @@ class Stepper:
         self._executor = runtime.make_executor(self._note_error)
 
     async def claim(self, limit: int) -> list[Claim]:
-        """Claim what is due now, oldest first; a suspect alone, and only if nothing else is due."""
+        """Claim the events that are due now, oldest first. If there are none, claim a suspect,
+        alone."""
         queue, caps = self._runtime.queue, Caps(share=limit, held={})
         claims = await queue.claim(_WORKER, limit=limit, lease=_LEASE, caps=caps)
         if not claims and (suspect := await queue.suspect()) is not None:

@@ -82,8 +82,8 @@ class Admission(Generic[Task]):
 
     def caps(self) -> Caps:
         """Return the limits of a claim. If several sources are known but only one of them has due
-        events, that source may use all slots but one. The last slot stays free for the others
-        (F24)."""
+        events, that source may use all slots but one. The last slot stays free for the other
+        sources (F24)."""
         count = self._count
         alone = count - 1 if count > 1 and len(self._sources) > 1 else None
         held = dict(self._held_by_source)  # a copy, because a store may read it in another thread

@@ -57,7 +57,7 @@ def describe_failure(error: BaseException) -> Failure:
 
 
 def _traceback_of_cause(error: Dead | Retry | Snooze) -> str | None:
-    """Return a traceback only if another exception led to this one: the handler raised this one on
-    purpose."""
+    """Return a traceback only if another exception led to this exception, which the handler raised
+    on purpose."""
     context = None if error.__suppress_context__ else error.__context__
     return format_error(error) if error.__cause__ or context else None

@@ -299,7 +299,8 @@ class Worker:
                 self._run()
 
     async def stop(self, grace: float) -> int:
-        """Let running handlers finish for `grace` seconds, release the others, settle all runs.
+        """Let running handlers finish for `grace` seconds, release all other claims, settle all
+        runs.
 
         Return how many events went back to the queue.
         """

@@ -121,7 +121,8 @@ class Address(Struct, frozen=True):
         return f"{begin}; {set_locally(self.session_settings)}"
 
     async def configure_session(self, connection: Any) -> None:
-        """Configure a session of our own. Behind a pooling proxy, each transaction does it."""
+        """Configure a session of our own. Behind a pooling proxy, each transaction configures its
+        session instead."""
         if not self.pooled:
             await connection.execute(self._configuration)
 
@@ -248,7 +249,8 @@ class KeptConnection:
         self._used_at = 0.0
 
     async def fetch(self, block: str, **values: object) -> Rows:
-        """Run one statement. If the connection was lost since the last call, retry on a new one."""
+        """Run one statement. If the connection was lost since the last call, retry on a new
+        connection."""
         if self._monotonic() - self._used_at > _KEPT_IDLE_SECONDS:
             self.close()
         kept = self._connection is not None

@@ -1,4 +1,5 @@
-"""Connections to the ledger file: one that writes, read-only ones, and the checks before their use.
+"""Connections to the ledger file: one that writes, others that only read, and the checks before
+their use.
 
 No other SQLite library may open the file inside this process: its close would drop the POSIX locks
 of ours, and a second process could then overwrite committed rows (measured).

@@ -1,4 +1,5 @@
-"""The files of an open ledger, compared with the opened ones before anything is acknowledged.
+"""The files of an open ledger, compared with the files that were opened before anything is
+acknowledged.
 
 In WAL mode only a checkpoint writes to the ledger file itself, and only the writer thread runs
 checkpoints. So the writer knows the size and modification time of the file, and reads them again
@@ -53,8 +54,8 @@ class LedgerFiles:
         self._log_size = self._log_size_at_begin = 0
 
     def note_opened(self) -> None:
-        """Note the files that have the names of the ledger now. For the lock file, note the one
-        that is held, even if another file has its name."""
+        """Note the files that have the names of the ledger now. As the lock file, note the file
+        that is locked, even if another file has its name now."""
         ledger, log, _ = self._read_states()
         self._expected = ledger, log[:2], self.lock.identity
         self._log_size = _size(log)
@@ -80,7 +81,7 @@ class LedgerFiles:
             raise Unavailable(Difference.MOVED.value, retry_after=5)
 
     def compare(self) -> Difference | None:
-        """Return how the files differ from the noted ones; None if they do not."""
+        """Return how the files differ from the noted files; None if they do not."""
         ledger, log, lock = self._read_states()
         seen = ledger, log[:2], lock[:2]
         if seen != self._expected:

@@ -85,7 +85,7 @@ class LedgerLock:
 
     def release(self) -> None:
         """Release the lock. Do not delete the file: another process may have locked it already, and
-        a third process would then create and lock a new one."""
+        a third process would then create and lock a new file."""
         if self._fd is not None:
             fd, self._fd = self._fd, None  # the number may soon belong to another file
             _write_holder(fd, b"")
@@ -142,7 +142,7 @@ def has_lost_its_name(ledger: Path, holder: Holder) -> bool:
 
 
 def read_holder(ledger: Path) -> Holder | None:
-    """Return the holder that the lock file names; None if it names none."""
+    """Return the holder that the lock file names; None if it names no process."""
     try:
         return msgspec.json.decode(lock_path(ledger).read_bytes(), type=Holder)
     except (OSError, msgspec.DecodeError):

@@ -51,8 +51,8 @@ async def read_audit(
 
 
 async def _behind(session: Session, event: EventRecord) -> EventRecord | None:
-    """Return the event of the same lane that a pending event waits for: an older one or, for an
-    event that was replayed, the one that runs."""
+    """Return the event of the same lane that a pending event waits for: an older event or, if the
+    pending event was replayed, the running event."""
     if event.lane is None or event.status is not Status.PENDING or event.outcome == "parked":
         return None
     lane = {"source": event.source, "lane": event.lane}

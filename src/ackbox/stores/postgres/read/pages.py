@@ -54,7 +54,7 @@ async def read_source_page(
     session: Session, where: EventFilter, limit: int, cursor: SourceCursor | None
 ) -> SourcePage:
     """Read first the events that have a sequence or a time of their source, by an index of only
-    these; then the others, in arrival order."""
+    these events; then all other events, in arrival order."""
     start = cursor or FIRST_CURSOR
     items: list[EventRecord] = []
     if start < REST:

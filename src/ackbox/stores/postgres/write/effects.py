@@ -1,7 +1,8 @@
 """Statements of `tx`, run in the commit that completes the event.
 
 Several events share a transaction, each behind a savepoint, so that a failing statement does not
-affect the other events. If the whole transaction fails, each event is redone in one of its own.
+affect the other events. If the whole transaction fails, each event is settled again in a
+transaction of its own.
 
 The users' statements come first, with the check of their deferred constraints. Our lanes and live
 rows are locked last, so a sender into a lane never waits for a user's statement. A shared

@@ -55,7 +55,8 @@ async def record(
 
 async def _count_repeats(database: Database, envelopes: Sequence[Envelope]) -> list[Receipt]:
     """Count the envelopes whose key was known, or is repeated in this call. The statement is
-    separate from the insert, so that it sees what others have committed meanwhile."""
+    separate from the insert, so that it sees the rows that other transactions have committed
+    meanwhile."""
     (row,) = await database.fetch("repeat", **_keys(envelopes))
     known = _known(row["known"])
     for kept in known.values():

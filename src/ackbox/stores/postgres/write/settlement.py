@@ -63,7 +63,8 @@ async def lock_claims(session: Session, settlements: Sequence[Settlement]) -> se
 
 
 async def settled_runs(database: Database, settlements: Sequence[Settlement]) -> set[Run]:
-    """Return the runs that are settled, by this call or an earlier one whose response was lost."""
+    """Return the runs that are settled, by this call or by an earlier call whose response was
+    lost."""
     return _runs(await database.fetch("settled", **pairs(settlements)))
 
 

@@ -29,7 +29,7 @@ async def copy_beside_server(
     path: Path, target: Path, *, max_log_growth: int = LOG_GROWTH_BYTES
 ) -> AsyncGenerator[BackupProgress, None]:
     """Copy the ledger as it is now. Raise `StoreError` if its log grows by more than the limit, or
-    if the server has another file open than the one at this path."""
+    if the file at this path is not the file that the server has open."""
     assert_same_file(path)
     with open_for_inspection(path):
         pass  # only check that it is a ledger

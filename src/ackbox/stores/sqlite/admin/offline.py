@@ -43,8 +43,8 @@ def pending_migrations(path: Path) -> list[Migration]:
 
 
 def assert_readable(path: Path) -> None:
-    """Raise unless this release and this user can read the ledger, and a server that runs has this
-    file open, not another one."""
+    """Raise unless this release and this user can read the ledger. Raise too if a server runs on
+    the ledger and has another file open."""
     assert_same_file(path)
     if missing := pending_migrations(path):
         raise SchemaMismatch(

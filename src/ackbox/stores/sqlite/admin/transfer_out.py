@@ -54,8 +54,8 @@ class SourceLedger:
         self._path = path
 
     def identity(self) -> str:
-        """Return a hash that identifies the contents: it differs for another file, and after any
-        write to this one."""
+        """Return a hash that identifies the contents: it differs for another file, and changes with
+        any write to this file."""
         state = self._connection.execute(blocks()["export_state"]).get
         return sha256(str(state).encode()).hexdigest()
 

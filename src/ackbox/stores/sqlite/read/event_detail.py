@@ -55,8 +55,8 @@ def read_audit(
 
 
 def _behind(sql: Statements, event: EventRecord) -> EventRecord | None:
-    """Return the event that a pending event of a lane waits for: an older event, or, after a
-    replay, the running one."""
+    """Return the event that a pending event of a lane waits for: an older event or, after a replay,
+    the running event."""
     if event.lane is None or event.status is not Status.PENDING or event.outcome == "parked":
         return None
     lane = {"source": event.source, "lane": event.lane}

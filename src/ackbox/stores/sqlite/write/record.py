@@ -130,7 +130,7 @@ def _row(envelope: Envelope) -> Row:
 
 def _repeats(envelopes: Sequence[Envelope], kept: ByKey) -> list[tuple[int, int, int, str]]:
     """Return for each known key its row, the number of repeats, the number of conflicts, and the
-    time of the last one."""
+    time of the last repeat."""
     times: Counter[int] = Counter()
     conflicts: Counter[int] = Counter()
     last: dict[int, str] = {}

@@ -1,8 +1,7 @@
 """Recovery at the start, as operations of the writer.
 
 The leases of the previous process end. If the clock was set back since, due times that the previous
-process wrote may be too far in the future. The event of such a due time keeps its delay, counted
-from now (F25).
+process wrote may be too far in the future. These events keep their delays, counted from now (F25).
 """
 
 from datetime import datetime

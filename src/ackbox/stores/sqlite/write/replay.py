@@ -90,9 +90,9 @@ def _kind(row: Row, now: datetime, completed: bool) -> ReplayKind:
 
 
 def _move(sql: Statements, rows: Rows, now: str) -> None:
-    """Make the events pending. Demote the oldest event of each lane first, because an older one may
-    enter. Then promote the oldest again. If an event of the lane is running, its settlement does
-    that later."""
+    """Make the events pending. Demote the oldest event of each lane first, because an older event
+    may enter the lane. Then promote the oldest event. If an event of the lane is running, its
+    settlement promotes the oldest event later."""
     changed = [row for kind in _CHANGED for row in rows.get(kind, ())]
     lanes = sorted({(row.source, row.lane) for row in changed if row.lane is not None})
     if lanes:

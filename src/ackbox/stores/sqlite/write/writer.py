@@ -298,8 +298,8 @@ class Writer:
 
     def _save_log_and_reopen(self, connection: apsw.Connection, difference: Difference) -> None:
         """Copy the log into the ledger through the connection that still has it, then open the
-        files again. If that fails for good, the process ends and leaves the log as it is for
-        recovery."""
+        files again. If the reopening fails for good, the process ends and leaves the log as it is
+        for recovery."""
         self.unavailable_reason = difference.value
         self._is_moved, self._is_distrusted = False, True
         self._observe(StoreFailed(difference.value))
