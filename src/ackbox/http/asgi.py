@@ -1,7 +1,7 @@
 """The whole ASGI app: the fast path in front; the guard and the request id around the rest.
 
 FastAPI takes longer to import than the rest of a server, so it is loaded on the first request that
-needs it: no request of a sender that posts events does, and no probe.
+needs it. Requests that post events, and probes, do not need it.
 """
 
 import asyncio
@@ -208,7 +208,7 @@ class Guarded:
 
     def _check(self, scope: Scope, path: str, routes: Mapping[str, Route]) -> None:
         """Check access. A sender route that is not served here is open: its sender must learn that
-        it sends to the wrong process."""
+        it has reached the wrong process."""
         is_elsewhere = bool(routes) and not self._served.intersection(routes.values())
         access = choose_access(routes, scope["method"], path)
         if not (is_elsewhere and access in {Access.SENDER, Access.LOOKUP}):

@@ -55,7 +55,8 @@ class Route(Enum):
 
 
 _AREAS = {"/webhooks": Access.LOOKUP, "/api": Access.READER}
-"""The callers that may learn that a path does not exist; elsewhere, only an operator may."""
+"""The callers that get 404, not 401, for an unknown path below these prefixes. For other unknown
+paths, only an operator gets 404."""
 
 
 def find_routes(path: str) -> Mapping[str, Route]:
@@ -66,7 +67,8 @@ def find_routes(path: str) -> Mapping[str, Route]:
 
 
 def choose_access(routes: Mapping[str, Route], method: str, path: str) -> Access:
-    """Return who may call the path. A method that it does not have is checked like one it has."""
+    """Return who may call the path. A method that the path lacks is checked like the methods it
+    has."""
     for route in (routes.get(method), *routes.values()):
         if route is not None:
             return route.access

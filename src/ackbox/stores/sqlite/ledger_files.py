@@ -1,5 +1,5 @@
-"""The files of an open ledger, compared with the files that were opened before anything is
-acknowledged.
+"""The files of an open ledger. Before anything is acknowledged, they are compared with the files
+that were opened.
 
 In WAL mode only a checkpoint writes to the ledger file itself, and only the writer thread runs
 checkpoints. So the writer knows the size and modification time of the file, and reads them again

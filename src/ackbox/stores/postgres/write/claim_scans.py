@@ -3,11 +3,12 @@
 A completed event leaves a dead index entry. While somebody's long transaction keeps vacuum from
 removing dead entries, a full scan, which starts at the oldest entry, reads all of them (F37). A
 claim can instead continue after its cursors: for each source, the last row that was claimed. Only a
-full scan finds what becomes claimable before the cursors, such as an expired lease.
+full scan finds an event that becomes claimable before the cursors, for example when its lease
+expires.
 
 | state | when | usual scan | now and then |
 | --- | --- | --- | --- |
-| `STEADY` | Few events are due, and a full scan is quick. | full | after cursors, for its time |
+| `STEADY` | Few events are due, and a full scan is quick. | full | after cursors, to measure it |
 | `BACKLOG` | The last claim reached its limit. | after cursors | full |
 | `SLOW` | The last full scan was slow. | after cursors | full |
 
@@ -82,7 +83,7 @@ class ClaimScans:
 
     def next_claim_at(self, next_due: float | None) -> float | None:
         """Return when to claim again if nothing wakes the worker; `next_due` is when the next event
-        is due. While full scans are slow, the next one must not be missed."""
+        is due. While full scans are slow, the next full scan must not be missed."""
         if self.state is not State.SLOW:
             return next_due
         return min(next_due or inf, self._due[Scan.FULL])
