@@ -4,12 +4,10 @@ from datetime import timedelta
 
 from ackbox.model import (
     DeadLetter,
-    DiscardKind,
     Done,
     Outcome,
     RetryLater,
     Settlement,
-    Status,
     make_failure,
 )
 
@@ -34,14 +32,3 @@ def fallback_of(outcome: Outcome, error: str) -> Outcome:
             return DeadLetter(make_failure(error, failure.code))
         case _:
             return outcome
-
-
-def discard_kind(status: Status) -> DiscardKind:
-    """Decide what a discard does to an event in this state."""
-    match status:
-        case Status.PROCESSING:
-            return DiscardKind.RUNNING
-        case Status.COMPLETED:
-            return DiscardKind.COMPLETED
-        case Status.PENDING | Status.FAILED:
-            return DiscardKind.DISCARDED

@@ -18,16 +18,16 @@ class Statements:
     def __init__(self, connection: apsw.Connection) -> None:
         self.connection = connection
 
-    def run(self, block: str, **values: Any) -> apsw.Cursor:
+    def run(self, block: str, /, **values: Any) -> apsw.Cursor:
         bound = {name: _bindable(value) for name, value in values.items()}
         return self.connection.execute(blocks()[block], bound)
 
-    def fetch(self, block: str, **values: Any) -> Any:
+    def fetch(self, block: str, /, **values: Any) -> Any:
         """Return the only value of a block that returns one row, decoded if it is JSON."""
         value = self.run(block, **values).get
         return msgspec.json.decode(value) if isinstance(value, str) else value
 
-    def rows(self, block: str, **values: Any) -> list[dict[str, Any]]:
+    def rows(self, block: str, /, **values: Any) -> list[dict[str, Any]]:
         """Return the rows of a block, with their values by column name."""
         cursor = self.run(block, **values)
         first = cursor.fetchone()

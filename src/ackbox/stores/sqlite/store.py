@@ -29,7 +29,7 @@ from ackbox.stores.sqlite.foreign_connections import refuse_in_process
 from ackbox.stores.sqlite.ledger_files import LedgerFiles, open_files
 from ackbox.stores.sqlite.lock import LedgerLock
 from ackbox.stores.sqlite.read.reader import SqliteReader
-from ackbox.stores.sqlite.statements import blocks
+from ackbox.stores.sqlite.statements import Statements, blocks
 from ackbox.stores.sqlite.write import recovery, replay, retention
 from ackbox.stores.sqlite.write.effects import Effects
 from ackbox.stores.sqlite.write.queue import SqliteQueue
@@ -106,8 +106,7 @@ class SqliteStore:
         self._reserve = reserve
         self._clock = clock
         self._observe = observe
-        self._sql = blocks()
-        self._operations = RecordOperations(self._sql)
+        self._operations = RecordOperations(blocks())
         self._reported_full = False
         self._allow_foreign = refuse_in_process(lock.ledger)
         # SQLite reported a full disk although we measure free space (because of a quota, for
@@ -136,22 +135,19 @@ class SqliteStore:
         return receipts
 
     async def cursor(self, source: str) -> str | None:
-        block = self._sql["cursor"]
-        rows = await self._writer.submit(lambda c: c.execute(block, {"source": source}).fetchall())
-        return str(rows[0][0]) if rows else None
+        rows = await self._writer.run(Statements.rows, "cursor", source=source)
+        return str(rows[0]["cursor"]) if rows else None
 
     async def prove_writable(self) -> None:
         """Commit and sync a tiny write. Raise the errors that `record` would."""
-        block = self._sql["write_probe"]
-        now = to_text(self._clock())
-        await self._writer.submit(lambda connection: connection.execute(block, {"now": now}).get)
+        await self._writer.run(Statements.fetch, "write_probe", now=to_text(self._clock()))
 
     async def recover(self) -> None:
         """End all leases now: we hold the lock, so the process that held them is gone (W4)."""
         now = self._clock()
-        after = 0 if await self._writer.submit(recovery.end_leases(now)) else None
+        after = 0 if await self._writer.run(recovery.end_leases, now) else None
         while after is not None:
-            after = await self._writer.submit(recovery.reschedule_future_rows(after, now))
+            after = await self._writer.run(recovery.reschedule_future_rows, after, now)
 
     async def apply_schema(self, ddl: Sequence[str]) -> None:
         """Create the users' own tables."""
@@ -165,43 +161,44 @@ class SqliteStore:
         peer: str | None = None,
         completed: bool = False,
     ) -> Mapping[EventId, ReplayKind]:
-        operation = replay.replay(ids, Caller(actor, peer), self._clock(), completed=completed)
-        done = await self._writer.submit(operation)
+        caller, now = Caller(actor, peer), self._clock()
+        done = await self._writer.run(replay.replay, ids, caller, now, completed=completed)
         self.queue.wake()
         return done
 
     async def discard(
         self, ids: Sequence[EventId], *, actor: str, peer: str | None = None
     ) -> Mapping[EventId, DiscardKind]:
-        done = await self._writer.submit(replay.discard(ids, Caller(actor, peer), self._clock()))
+        done = await self._writer.run(replay.discard, ids, Caller(actor, peer), self._clock())
         self.queue.wake()  # the next event of a lane may be claimable
         return done
 
     async def unpark(self, source: str, event_type: str) -> int:
-        rows = await self._writer.submit(replay.unpark(source, event_type, self._clock()))
+        rows = await self._writer.run(replay.unpark, source, event_type, self._clock())
         self.queue.wake()
         return rows
 
     async def add_tombstones(self, policy: RetentionPolicy, *, after: int) -> TombstonePass:
-        return await self._writer.submit(retention.add_tombstones(policy, after, self._clock()))
+        return await self._writer.run(retention.add_tombstones, policy, after, self._clock())
 
     async def add_dead_letter_tombstones(
         self, policy: RetentionPolicy, *, after: int
     ) -> TombstonePass:
-        operation = retention.add_tombstones(policy, after, self._clock(), status=Status.FAILED)
-        return await self._writer.submit(operation)
+        return await self._writer.run(
+            retention.add_tombstones, policy, after, self._clock(), status=Status.FAILED
+        )
 
     async def prune(self, policy: RetentionPolicy) -> PruneResult:
-        return await self._writer.submit(retention.prune(policy, self._clock()))
+        return await self._writer.run(retention.prune, policy, self._clock())
 
     async def purge_tombstones(self, policy: RetentionPolicy) -> int:
-        return await self._writer.submit(retention.purge_tombstones(policy, self._clock()))
+        return await self._writer.run(retention.purge_tombstones, policy, self._clock())
 
     async def prune_audit(self, policy: RetentionPolicy) -> int:
-        return await self._writer.submit(retention.prune_audit(policy, self._clock()))
+        return await self._writer.run(retention.prune_audit, policy, self._clock())
 
     async def reclaim_space(self) -> int:
-        return await self._writer.submit(retention.reclaim_space)
+        return await self._writer.run(retention.reclaim_space)
 
     def check_free_space(self) -> None:
         """Notice a full disk before SQLite does, and its end; and a ledger that was moved, even

@@ -37,13 +37,12 @@ SELECT json_group_array(ledger_id) FROM (
 -- Return the next suspect, with the attempts and unsettled runs that its next claim will have.
 -- Suspects with the fewest unsettled runs come first. A suspect in its last attempt, which runs with
 -- nothing beside it and makes other events wait, therefore comes last.
-SELECT json_group_array(json_array(id, source, event_type, attempts, unsettled)) FROM (
-    SELECT id, source, event_type,
-           attempts + (status <> 'processing' OR unsettled >= 2) AS attempts,
-           unsettled + (status = 'processing') AS unsettled
-    FROM events
-    WHERE unsettled + (status = 'processing') >= 2 AND claimable_at <= :now
-    ORDER BY unsettled + (status = 'processing'), claimable_at, ledger_id LIMIT 1)
+SELECT id, source, event_type,
+       attempts + (status <> 'processing' OR unsettled >= 2) AS attempts,
+       unsettled + (status = 'processing') AS unsettled
+FROM events
+WHERE unsettled + (status = 'processing') >= 2 AND claimable_at <= :now
+ORDER BY events.unsettled + (status = 'processing'), claimable_at, ledger_id LIMIT 1
 
 -- name: claimable_suspect
 -- Return the row of this suspect if it is due.

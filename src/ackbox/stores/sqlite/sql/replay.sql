@@ -1,18 +1,15 @@
 -- name: replayable
 -- Return the columns of these events on which a replay or discard depends.
-SELECT json_group_array(json_array(
-    ledger_id, events.id, source, idempotency_key, lane, status, outcome, retry_after))
+SELECT ledger_id, events.id, source, idempotency_key, lane, status, outcome,
+       coalesce(retry_after > :now, 0) AS waits
 FROM json_each(:ids) AS requested JOIN events ON events.id = requested.value
 
 -- name: replayable_parked
 -- Return parked events of one source and type, oldest first.
-SELECT json_group_array(json_array(
-    ledger_id, id, source, idempotency_key, lane, status, outcome, retry_after))
-FROM (
-    SELECT ledger_id, id, source, idempotency_key, lane, status, outcome, retry_after FROM events
-    WHERE outcome = 'parked' AND status = 'pending'
-      AND source = :source AND event_type = :event_type
-    ORDER BY ledger_id LIMIT :limit)
+SELECT ledger_id, id, source, idempotency_key, lane, status, outcome, 0 AS waits FROM events
+WHERE outcome = 'parked' AND status = 'pending'
+  AND source = :source AND event_type = :event_type
+ORDER BY ledger_id LIMIT :limit
 
 -- name: replay_replayed
 -- Give finished events a new set of attempts. An event in a lane waits for `promote`.

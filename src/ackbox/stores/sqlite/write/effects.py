@@ -17,8 +17,7 @@ from ackbox.model import Done, Settlement, Statement
 from ackbox.stores.named_statements import name_statement
 from ackbox.stores.sqlite.statements import Statements
 from ackbox.stores.sqlite.user_values import bind, find_unstorable
-from ackbox.stores.sqlite.write.jobs import Operation
-from ackbox.stores.sqlite.write.settlement import Run, Settling
+from ackbox.stores.sqlite.write.settlement import Run, run_of, settle
 
 OWN_TABLES = frozenset(
     (
@@ -70,19 +69,15 @@ class Effects:
         self._seconds = seconds
         self._guarding = False
 
-    def settle(self, settlement: Settlement, now: datetime) -> Operation[set[Run]]:
-        """Return an operation that runs the statements and settles. If a statement fails, the
-        operation raises its error, and the writer rolls the operation back."""
-
-        def operation(connection: apsw.Connection) -> set[Run]:
-            claim, outcome = settlement.claim, settlement.outcome
-            held = Statements(connection).fetch("held", claims=[(claim.ledger_id, claim.run)])
-            if held and isinstance(outcome, Done):  # else another run has the claim: apply nothing
-                for statement in outcome.effects:
-                    self._run(connection, statement)
-            return Settling(now).settle([settlement])(connection)
-
-        return operation
+    def settle(self, sql: Statements, settlement: Settlement, now: datetime) -> set[Run]:
+        """Run the statements and settle. If a statement fails, raise its error: the writer rolls
+        the operation back."""
+        outcome = settlement.outcome
+        held = sql.fetch("held", claims=[run_of(settlement)])
+        if held and isinstance(outcome, Done):  # else another run has the claim: apply nothing
+            for statement in outcome.effects:
+                self._run(sql.connection, statement)
+        return settle(sql, [settlement], now)
 
     def _run(self, connection: apsw.Connection, statement: Statement) -> None:
         try:

@@ -1,4 +1,4 @@
-"""`EventQueue` on SQLite: claim, renew and settle as operations of the writer.
+"""`EventQueue` on SQLite: claim, renew and settle on the writer thread.
 
 A row can be claimed when its `claimable_at` has come. For a pending row that is the time it is due,
 for a processing row the end of its lease. A row that is finished, parked, or behind another event
@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from datetime import datetime, timedelta
-
-import apsw
 
 from ackbox.errors import OUTAGES, AckboxError
 from ackbox.model import (
@@ -29,8 +27,7 @@ from ackbox.stores.outcomes import fallback_of, has_effects
 from ackbox.stores.sqlite.statements import Statements
 from ackbox.stores.sqlite.write.claim_selection import ClaimSelection, read_claims
 from ackbox.stores.sqlite.write.effects import Effects
-from ackbox.stores.sqlite.write.jobs import Operation
-from ackbox.stores.sqlite.write.settlement import Settling, run_of
+from ackbox.stores.sqlite.write.settlement import run_of, settle
 from ackbox.stores.sqlite.write.writer import Writer
 
 Written = dict[EventId, Outcome]
@@ -55,8 +52,8 @@ class SqliteQueue:
         def select(rows: ClaimSelection) -> list[int]:
             return rows.select(limit, caps)
 
-        claims, self._next_due = await self._writer.submit(
-            _claim(worker, self._clock(), lease, select)
+        claims, self._next_due = await self._writer.run(
+            _claim, worker, self._clock(), lease, select
         )
         return claims
 
@@ -68,13 +65,13 @@ class SqliteQueue:
         def select(rows: ClaimSelection) -> list[int]:
             return rows.select_among(ids, limit)
 
-        claims, _ = await self._writer.submit(_claim(worker, self._clock(), lease, select))
+        claims, _ = await self._writer.run(_claim, worker, self._clock(), lease, select)
         return claims
 
     async def suspect(self) -> Suspect | None:
         now = to_text(self._clock())
-        rows = await self._writer.submit(lambda c: Statements(c).fetch("suspect", now=now))
-        return Suspect(*rows[0]) if rows else None
+        rows = await self._writer.run(Statements.rows, "suspect", now=now)
+        return Suspect(**rows[0]) if rows else None
 
     async def claim_suspect(
         self, worker: WorkerId, event_id: EventId, *, lease: timedelta
@@ -82,20 +79,14 @@ class SqliteQueue:
         def select(rows: ClaimSelection) -> list[int]:
             return rows.select_suspect(event_id)
 
-        claims, _ = await self._writer.submit(_claim(worker, self._clock(), lease, select))
+        claims, _ = await self._writer.run(_claim, worker, self._clock(), lease, select)
         return claims[0] if claims else None
 
     async def renew(self, claims: Sequence[Claim], *, lease: timedelta) -> AbstractSet[EventId]:
         until = to_text(self._clock() + lease)
         pairs = [(claim.ledger_id, claim.run) for claim in claims]
 
-        def operation(connection: apsw.Connection) -> set[int]:
-            sql = Statements(connection)
-            held = set(sql.fetch("held", claims=pairs))
-            sql.run("renew", claims=pairs, lease_until=until)
-            return held
-
-        held = await self._writer.submit(operation)
+        held = await self._writer.run(_renew, pairs, until)
         return {claim.id for claim in claims if claim.ledger_id in held}
 
     async def end_renewals(self) -> None:
@@ -128,13 +119,14 @@ class SqliteQueue:
         return written
 
     async def _settle_plain(self, settlements: Sequence[Settlement], now: datetime) -> Written:
-        held = await self._writer.submit(Settling(now).settle(settlements))
+        held = await self._writer.run(settle, settlements, now)
         return {s.claim.id: s.outcome for s in settlements if run_of(s) in held}
 
     async def _settle_with_effects(self, settlement: Settlement, now: datetime) -> Written:
         try:
             held = await self._writer.submit(
-                self._effects.settle(settlement, now), in_savepoint=True
+                lambda connection: self._effects.settle(Statements(connection), settlement, now),
+                in_savepoint=True,
             )
         except OUTAGES:
             raise
@@ -156,17 +148,22 @@ class SqliteQueue:
 
 
 def _claim(
-    worker: WorkerId, now: datetime, lease: timedelta, select: Callable[[ClaimSelection], list[int]]
-) -> Operation[tuple[list[Claim], datetime | None]]:
+    sql: Statements,
+    worker: WorkerId,
+    now: datetime,
+    lease: timedelta,
+    select: Callable[[ClaimSelection], list[int]],
+) -> tuple[list[Claim], datetime | None]:
     grant = {"worker": worker, "now": to_text(now), "lease_until": to_text(now + lease)}
+    selection = ClaimSelection(sql, grant["now"])
+    selected = select(selection)
+    if not selected:
+        return [], selection.next_due
+    sql.run("claim", selected=selected, **grant)
+    return read_claims(sql, selected), selection.next_due
 
-    def operation(connection: apsw.Connection) -> tuple[list[Claim], datetime | None]:
-        sql = Statements(connection)
-        selection = ClaimSelection(sql, grant["now"])
-        selected = select(selection)
-        if not selected:
-            return [], selection.next_due
-        sql.run("claim", selected=selected, **grant)
-        return read_claims(sql, selected), selection.next_due
 
-    return operation
+def _renew(sql: Statements, claims: Sequence[tuple[int, int]], until: str) -> set[int]:
+    held = set(sql.fetch("held", claims=claims))
+    sql.run("renew", claims=claims, lease_until=until)
+    return held

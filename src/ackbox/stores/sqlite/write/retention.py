@@ -1,4 +1,4 @@
-"""Retention as operations of the writer: first write a tombstone, delete the row later (W11).
+"""Retention on the writer thread: first write a tombstone, delete the row later (W11).
 
 Retention has two steps because PostgreSQL needs them. With a single step, an insert that waits for
 the delete would find neither the row nor the tombstone. On SQLite this cannot happen, because there
@@ -10,11 +10,8 @@ from datetime import datetime, timedelta
 from time import monotonic
 from typing import Any
 
-import apsw
-
 from ackbox.model import PruneResult, RetentionPolicy, Status, TombstonePass, to_text
 from ackbox.stores.sqlite.statements import Statements
-from ackbox.stores.sqlite.write.jobs import Operation
 
 _ROWS = 1000
 _SCAN_ROWS = 250
@@ -33,72 +30,61 @@ Prunable = tuple[str, str, int, int]
 
 
 def add_tombstones(
-    policy: RetentionPolicy, after: int, now: datetime, *, status: Status = Status.COMPLETED
-) -> Operation[TombstonePass]:
+    sql: Statements,
+    policy: RetentionPolicy,
+    after: int,
+    now: datetime,
+    *,
+    status: Status = Status.COMPLETED,
+) -> TombstonePass:
     """Write tombstones for old events after the row `after`. Rows are nearly in the order of time,
     so the pass ends with the first batch that has no old row. Rows that a wrong clock dated into
     the future do not end it."""
+    end = monotonic() + _BUDGET_SECONDS
     limits = {
         "created_before": _ago(now, policy.keep_of(status)),
         "finished_before": _ago(now, policy.keep_after_end),
         "now": to_text(now),
     }
-
-    def operation(connection: apsw.Connection) -> TombstonePass:
-        end = monotonic() + _BUDGET_SECONDS
-        sql = Statements(connection)
-        last, anything_old, rows = sql.fetch(
-            f"old_events_{status}", after=after, limit=_SCAN_ROWS, **limits
-        )
-        tombstoned = 0
-        for start in range(0, len(rows), _CHUNK_ROWS):
-            chunk = rows[start : start + _CHUNK_ROWS]
-            sql.run("add_tombstones", rows=chunk, now=limits["now"])
-            tombstoned += connection.changes()
-            if monotonic() > end:
-                return TombstonePass(tombstoned, chunk[-1])
-        return TombstonePass(tombstoned, last if anything_old else None)
-
-    return operation
+    last, anything_old, rows = sql.fetch(
+        f"old_events_{status}", after=after, limit=_SCAN_ROWS, **limits
+    )
+    tombstoned = 0
+    for start in range(0, len(rows), _CHUNK_ROWS):
+        chunk = rows[start : start + _CHUNK_ROWS]
+        sql.run("add_tombstones", rows=chunk, now=limits["now"])
+        tombstoned += sql.connection.changes()
+        if monotonic() > end:
+            return TombstonePass(tombstoned, chunk[-1])
+    return TombstonePass(tombstoned, last if anything_old else None)
 
 
-def prune(policy: RetentionPolicy, now: datetime) -> Operation[PruneResult]:
-    def operation(connection: apsw.Connection) -> PruneResult:
-        end = monotonic() + _BUDGET_SECONDS
-        sql = Statements(connection)
-        prunable = sql.fetch(
-            "prunable", tombstoned_before=_ago(now, policy.delete_delay), limit=_SCAN_ROWS
-        )
-        rows = 0
-        for chunk in _chunks(prunable):
-            rows += _prune_chunk(sql, chunk, to_text(now))
-            if monotonic() > end:
-                break
-        return PruneResult(rows, more=bool(prunable), waiting=bool(sql.fetch("tombstones_open")))
-
-    return operation
+def prune(sql: Statements, policy: RetentionPolicy, now: datetime) -> PruneResult:
+    end = monotonic() + _BUDGET_SECONDS
+    prunable = sql.fetch(
+        "prunable", tombstoned_before=_ago(now, policy.delete_delay), limit=_SCAN_ROWS
+    )
+    rows = 0
+    for chunk in _chunks(prunable):
+        rows += _prune_chunk(sql, chunk, to_text(now))
+        if monotonic() > end:
+            break
+    return PruneResult(rows, more=bool(prunable), waiting=bool(sql.fetch("tombstones_open")))
 
 
-def purge_tombstones(policy: RetentionPolicy, now: datetime) -> Operation[int]:
-    def operation(connection: apsw.Connection) -> int:
-        Statements(connection).run(
-            "purge_tombstones", tombstoned_before=_ago(now, policy.keep_keys), limit=_ROWS
-        )
-        return connection.changes()
-
-    return operation
+def purge_tombstones(sql: Statements, policy: RetentionPolicy, now: datetime) -> int:
+    sql.run("purge_tombstones", tombstoned_before=_ago(now, policy.keep_keys), limit=_ROWS)
+    return sql.connection.changes()
 
 
-def prune_audit(policy: RetentionPolicy, now: datetime) -> Operation[int]:
-    def operation(connection: apsw.Connection) -> int:
-        Statements(connection).run("prune_audit", before=_ago(now, policy.keep), limit=_ROWS)
-        return connection.changes()
-
-    return operation
+def prune_audit(sql: Statements, policy: RetentionPolicy, now: datetime) -> int:
+    sql.run("prune_audit", before=_ago(now, policy.keep), limit=_ROWS)
+    return sql.connection.changes()
 
 
-def reclaim_space(connection: apsw.Connection) -> int:
+def reclaim_space(sql: Statements) -> int:
     """Return a few free pages to the file system. Return how many."""
+    connection = sql.connection
     free = int(connection.pragma("freelist_count"))
     pages = min(free - _SPARE_PAGES, _PAGES)
     if pages <= 0:

@@ -14,7 +14,7 @@ from enum import Enum
 from queue import Empty, SimpleQueue
 from threading import Thread
 from time import monotonic
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 import apsw
 
@@ -35,6 +35,7 @@ from ackbox.stores.sqlite.connections import (
 )
 from ackbox.stores.sqlite.ledger_files import Difference, LedgerFiles, open_files
 from ackbox.stores.sqlite.read.reader_connections import ReaderConnections
+from ackbox.stores.sqlite.statements import Statements
 from ackbox.stores.sqlite.write.checkpoints import Checkpoints, copy_log
 from ackbox.stores.sqlite.write.jobs import (
     Job,
@@ -48,6 +49,8 @@ from ackbox.stores.sqlite.write.jobs import (
     translated,
 )
 from ackbox.telemetry import Committed, Observer, StoreFailed, StoreRecovered
+
+P = ParamSpec("P")
 
 _RETRY_SECONDS = 1.0
 _SECOND_FAILURE_SECONDS = 60.0
@@ -116,6 +119,12 @@ class Writer:
             )
         )
         return waiter
+
+    def run(
+        self, function: Callable[Concatenate[Statements, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> asyncio.Future[T]:
+        """Submit a function that runs named statements, with its other arguments."""
+        return self.submit(lambda connection: function(Statements(connection), *args, **kwargs))
 
     def inspect(self) -> None:
         """Compare the files soon. May be called from any thread."""
