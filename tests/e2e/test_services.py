@@ -29,6 +29,7 @@ from ackbox.worker import Executor, LoopProbe
 from ackbox.worker.heartbeat import Heartbeat
 from ackbox.worker.settlement import Settler
 from support.events import accept, envelope
+from support.polling import until
 from support.posting import new_key
 
 TOKEN = "twelve-boxers-hunt-victor"
@@ -65,11 +66,6 @@ class Running:
 
     async def send(self, event_type: str = "quick") -> EventId:
         return (await accept(self.runtime.ingest, envelope(new_key(), event_type=event_type))).id
-
-    async def until(self, check: Callable[[], object]) -> None:
-        async with asyncio.timeout(10):
-            while not check():  # noqa: ASYNC110 - there is no event to await
-                await asyncio.sleep(0.01)
 
     async def ended(self, event_id: EventId) -> EventRecord:
         async with asyncio.timeout(10):
@@ -144,7 +140,7 @@ async def test_a_loop_that_raises_is_restarted_and_shown_to_the_operator(
     async with running(tmp_path) as inbox:
         if name in ("run-timeouts", "settlements"):  # nothing else makes them work
             await inbox.send("slow")
-        await inbox.until(lambda: inbox.failures(name) >= 2)
+        await until(lambda: inbox.failures(name) >= 2)
         shown = {service["name"]: service for service in (await inbox.health(OPERATOR))["services"]}
         assert shown[name]["state"] == "failing"
         assert shown[name]["error"].startswith("RuntimeError in broken")
@@ -156,7 +152,7 @@ async def test_a_loop_that_raises_is_restarted_and_shown_to_the_operator(
         breaks.clear()
         await assert_all_goes_on(inbox)
         if name != "parked-events":  # which runs once
-            await inbox.until(lambda: state_of(inbox, name) == "running")
+            await until(lambda: state_of(inbox, name) == "running")
 
 
 def break_for_a_while(monkeypatch: pytest.MonkeyPatch, where: type, method: str) -> list[Exception]:
@@ -188,11 +184,11 @@ async def test_ingest_that_raises_is_restarted(
         await inbox.send()
         breaks = break_for_a_while(monkeypatch, type(inbox.runtime.ingest), method)
         sending: Awaitable[EventId] = asyncio.ensure_future(inbox.send())
-        await inbox.until(lambda: inbox.failures(name) >= 1)
+        await until(lambda: inbox.failures(name) >= 1)
         breaks.clear()
         await asyncio.gather(sending, return_exceptions=True)
         await assert_all_goes_on(inbox)
-        await inbox.until(lambda: state_of(inbox, name) == "running")
+        await until(lambda: state_of(inbox, name) == "running")
 
 
 async def test_on_a_shared_ledger_parked_events_are_looked_for_again_after_an_error(
@@ -202,9 +198,9 @@ async def test_on_a_shared_ledger_parked_events_are_looked_for_again_after_an_er
     monkeypatch.setattr("ackbox.runtime._UNPARK_SECONDS", 0.05)
     breaks = break_for_a_while(monkeypatch, SqliteReader, "parked_type")
     async with running(tmp_path) as inbox:
-        await inbox.until(lambda: inbox.failures("parked-events") >= 2)
+        await until(lambda: inbox.failures("parked-events") >= 2)
         breaks.clear()
-        await inbox.until(lambda: state_of(inbox, "parked-events") == "running")
+        await until(lambda: state_of(inbox, "parked-events") == "running")
 
 
 async def test_a_loop_that_keeps_failing_is_critical(
@@ -212,5 +208,5 @@ async def test_a_loop_that_keeps_failing_is_critical(
 ) -> None:  # S26
     break_for_a_while(monkeypatch, Monitor, "tick")
     async with running(tmp_path, critical_after=0.2) as inbox:
-        await inbox.until(lambda: inbox.failures("monitor") >= 5)
+        await until(lambda: inbox.failures("monitor") >= 5)
         assert (await inbox.health())["status"] == "critical"

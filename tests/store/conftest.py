@@ -1,15 +1,21 @@
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ackbox.app import utc_now
+from ackbox.stores.postgres.database import Address
+from ackbox.stores.postgres.store import PostgresStore, open_store
 from ackbox.stores.sqlite.store import SqliteStore
+from ackbox.telemetry import ignore_facts
 from support.backends import OpenStore, Server, open_sqlite
 from support.facts import Facts, Fatal
 from support.faulty_vfs import FaultyVfs, faulty_vfs
 from support.postgres import find_installs
 from support.postgres_backend import PostgresBackend
+from support.postgres_cli import Open, PostgresLedger
 
 
 @pytest.fixture
@@ -62,3 +68,27 @@ async def backend(postgres_of: Server, tmp_path: Path) -> AsyncIterator[Postgres
     await opened.open()
     yield opened
     await opened.close()
+
+
+@pytest.fixture
+def ledger(postgres_of: Server) -> Iterator[PostgresLedger]:
+    """An empty database."""
+    created = PostgresLedger(postgres_of(find_installs()[-1]))
+    yield created
+    created.server.recycle_database(created.url)
+
+
+@pytest.fixture
+async def opened(ledger: PostgresLedger) -> AsyncIterator[Open]:
+    """Open the ledger in a schema. It is closed at the end of the test."""
+    async with AsyncExitStack() as stack:
+
+        async def open_in(
+            schema: str = "ackbox", *, url: str = "", pooled: bool = False, notify: bool = False
+        ) -> PostgresStore:
+            address = Address(url or ledger.url, schema=schema, pooled=pooled)
+            store = await open_store(address, clock=utc_now, observe=ignore_facts, notify=notify)
+            stack.push_async_callback(store.close)
+            return store
+
+        yield open_in

@@ -1,6 +1,5 @@
 """The files of the ledger are compared with the opened ones before anything is acknowledged."""
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from ackbox.telemetry import StoreFailed, StoreRecovered
 from support.backends import OpenStore
 from support.events import envelope, envelopes, record_in
 from support.facts import Facts, Fatal
-from support.polling import eventually
+from support.polling import until
 
 _WRITE_ELSEWHERE = """
 import sqlite3, sys
@@ -30,11 +29,6 @@ connection.commit()
 connection.execute("PRAGMA wal_checkpoint")
 connection.close()
 """
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for the writer thread."""
-    await asyncio.to_thread(eventually, condition)
 
 
 def keys(path: Path) -> set[str]:

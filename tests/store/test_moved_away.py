@@ -1,8 +1,6 @@
 """A ledger that is moved or removed under a running server: SQLite itself would keep writing to
 it."""
 
-import asyncio
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -15,12 +13,7 @@ from ackbox.telemetry import StoreFailed, StoreRecovered
 from support.backends import OpenStore
 from support.events import envelope, envelopes, record_in
 from support.facts import Facts, Fatal
-from support.polling import eventually
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for the writer thread."""
-    await asyncio.to_thread(eventually, condition)
+from support.polling import until
 
 
 # F54

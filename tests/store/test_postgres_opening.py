@@ -23,6 +23,7 @@ from ackbox.stores.postgres.failures import translate
 from ackbox.telemetry import StoreFailed, StoreRecovered
 from support.events import envelopes, noon, record_in
 from support.facts import Facts
+from support.polling import until
 from support.postgres import Install, PostgresServer, find_installs
 from support.postgres_cli import PostgresLedger
 
@@ -196,9 +197,3 @@ async def test_a_role_without_write_rights_gets_the_statement_to_grant_them(
             assert len(await record_in(opened, envelopes(1))) == 1
         finally:
             await opened.close()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not holds():  # noqa: ASYNC110 - the store has no signal for it
-            await asyncio.sleep(0.01)

@@ -1,5 +1,6 @@
 """Instances that share a PostgreSQL ledger and a Redis stream, composed as the app does it."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -7,14 +8,20 @@ from time import monotonic
 
 from ackbox.app import utc_now
 from ackbox.app.redis import attach_queue
-from ackbox.model import Caps, Claim, Settlement, WorkerId
+from ackbox.model import Caps, Claim, Envelope, Settlement, WorkerId
 from ackbox.stores.postgres.database import Address
 from ackbox.stores.postgres.store import PostgresStore, open_store
+from ackbox.telemetry import QueueRecovered
+from support.events import envelope, record_in
 from support.facts import Facts
 from support.queue_worker import LEASE, QueueWorker, done
 from support.supervisor import supervisor
 
 SECOND = timedelta(seconds=1)
+
+FOREVER = timedelta(minutes=5)
+WAKE_SECONDS = 5.0  # a worker that is not woken waits much longer
+SCAN_SECONDS = 5.0  # the database is queried once a second
 
 
 class Instance(QueueWorker):
@@ -65,3 +72,27 @@ async def joined(
         yield Instance(store, facts, name)
     finally:
         await store.close()
+
+
+def names(sent: list[Envelope]) -> list[str]:
+    return sorted(event.idempotency_key for event in sent)
+
+
+async def begin_waiting(instance: Instance) -> None:
+    """Let the instance see an empty database and listen."""
+    assert await instance.claim() == []
+    await instance.queue.wait(timedelta(milliseconds=20))
+
+
+async def assert_recovered(worker: Instance) -> None:
+    while not worker.facts.of(QueueRecovered):
+        await worker.claim()
+        await worker.queue.wait(timedelta(milliseconds=50))
+    await begin_waiting(worker)
+    waiting = asyncio.ensure_future(worker.queue.wait(FOREVER))
+    await asyncio.sleep(0.05)
+    await record_in(worker.store, [envelope("again")])
+    await asyncio.wait_for(waiting, WAKE_SECONDS)
+    assert [event.idempotency_key for event in await worker.claims_within(SCAN_SECONDS)] == [
+        "again"
+    ]

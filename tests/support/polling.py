@@ -1,5 +1,6 @@
 """Wait for a condition, with a time limit."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -15,3 +16,12 @@ def eventually(check: Callable[[], T], *, within: float = 10.0, every: float = 0
             raise AssertionError(f"{check} was not true within {within} seconds, but {result!r}")
         time.sleep(every)
     return result
+
+
+async def until(check: Callable[[], object], *, within: float = 10.0) -> None:
+    """Let the event loop run until `check` is true. Fail if it is not true in time."""
+    end = time.monotonic() + within
+    while not (result := check()):
+        if time.monotonic() > end:
+            raise AssertionError(f"{check} was not true within {within} seconds, but {result!r}")
+        await asyncio.sleep(0.002)

@@ -2,15 +2,20 @@
 
 import asyncio
 import subprocess
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 
+from ackbox.model import EventFilter, Order
 from ackbox.stores.postgres.database import Address
+from ackbox.stores.postgres.read.reader import PostgresReader
 from ackbox.stores.postgres.store import PostgresStore, open_store
 from ackbox.telemetry import ignore_facts
 from support.guarded import clean_environment
 from support.postgres import PostgresServer
+
+Open = Callable[..., Awaitable[PostgresStore]]
+"""A function that opens the ledger in a schema."""
 
 
 class PostgresLedger:
@@ -55,3 +60,29 @@ class PostgresLedger:
             psql.stdin.flush()
             yield int(psql.stdout.readline())
             psql.stdin.close()
+
+
+@asynccontextmanager
+async def reading(address: Address) -> AsyncIterator[PostgresReader]:
+    reader = PostgresReader(address)
+    try:
+        yield reader
+    finally:
+        await reader.close()
+
+
+async def keys(ledger: PostgresLedger, schema: str) -> list[str]:
+    """List the keys of a ledger as an export does."""
+    async with reading(Address(ledger.url, schema=schema)) as reader:
+        page = await reader.events(EventFilter(), order=Order.OLDEST, limit=50)
+    return [event.idempotency_key for event in page.items]
+
+
+@contextmanager
+def role(ledger: PostgresLedger, name: str, *statements: str) -> Iterator[str]:
+    """Create a role, and yield the URL with which it connects."""
+    ledger.execute(f"CREATE ROLE {name} LOGIN; {'; '.join(statements)}")
+    try:
+        yield ledger.url.replace("postgres@", f"{name}@")
+    finally:
+        ledger.execute(f"DROP OWNED BY {name} CASCADE; DROP ROLE {name}")
