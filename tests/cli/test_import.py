@@ -5,13 +5,20 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
-from ackbox.model import Envelope
+from ackbox.app import open_ledger_to_write
+from ackbox.cli.events_import import Import
+from ackbox.config.loader import load
+from ackbox.model import Envelope, EventFilter, Receipt, Submission
+from ackbox.ports import Store
 from ackbox.stores.sqlite.lock import LedgerLock
 from support.cli import Cli, Done, Ledger, environment, run
 from support.events import envelope, envelopes, record_in
@@ -169,13 +176,43 @@ def test_a_line_that_is_not_utf_8_is_bad(cli: Cli, ledger: Ledger, tmp_path: Pat
     assert "not valid UTF-8" in cli("events", "import", "in.jsonl").err
 
 
+class Spoiling:
+    """A ledger that gets every event with this key with a number that no ledger can store."""
+
+    def __init__(self, store: Store, key: str) -> None:
+        self._store = store
+        self._key = key
+
+    async def record(self, submissions: Sequence[Submission]) -> list[Receipt]:
+        return await self._store.record(
+            [Submission([self._spoil(sent) for sent in s.envelopes]) for s in submissions]
+        )
+
+    def _spoil(self, sent: Envelope) -> Envelope:
+        return replace(sent, source_sequence=1 << 70) if sent.idempotency_key == self._key else sent
+
+
+def import_into(settings: dict[str, str], text: str, spoiled: str = "", **limits: int) -> str:
+    """Import without the command itself, and return the counts as it prints them."""
+
+    async def record() -> Counter[str]:
+        store = await open_ledger_to_write(load(settings, directory=Path.cwd()))
+        work = Import(EventFilter(), lambda number: None, max_body=1 << 20, **limits)
+        try:
+            return await work.record(cast("Any", Spoiling(store, spoiled)), BytesIO(text.encode()))
+        finally:
+            await store.close()
+
+    counts = asyncio.run(record())
+    return ", ".join(f"{counts[kind]} {kind}" for kind in ("new", "duplicate", "conflict", "bad"))
+
+
 def test_an_event_that_the_ledger_refuses_does_not_stop_the_others(
-    take: Take, empty: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    empty: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("ackbox.cli.event_lines.check_sequence", lambda value: value)
-    done = take(empty, lines(line("a"), line("b", source_sequence=1 << 70), line("c")))
-    assert done.out == "2 new, 0 duplicate, 0 conflict\n"
-    assert done.err.startswith("line 2: The event cannot be stored")
+    done = import_into(empty, lines(line("a"), line("b"), line("c")), spoiled="b")
+    assert done == "2 new, 0 duplicate, 0 conflict, 1 bad"
+    assert capsys.readouterr().err.startswith("line 2: The event cannot be stored")
 
 
 def test_a_status_selects_lines(
@@ -200,14 +237,12 @@ def test_a_dry_run_checks_every_line_and_records_none(take: Take, empty: dict[st
     assert rows(empty, "id") == []
 
 
-def test_many_events_in_their_order_and_again(
-    take: Take, empty: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ackbox.cli.events_import._BYTES", 5000)
+def test_many_events_in_their_order_and_again(empty: dict[str, str]) -> None:
     keys = [f"key-{random.Random(n).random()}" for n in range(2500)]
     text = lines(*(line(key, lane="one", payload="x" * (n % 99)) for n, key in enumerate(keys)))
-    assert take(empty, text).out == "2500 new, 0 duplicate, 0 conflict\n"
-    assert take(empty, text).out == "0 new, 2500 duplicate, 0 conflict\n"
+    done = import_into(empty, text, batch_bytes=5000)
+    assert done == "2500 new, 0 duplicate, 0 conflict, 0 bad"
+    assert import_into(empty, text, batch_bytes=5000) == "0 new, 2500 duplicate, 0 conflict, 0 bad"
     assert [key for (key,) in rows(empty, "idempotency_key")] == keys
     claimable = [key for key, at in rows(empty, "idempotency_key, claimable_at") if at]
     assert claimable == keys[:1]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import apsw
 
-from ackbox.model import Envelope, Submission, fingerprint, new_event_id
+from ackbox.model import Envelope, Submission, seal
 from ackbox.stores.sqlite.connections import open_writer
 from ackbox.stores.sqlite.files import create_ledger
 from ackbox.stores.sqlite.statements import blocks
@@ -31,14 +31,14 @@ def make_damaged_ledger(path: Path) -> None:
 
 def envelope(number: int) -> Envelope:
     payload = b'"%0300d"' % number
-    return Envelope(
-        id=new_event_id(NOW, random.getrandbits),
+    return seal(
+        payload,
+        NOW,
+        random.getrandbits,
         source="webhooks",
         idempotency_key=f"key-{number}",
         event_type="webhook",
-        payload=payload,
-        payload_sha256=fingerprint(payload),
-        received_at=NOW,
+        transport="http",
     )
 
 

@@ -3,6 +3,7 @@
 import uuid
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from ackbox.errors import InvalidEvent
 from ackbox.model import (
     NAME_LIMIT,
+    Envelope,
     Stats,
     Status,
     check_moment,
@@ -19,6 +21,7 @@ from ackbox.model import (
     fingerprint,
     from_text,
     new_event_id,
+    seal,
     to_text,
 )
 
@@ -166,3 +169,43 @@ def test_lag_is_counted_from_the_oldest_and_is_never_negative() -> None:  # L5
     assert Stats(counts, None).lag(now) == timedelta(0)
     assert Stats(counts, now - timedelta(seconds=5)).lag(now) == timedelta(seconds=5)
     assert Stats(counts, now + timedelta(seconds=5)).lag(now) == timedelta(0)
+
+
+GIVEN: dict[str, Any] = {
+    "source": "webhooks",
+    "idempotency_key": "key",
+    "event_type": "order.paid",
+    "transport": "http",
+}
+
+
+def seal_with(**changes: Any) -> Envelope:
+    return seal(b"{}", datetime(2026, 1, 31, tzinfo=UTC), lambda bits: 0, **(GIVEN | changes))
+
+
+def test_a_sealed_envelope_has_its_own_id_time_and_fingerprint() -> None:
+    sealed = seal_with(
+        lane="a", source_emitted_at=datetime(2026, 1, 30, 1, tzinfo=timezone(timedelta(hours=-5)))
+    )
+    assert sealed.id == new_event_id(sealed.received_at, lambda bits: 0)
+    assert (sealed.payload, sealed.payload_sha256) == (b"{}", fingerprint(b"{}"))
+    assert (sealed.idempotency_key, sealed.lane, sealed.headers) == ("key", "a", None)
+    assert sealed.source_emitted_at == datetime(2026, 1, 30, 6, tzinfo=UTC)
+    assert sealed.source_emitted_at.tzinfo is UTC
+
+
+NAMES = ["source", "idempotency_key", "event_type", "content_type", "lane", "verified_by"]
+
+
+@pytest.mark.parametrize("field", [*NAMES, "request_id"])
+@pytest.mark.parametrize("value", ["", "x" * 256, "a\nb"])
+def test_every_name_of_an_envelope_is_checked(field: str, value: str) -> None:
+    with pytest.raises(InvalidEvent, match=field):
+        seal_with(**{field: value})
+
+
+def test_the_number_and_the_time_of_the_source_are_checked() -> None:
+    with pytest.raises(InvalidEvent, match="source_sequence"):
+        seal_with(source_sequence=1 << 63)
+    with pytest.raises(InvalidEvent, match="source_emitted_at"):
+        seal_with(source_emitted_at=datetime(2026, 1, 31))  # noqa: DTZ001

@@ -14,17 +14,7 @@ import msgspec
 from msgspec import Struct, defstruct, structs
 
 from ackbox.errors import InvalidEvent
-from ackbox.model import (
-    Envelope,
-    EventFilter,
-    EventId,
-    Status,
-    check_moment,
-    check_name,
-    check_sequence,
-    fingerprint,
-    new_event_id,
-)
+from ackbox.model import Envelope, EventFilter, EventId, Status, fingerprint, seal
 
 _ESCAPED = 6  # the longest form of a payload byte in JSON: \u0000
 _OTHER_FIELDS = 256 * 1024
@@ -87,8 +77,9 @@ def read_lines(stream: BinaryIO, max_body: int) -> Iterator[tuple[int, bytes | N
 def parse_line(text: bytes) -> Line:
     try:
         text.decode()  # msgspec does not check the UTF-8 of fields that it skips
-        copied = msgspec.json.decode(text, type=_COPIED)
-        return Line(structs.asdict(copied), msgspec.json.decode(text, type=OtherFields))
+        copied = structs.asdict(msgspec.json.decode(text, type=_COPIED))
+        ids = {name: str(value) for name, value in copied.items() if isinstance(value, UUID)}
+        return Line(copied | ids, msgspec.json.decode(text, type=OtherFields))
     except UnicodeDecodeError as error:
         raise InvalidEvent(f"it is not valid UTF-8 at byte {error.start}") from None
     except (msgspec.DecodeError, RecursionError) as error:
@@ -103,31 +94,15 @@ def matches(line: Line, where: EventFilter) -> bool:
 
 def to_envelope(line: Line, now: datetime, max_body: int) -> Envelope:
     """Make a new event with the content of the old event, but with its own id and time."""
-    payload = _check_payload(line.other, max_body)
     headers = line.other.headers
-    return Envelope(
-        id=new_event_id(now, getrandbits),
-        payload=payload,
-        payload_sha256=fingerprint(payload),
-        received_at=now,
+    return seal(
+        _check_payload(line.other, max_body),
+        now,
+        getrandbits,
         headers=None if headers is None else msgspec.json.encode(headers).decode(),
         transport="import",
-        **{name: _check(name, value) for name, value in line.copied.items()},
+        **line.copied,
     )
-
-
-def _check(name: str, value: Any) -> Any:
-    match value:
-        case str():
-            return check_name(name, value)
-        case int():
-            return check_sequence(value)
-        case datetime():
-            return check_moment(value)
-        case UUID():
-            return EventId(str(value))
-        case _:
-            return None
 
 
 def _check_payload(line: OtherFields, max_body: int) -> bytes:

@@ -23,7 +23,6 @@ Entry = tuple[int, "Envelope"]
 """The number of a line, and the event in it."""
 
 _LINES = 500
-_BYTES = 4 * 1024 * 1024
 
 File = Annotated[
     str,
@@ -50,18 +49,26 @@ def import_events(file: File, *, status: Status = None, dry_run: DryRun = False)
     settings = load_from_process()
     where = _where(status)
     with _source(file) as stream, counter("lines") as report:
-        work = _Import(settings, where, report)
-        counts = work.check(stream) if dry_run else work.run(stream)
+        work = Import(where, report, max_body=settings.max_body_bytes)
+        counts = work.check(stream) if dry_run else _record(settings, work, stream)
     _print_counts(counts, dry_run)
 
 
-class _Import:
+class Import:
+    """The lines of one file, recorded or only checked, and counted by their results."""
+
     def __init__(
-        self, settings: "Settings", where: "EventFilter", report: Callable[[int], None]
+        self,
+        where: "EventFilter",
+        report: Callable[[int], None],
+        *,
+        max_body: int,
+        batch_bytes: int = 4 * 1024 * 1024,
     ) -> None:
-        self._settings = settings
         self._where = where
         self._report = report
+        self._max_body = max_body
+        self._batch_bytes = batch_bytes
         self._counts: Counter[str] = Counter()
 
     def check(self, stream: BinaryIO) -> Counter[str]:
@@ -69,34 +76,23 @@ class _Import:
             self._counts["good"] += len(batch)
         return self._counts
 
-    def run(self, stream: BinaryIO) -> Counter[str]:
-        import asyncio
-
-        from ackbox.app import open_ledger_to_write
-
-        async def record() -> None:
-            store = await open_ledger_to_write(self._settings)
-            try:
-                for batch in self._batches(stream):
-                    await self._record(store, batch)
-            finally:
-                await store.close()
-
-        asyncio.run(record())
+    async def record(self, ledger: "Ledger", stream: BinaryIO) -> Counter[str]:
+        for batch in self._batches(stream):
+            await self._record(ledger, batch)
         return self._counts
 
-    async def _record(self, store: "Ledger", batch: Sequence[Entry]) -> None:
+    async def _record(self, ledger: "Ledger", batch: Sequence[Entry]) -> None:
         """Record a batch. If one event is invalid, record the events one by one."""
         from ackbox.model import Submission
 
         try:
-            receipts = await store.record([Submission([envelope for _, envelope in batch])])
+            receipts = await ledger.record([Submission([envelope for _, envelope in batch])])
         except InvalidEvent as error:
             if len(batch) == 1:
                 self._report_bad_line(batch[0][0], error)
                 return
             for entry in batch:
-                await self._record(store, [entry])
+                await self._record(ledger, [entry])
             return
         self._counts.update(receipt.kind for receipt in receipts)
 
@@ -106,7 +102,7 @@ class _Import:
         for number, envelope in self._envelopes(stream):
             batch.append((number, envelope))
             size += len(envelope.payload)
-            if len(batch) == _LINES or size >= _BYTES:
+            if len(batch) == _LINES or size >= self._batch_bytes:
                 yield batch
                 self._report(number)
                 batch, size = [], 0
@@ -117,20 +113,34 @@ class _Import:
         from ackbox.app import utc_now
         from ackbox.cli.event_lines import matches, parse_line, read_lines, to_envelope
 
-        limit = self._settings.max_body_bytes
-        for number, text in read_lines(stream, limit):
+        for number, text in read_lines(stream, self._max_body):
             try:
                 if text is None:
-                    raise InvalidEvent(f"it is too long; MAX_BODY_BYTES is {limit}")
+                    raise InvalidEvent(f"it is too long; MAX_BODY_BYTES is {self._max_body}")
                 line = parse_line(text)
                 if matches(line, self._where):
-                    yield number, to_envelope(line, utc_now(), limit)
+                    yield number, to_envelope(line, utc_now(), self._max_body)
             except InvalidEvent as error:
                 self._report_bad_line(number, error)
 
     def _report_bad_line(self, number: int, error: InvalidEvent) -> None:
         self._counts["bad"] += 1
         warn(f"line {number}: {error}")
+
+
+def _record(settings: "Settings", work: Import, stream: BinaryIO) -> Counter[str]:
+    import asyncio
+
+    from ackbox.app import open_ledger_to_write
+
+    async def record() -> Counter[str]:
+        store = await open_ledger_to_write(settings)
+        try:
+            return await work.record(store, stream)
+        finally:
+            await store.close()
+
+    return asyncio.run(record())
 
 
 def _where(status: str | None) -> "EventFilter":

@@ -7,20 +7,12 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ackbox.errors import InvalidEvent
 from ackbox.http.nesting import is_deeper_than
-from ackbox.model import (
-    Clock,
-    Envelope,
-    RandomBits,
-    check_moment,
-    check_name,
-    check_sequence,
-    fingerprint,
-    new_event_id,
-)
+from ackbox.model import Clock, Envelope, RandomBits, seal
 
 SOURCE = "webhooks"
 NESTING_LIMIT = 512
 _TOO_DEEP = f"the payload must not be nested deeper than {NESTING_LIMIT} levels"
+_NO_KEY = "idempotency_key is required, in the body or as header Idempotency-Key"
 
 
 class Posted(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
@@ -42,23 +34,21 @@ class EnvelopeReader:
         self._random_bits = random_bits
         self._decode = msgspec.json.Decoder(Posted).decode
 
-    def read(self, body: bytes, header_key: str | None, request_id: str) -> Envelope:
+    def read(self, body: bytes, header_key: bytes | None, request_id: str) -> Envelope:
+        """Return the envelope of a body, or of a line of a batch, which has no header."""
         posted = self._parse(body)
         if posted.payload is UNSET:
             raise InvalidEvent("payload is required: any JSON value")
-        payload = bytes(posted.payload)
-        now = self._clock()
-        return Envelope(
-            id=new_event_id(now, self._random_bits),
+        return seal(
+            bytes(posted.payload),
+            self._clock(),
+            self._random_bits,
             source=SOURCE,
             idempotency_key=_key(posted.idempotency_key, header_key),
-            event_type=check_name("event_type", posted.event_type),
-            payload=payload,
-            payload_sha256=fingerprint(payload),
-            received_at=now,
-            source_sequence=check_sequence(posted.source_sequence),
-            source_emitted_at=check_moment(posted.source_emitted_at),
-            lane=None if posted.lane is None else check_name("lane", posted.lane),
+            event_type=posted.event_type,
+            source_sequence=posted.source_sequence,
+            source_emitted_at=posted.source_emitted_at,
+            lane=posted.lane,
             request_id=request_id,
         )
 
@@ -87,10 +77,16 @@ def _reason(body: bytes, error: msgspec.DecodeError) -> str:
     return str(error)
 
 
-def _key(in_body: str | None, in_header: str | None) -> str:
-    key = in_header if in_body is None else in_body
-    if key is None:
-        raise InvalidEvent("idempotency_key is required, in the body or as header Idempotency-Key")
-    if in_header not in (None, key):
+def _key(in_body: str | None, header: bytes | None) -> str:
+    """Return the key, which the body or the header Idempotency-Key gives."""
+    if header is None:
+        if in_body is None:
+            raise InvalidEvent(_NO_KEY)
+        return in_body
+    try:
+        in_header = header.decode()
+    except UnicodeDecodeError:
+        raise InvalidEvent("The header Idempotency-Key must be UTF-8.") from None
+    if in_body not in (None, in_header):
         raise InvalidEvent("idempotency_key and the header Idempotency-Key must agree")
-    return check_name("idempotency_key", key)
+    return in_header

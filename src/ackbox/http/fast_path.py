@@ -114,20 +114,10 @@ class FastPath:
         body = await read_body(receive, self._max_body, ingest.bytes)
         held = len(body)
         try:
-            envelope = self._envelopes.read(body, _header_key(headers), request_id)
+            envelope = self._envelopes.read(body, headers.get(b"idempotency-key"), request_id)
             del body  # only the payload stays in memory during the wait
             (receipt,) = await ingest.submit(Submission((envelope,)))
         finally:
             ingest.bytes.release(held)
         kind = _CONFLICT if receipt.kind is ReceiptKind.CONFLICT else _PLAIN
         return RawResponse(http_status(receipt), accepted_body(envelope, receipt), kind)
-
-
-def _header_key(headers: dict[bytes, bytes]) -> str | None:
-    value = headers.get(b"idempotency-key")
-    if value is None:
-        return None
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        raise HttpError(400, "The header Idempotency-Key must be UTF-8.") from None

@@ -7,6 +7,7 @@ moments     times, as text and as an instant
 operations  values for operators: replays, discards, the audit, event details, findings
 queries     filters on the ledger, cursors and pages
 retention   the retention policy, and the progress of a pass
+seal        an envelope from the fields that a source gives
 
 Other packages import from here, not from these modules.
 """
@@ -88,6 +89,7 @@ from ackbox.model.retention import (
     RetentionPolicy,
     TombstonePass,
 )
+from ackbox.model.seal import seal
 
 __all__ = [
     "CRASHED",
@@ -152,5 +154,6 @@ __all__ = [
     "make_failure",
     "new_event_id",
     "parse_source_cursor",
+    "seal",
     "to_text",
 ]

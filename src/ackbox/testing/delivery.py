@@ -6,15 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ackbox.model import (
-    Envelope,
-    RandomBits,
-    check_moment,
-    check_name,
-    check_sequence,
-    fingerprint,
-    new_event_id,
-)
+from ackbox.model import Envelope, RandomBits, seal
 
 
 class Delivery(Struct, frozen=True, kw_only=True):
@@ -33,16 +25,15 @@ def make_envelope(delivery: Delivery, now: datetime, random_bits: RandomBits) ->
     """Make the envelope as the HTTP route does; raise `InvalidEvent` where the route refuses."""
     given = delivery.payload
     payload = given if isinstance(given, bytes) else msgspec.json.encode(given)
-    return Envelope(
-        id=new_event_id(now, random_bits),
-        source=check_name("source", delivery.source),
-        idempotency_key=check_name("idempotency_key", delivery.key),
-        event_type=check_name("event_type", delivery.event_type),
-        payload=payload,
-        payload_sha256=fingerprint(payload),
-        received_at=now,
-        lane=None if delivery.lane is None else check_name("lane", delivery.lane),
-        source_sequence=check_sequence(delivery.source_sequence),
-        source_emitted_at=check_moment(delivery.source_emitted_at),
+    return seal(
+        payload,
+        now,
+        random_bits,
+        source=delivery.source,
+        idempotency_key=delivery.key,
+        event_type=delivery.event_type,
+        lane=delivery.lane,
+        source_sequence=delivery.source_sequence,
+        source_emitted_at=delivery.source_emitted_at,
         transport="test",
     )

@@ -1,0 +1,56 @@
+"""Make an envelope from the fields that a source gives: the only place where one is made."""
+
+from datetime import datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from ackbox.model.checks import check_moment, check_name, check_sequence
+from ackbox.model.events import Envelope, RandomBits, fingerprint, new_event_id
+
+
+def seal(  # noqa: PLR0913 - one argument for each field that a source usually sets
+    payload: bytes,
+    now: datetime,
+    random_bits: RandomBits,
+    *,
+    source: str,
+    idempotency_key: str,
+    event_type: str,
+    source_sequence: int | None = None,
+    source_emitted_at: datetime | None = None,
+    lane: str | None = None,
+    request_id: str | None = None,
+    headers: str | None = None,
+    **others: Any,
+) -> Envelope:
+    """Check the fields, and return an envelope with a new id that is received now. `others` are
+    further fields of `Envelope`, all of them names. Raise `InvalidEvent` with the name of a field
+    that is invalid."""
+    check_name("source", source)
+    check_name("idempotency_key", idempotency_key)
+    check_name("event_type", event_type)
+    _check_optional("lane", lane)
+    _check_optional("request_id", request_id)
+    envelope = Envelope(
+        id=new_event_id(now, random_bits),
+        source=source,
+        idempotency_key=idempotency_key,
+        event_type=event_type,
+        payload=payload,
+        payload_sha256=fingerprint(payload),
+        received_at=now,
+        headers=headers,
+        source_sequence=check_sequence(source_sequence),
+        source_emitted_at=check_moment(source_emitted_at),
+        lane=lane,
+        request_id=request_id,
+    )
+    for name, value in others.items():
+        _check_optional(name, value)
+    return replace(envelope, **others) if others else envelope
+
+
+def _check_optional(name: str, value: str | None) -> None:
+    if value is not None:
+        check_name(name, value)
