@@ -5,9 +5,11 @@ is full, the slowest request that is still arriving loses its bytes. A complete 
 its bytes.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from math import inf
+from typing import Self
+
+from msgspec import Struct
 
 from ackbox.errors import Overloaded
 
@@ -17,104 +19,111 @@ class Revoked(Exception):
     slowest."""
 
 
-class Reservation:
-    """The bytes of one request that is still arriving."""
-
-    __slots__ = ("_began", "_last", "_recent", "is_revoked", "on_revoked", "size")
-
-    def __init__(self, now: float, on_revoked: Callable[[], object]) -> None:
-        self.size = 0
-        self.is_revoked = False
-        self.on_revoked = on_revoked
-        self._began = self._last = now
-        self._recent = 0.0
-
-    def note_arrival(self, size: int, now: float) -> None:
-        self._recent = self._recent * 0.5 ** (now - self._last) + size
-        self._last = now
-
-    def rate(self, now: float) -> float:
-        """Return the recent rate in bytes per second. The weight of a byte halves every second, so
-        a request that arrived quickly and then stopped soon counts as slow."""
-        age = now - self._began
-        return self._recent * 0.5 ** (now - self._last) / (1 - 0.5**age) if age > 0 else inf
-
-
 class ByteBuffer:
     """The byte budget of the process. Every method runs on the event loop."""
 
     def __init__(
         self, limit: int, *, note_refusal: Callable[[str], None], monotonic: Callable[[], float]
     ) -> None:
+        self.monotonic = monotonic
+        self.arriving: set[Reservation] = set()
+        self.held = 0
         self._limit = limit
         self._note_refusal = note_refusal
-        self._monotonic = monotonic
-        self._arriving: set[Reservation] = set()
-        self.held = 0
 
-    def hold(self, size: int) -> None:
-        """Account for the bytes of a complete request; the caller releases them when it is done.
-        Raises `Overloaded` if other complete requests leave no room."""
-        if self.held + size > self._limit and self.held:
-            self._make_room(size)
-        self.held += size
-
-    def release(self, size: int) -> None:
-        self.held -= size
-
-    @contextmanager
-    def reserve(self, on_revoked: Callable[[], object]) -> Iterator[Reservation]:
-        """Yield a reservation for a request that is still arriving. If the request is not complete
-        at the end of the block, its bytes are released."""
-        reservation = Reservation(self._monotonic(), on_revoked)
-        try:
-            yield reservation
-        finally:
-            if reservation in self._arriving:
-                self._end(reservation)
-
-    def extend(self, reservation: Reservation, size: int) -> None:
-        """Account for `size` more bytes of the request. Raises `Revoked` if the reservation was
-        revoked, and `Overloaded` if complete requests leave no room."""
-        reservation.note_arrival(size, self._monotonic())
-        if self.held + size > self._limit and self.held:
-            self._make_room(size)
-        _check(reservation)
-        self._arriving.add(reservation)
-        reservation.size += size
-        self.held += size
-
-    def complete(self, reservation: Reservation) -> None:
-        """Mark the request as complete. Its bytes stay held until the caller releases them. Raises
-        `Revoked` if the reservation was revoked."""
-        _check(reservation)
-        self._arriving.discard(reservation)
-
-    def _make_room(self, size: int) -> None:
-        """Revoke the slowest reservations one by one. Revoke none, and raise `Overloaded`, if even
-        all of them together would not free enough bytes."""
-        if self.held + size - sum(r.size for r in self._arriving) > self._limit:
+    def make_room(self, size: int) -> None:
+        """Revoke the slowest reservations one by one until `size` bytes fit. Revoke none, and raise
+        `Overloaded`, if even all of them together would not free enough bytes. A request larger
+        than the buffer gets all of it."""
+        if self.held + size <= self._limit or not self.held:
+            return
+        if self.held + size - sum(r.size for r in self.arriving) > self._limit:
             self._note_refusal("buffer_bytes")
             raise Overloaded("The ingest buffer has no room for more bytes; try again soon.")
-        now = self._monotonic()
-        while self.held + size > self._limit and self._arriving:
-            slowest = min(self._large_reservations(), key=lambda r: r.rate(now))
-            self._end(slowest)
-            slowest.is_revoked = True
-            slowest.on_revoked()
+        now = self.monotonic()
+        while self.held + size > self._limit and self.arriving:
+            min(self._large_reservations(), key=lambda r: r.rate(now)).revoke()
             self._note_refusal("slow_body")
 
-    def _large_reservations(self) -> list[Reservation]:
+    def _large_reservations(self) -> "list[Reservation]":
         """Return the reservations that hold at least half the average. All others together hold
         less than half of the bytes: a small slow body is not what fills the buffer."""
-        total = sum(r.size for r in self._arriving)
-        return [r for r in self._arriving if 2 * r.size * len(self._arriving) >= total]
-
-    def _end(self, reservation: Reservation) -> None:
-        self._arriving.discard(reservation)
-        self.held -= reservation.size
+        total = sum(r.size for r in self.arriving)
+        return [r for r in self.arriving if 2 * r.size * len(self.arriving) >= total]
 
 
-def _check(reservation: Reservation) -> None:
-    if reservation.is_revoked:
-        raise Revoked
+def _ignore_revocation() -> None: ...
+
+
+class Reservation(Struct, eq=False):
+    """The bytes of one request. Use it as `with Reservation(buffer) as reservation` around reading
+    the request and making its events durable: what it still holds is released at the end.
+
+    A request that arrives as a whole calls `hold`. Any other calls `add` for each piece, and
+    `complete` after the last one; in between, its reservation may be revoked.
+    """
+
+    buffer: ByteBuffer
+    size: int = 0
+    on_revoked: Callable[[], object] = _ignore_revocation
+    is_revoked: bool = False
+    began: float | None = None
+    last: float = 0.0
+    recent: float = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.buffer.arriving.discard(self)
+        self.buffer.held -= self.size
+
+    def hold(self, size: int) -> None:
+        """Account for the bytes of a complete request. Raise `Overloaded` if other complete
+        requests leave no room."""
+        self.buffer.make_room(size)
+        self.size += size
+        self.buffer.held += size
+
+    def add(self, size: int) -> None:
+        """Account for `size` bytes of a request that is still arriving. Raise `Revoked` if the
+        reservation was revoked, and `Overloaded` if complete requests leave no room."""
+        self._note_arrival(size, self.buffer.monotonic())
+        self.buffer.make_room(size)
+        self._check()
+        self.buffer.arriving.add(self)
+        self.size += size
+        self.buffer.held += size
+
+    def complete(self) -> None:
+        """Note that the request has arrived: it can no longer be revoked. Raise `Revoked` if it
+        was."""
+        self._check()
+        self.buffer.arriving.discard(self)
+
+    def release(self, size: int) -> None:
+        """Give back some of the bytes, because they are no longer in memory."""
+        self.size -= size
+        self.buffer.held -= size
+
+    def revoke(self) -> None:
+        self.buffer.arriving.discard(self)
+        self.release(self.size)
+        self.is_revoked = True
+        self.on_revoked()
+
+    def rate(self, now: float) -> float:
+        """Return the recent rate in bytes per second. The weight of a byte halves every second, so
+        a request that arrived quickly and then stopped soon counts as slow."""
+        age = 0.0 if self.began is None else now - self.began
+        return self.recent * 0.5 ** (now - self.last) / (1 - 0.5**age) if age > 0 else inf
+
+    def _note_arrival(self, size: int, now: float) -> None:
+        if self.began is None:
+            self.began = now
+        self.recent = self.recent * 0.5 ** (now - self.last) + size
+        self.last = now
+
+    def _check(self) -> None:
+        if self.is_revoked:
+            raise Revoked

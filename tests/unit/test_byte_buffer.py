@@ -16,6 +16,12 @@ class Buffer(ByteBuffer):
         self.refusals: list[str] = []
         super().__init__(1000, note_refusal=self.refusals.append, monotonic=lambda: self.now)
 
+    def hold(self, size: int) -> Reservation:
+        """Hold the bytes of a complete request."""
+        reservation = Reservation(self)
+        reservation.hold(size)
+        return reservation
+
 
 class Arriving:
     """Named requests that are still arriving."""
@@ -28,12 +34,12 @@ class Arriving:
 
     def add(self, name: str, size: int) -> None:
         if name not in self._reservations:
-            reserve = self._buffer.reserve(lambda: self.revoked.append(name))
-            self._reservations[name] = self._open.enter_context(reserve)
-        self._buffer.extend(self._reservations[name], size)
+            reservation = Reservation(self._buffer, on_revoked=lambda: self.revoked.append(name))
+            self._reservations[name] = self._open.enter_context(reservation)
+        self._reservations[name].add(size)
 
     def complete(self, name: str) -> None:
-        self._buffer.complete(self._reservations[name])
+        self._reservations[name].complete()
 
 
 @pytest.fixture
@@ -162,9 +168,10 @@ def test_bytes_are_released_once_however_a_request_ends(buffer: Buffer) -> None:
         arriving.add("complete", 100)
         arriving.complete("complete")
         buffer.now = 1.0
-        buffer.hold(400)
+        held = open_.enter_context(buffer.hold(400))
         assert arriving.revoked == ["revoked"]
+        assert buffer.held == 600
+        held.release(150)
+        assert buffer.held == 450
 
-    assert buffer.held == 500
-    buffer.release(500)
     assert buffer.held == 0

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ackbox.byte_buffer import Reservation
 from ackbox.errors import (
     ConnectionLost,
     InvalidEvent,
@@ -339,16 +340,17 @@ async def test_the_buffer_is_bounded_in_number() -> None:  # W7, L2
 
 async def test_the_buffer_is_bounded_in_bytes() -> None:  # L2, F45
     async with ingesting(ScriptedLedger(), buffer_bytes=1000) as (ingest, facts):
-        ingest.bytes.hold(600)
-        with pytest.raises(Overloaded):
-            ingest.bytes.hold(401)
-        ingest.bytes.hold(400)
-        assert ingest.buffered == (0, 1000)
-        ingest.bytes.release(1000)
-        ingest.bytes.hold(5000)  # a body larger than the buffer gets all of it
-        with pytest.raises(Overloaded):
-            ingest.bytes.hold(1)
-        ingest.bytes.release(5000)
+        first, second, large, small = (Reservation(ingest.bytes) for _ in range(4))
+        with first, second:
+            first.hold(600)
+            with pytest.raises(Overloaded):
+                second.hold(401)
+            second.hold(400)
+            assert ingest.buffered == (0, 1000)
+        with large, small:
+            large.hold(5000)  # a body larger than the buffer gets all of it
+            with pytest.raises(Overloaded):
+                small.hold(1)
     assert [fact.reason for fact in facts.of(Refused)] == ["buffer_bytes"] * 2
 
 

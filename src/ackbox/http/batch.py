@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from itertools import islice
 
+from ackbox.byte_buffer import Reservation
 from ackbox.errors import AckboxError, InvalidEvent
 from ackbox.http.envelopes import EnvelopeReader
 from ackbox.http.guard import redact_error
@@ -21,7 +22,6 @@ from ackbox.http.requests import (
     Receive,
     Send,
     check_headers,
-    check_length,
     detect_disconnect,
     read_pieces,
 )
@@ -62,22 +62,20 @@ class BatchRoute:
     async def post(
         self, headers: dict[bytes, bytes], request_id: str, receive: Receive, send: Send
     ) -> None:
-        check_headers(headers)
-        check_length(headers, self._max_batch)
+        check_headers(headers, self._max_batch)
         ingest = self._runtime.ingest
-        lines = Lines(await read_pieces(receive, self._max_batch, ingest.bytes), self._max_line)
-        try:
+        with Reservation(ingest.bytes) as reservation:
+            pieces = await read_pieces(receive, self._max_batch, reservation)
+            lines = Lines(pieces, self._max_line)
             await send(_start(request_id))
             chunks = self._record(ingest, lines, request_id)
             async with detect_disconnect(receive) as is_disconnected, aclosing(chunks):
                 async for chunk in chunks:
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
-                    ingest.bytes.release(lines.release_used())
+                    reservation.release(lines.take_used())
                     if is_disconnected():
                         return
             await send({"type": "http.response.body", "body": b""})
-        finally:
-            ingest.bytes.release(lines.held)
 
     async def _record(
         self, ingest: Ingest, lines: Lines, request_id: str

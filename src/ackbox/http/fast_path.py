@@ -9,6 +9,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from ackbox.byte_buffer import Reservation
 from ackbox.errors import AckboxError
 from ackbox.http.batch import BatchRoute
 from ackbox.http.envelopes import EnvelopeReader
@@ -18,27 +19,23 @@ from ackbox.http.refusals import note_refusal
 from ackbox.http.requests import (
     Asgi,
     ClientDisconnected,
-    Headers,
     Receive,
     Scope,
     Send,
     check_headers,
-    check_length,
     choose_request_id,
     local_path,
     read_body,
     read_headers,
 )
 from ackbox.http.responses import (
-    JSON,
     RawResponse,
-    accepted_body,
-    http_status,
+    accepted,
     problem,
     send_response,
 )
 from ackbox.http.routes import Route
-from ackbox.model import ReceiptKind, Submission
+from ackbox.model import Submission
 from ackbox.runtime import Runtime
 from ackbox.telemetry import ResponseSent
 
@@ -50,10 +47,6 @@ class FastRoute(NamedTuple):
     metric: str
     verify: Verifier | None
     respond: Respond
-
-
-_PLAIN: Headers = (JSON,)
-_CONFLICT: Headers = (JSON, (b"ackbox-conflict", b"true"))
 
 
 class FastPath:
@@ -108,16 +101,11 @@ class FastPath:
     async def _post(
         self, headers: dict[bytes, bytes], request_id: str, receive: Receive, _send: Send
     ) -> RawResponse:
-        check_headers(headers)
-        check_length(headers, self._max_body)
+        check_headers(headers, self._max_body)
         ingest = self._runtime.ingest
-        body = await read_body(receive, self._max_body, ingest.bytes)
-        held = len(body)
-        try:
+        with Reservation(ingest.bytes) as reservation:
+            body = await read_body(receive, self._max_body, reservation)
             envelope = self._envelopes.read(body, headers.get(b"idempotency-key"), request_id)
             del body  # only the payload stays in memory during the wait
             (receipt,) = await ingest.submit(Submission((envelope,)))
-        finally:
-            ingest.bytes.release(held)
-        kind = _CONFLICT if receipt.kind is ReceiptKind.CONFLICT else _PLAIN
-        return RawResponse(http_status(receipt), accepted_body(envelope, receipt), kind)
+        return accepted(envelope, receipt)

@@ -15,7 +15,6 @@ class Lines:
         self._pieces = pieces
         self._limit = limit
         self._used = 0
-        self.held = sum(map(len, pieces))
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield each line without its LF or CRLF. The last line may have no line end."""
@@ -34,10 +33,9 @@ class Lines:
         if begun:
             yield _join(begun)
 
-    def release_used(self) -> int:
-        """Return how many bytes were freed since the last call; they are no longer held."""
+    def take_used(self) -> int:
+        """Return how many bytes were freed since the last call."""
         used, self._used = self._used, 0
-        self.held -= used
         return used
 
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from ackbox.byte_buffer import ByteBuffer, Revoked
+from ackbox.byte_buffer import Reservation, Revoked
 from ackbox.http.problems import HttpError
 from ackbox.model import RandomBits
 
@@ -66,7 +66,7 @@ def choose_request_id(header: bytes | None, random_bits: RandomBits) -> str:
     return f"{random_bits(64):016x}"
 
 
-def check_headers(headers: dict[bytes, bytes]) -> None:
+def check_headers(headers: dict[bytes, bytes], limit: int) -> None:
     """Raise if the headers alone make the request invalid, whatever its body is."""
     if _REPEATED in headers:
         name = headers[_REPEATED].decode()
@@ -76,6 +76,7 @@ def check_headers(headers: dict[bytes, bytes]) -> None:
         raise HttpError(415, "Content-Encoding must be identity: send the body uncompressed.")
     if headers.get(b"content-type", b"")[:10].lower() == b"multipart/":
         raise HttpError(415, "Content-Type must not be multipart: send JSON.")
+    check_length(headers, limit)
 
 
 def check_length(headers: dict[bytes, bytes], limit: int) -> None:
@@ -109,44 +110,44 @@ def local_path(scope: Scope) -> str:
     return path.removeprefix(scope.get("root_path", ""))
 
 
-async def read_body(receive: Receive, limit: int, buffer: ByteBuffer) -> bytes:
-    """Return the whole body; most bodies arrive in one piece. The caller releases its bytes."""
+async def read_body(receive: Receive, limit: int, reservation: Reservation) -> bytes:
+    """Return the whole body; most bodies arrive in one piece."""
     message = await receive()
     if message["type"] == "http.disconnect" or message.get("more_body", False):
-        return b"".join(await _collect(receive, message, limit, buffer))
+        return b"".join(await _collect(receive, message, limit, reservation))
     body: bytes = message.get("body", b"")
     if len(body) > limit:
         raise too_large(limit)
-    buffer.hold(len(body))
+    reservation.hold(len(body))
     return body
 
 
-async def read_pieces(receive: Receive, limit: int, buffer: ByteBuffer) -> deque[bytes]:
+async def read_pieces(receive: Receive, limit: int, reservation: Reservation) -> deque[bytes]:
     """Return the whole body in the pieces in which it arrived, so that each piece can be freed as
-    soon as it is used. The caller releases their bytes."""
-    return await _collect(receive, await receive(), limit, buffer)
+    soon as it is used."""
+    return await _collect(receive, await receive(), limit, reservation)
 
 
 async def _collect(
-    receive: Receive, message: Message, limit: int, buffer: ByteBuffer
+    receive: Receive, message: Message, limit: int, reservation: Reservation
 ) -> deque[bytes]:
-    """Read the body into the buffer. Bytes are held when they arrive, not when Content-Length
-    declares them: a few slow senders must not keep all others out. If the buffer is full and this
-    body is the slowest, the read ends at once."""
+    """Read the body. Bytes are held when they arrive, not when Content-Length declares them: a few
+    slow senders must not keep all others out. If the buffer is full and this body is the slowest,
+    the read ends at once."""
     pieces: deque[bytes] = deque()
     try:
         async with asyncio.timeout(None) as reading:
-            with buffer.reserve(on_revoked=lambda: reading.reschedule(0)) as reservation:
-                while message["type"] != "http.disconnect":
-                    piece = message.get("body", b"")
-                    if reservation.size + len(piece) > limit:
-                        raise too_large(limit)
-                    buffer.extend(reservation, len(piece))
-                    _append(pieces, piece)
-                    if not message.get("more_body", False):
-                        buffer.complete(reservation)
-                        return pieces
-                    message = await receive()
+            reservation.on_revoked = lambda: reading.reschedule(0)
+            while message["type"] != "http.disconnect":
+                piece = message.get("body", b"")
+                if reservation.size + len(piece) > limit:
+                    raise too_large(limit)
+                reservation.add(len(piece))
+                _append(pieces, piece)
+                if not message.get("more_body", False):
+                    reservation.complete()
+                    return pieces
+                message = await receive()
         raise ClientDisconnected
     except (Revoked, TimeoutError):
         raise HttpError(408, _DROPPED) from None

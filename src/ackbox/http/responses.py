@@ -9,6 +9,12 @@ from ackbox.http.requests import WHOLE_RESPONSE, Headers, Scope, Send
 from ackbox.model import Envelope, Receipt, ReceiptKind, to_text
 
 JSON = (b"content-type", b"application/json")
+_STATUSES = {ReceiptKind.NEW: 202, ReceiptKind.DUPLICATE: 200, ReceiptKind.CONFLICT: 200}
+_HEADERS: dict[ReceiptKind, Headers] = {
+    ReceiptKind.NEW: (JSON,),
+    ReceiptKind.DUPLICATE: (JSON,),
+    ReceiptKind.CONFLICT: (JSON, (b"ackbox-conflict", b"true")),
+}
 _NONE: dict[str, Any] = {}
 _PROBLEM = (b"content-type", CONTENT_TYPE)
 
@@ -27,13 +33,16 @@ class Accepted(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 _encode = msgspec.json.Encoder().encode
 
 
-def http_status(receipt: Receipt) -> int:
-    return 202 if receipt.kind is ReceiptKind.NEW else 200
+class RawResponse(NamedTuple):
+    status: int
+    body: bytes
+    headers: Headers
 
 
-def accepted_body(envelope: Envelope, receipt: Receipt) -> bytes:
+def accepted(envelope: Envelope, receipt: Receipt) -> RawResponse:
     created_at = to_text(receipt.created_at)
-    return _encode(Accepted(receipt.id, envelope.idempotency_key, receipt.status, created_at))
+    body = _encode(Accepted(receipt.id, envelope.idempotency_key, receipt.status, created_at))
+    return RawResponse(_STATUSES[receipt.kind], body, _HEADERS[receipt.kind])
 
 
 def accepted_line(envelope: Envelope, receipt: Receipt) -> bytes:
@@ -43,16 +52,10 @@ def accepted_line(envelope: Envelope, receipt: Receipt) -> bytes:
             envelope.idempotency_key,
             receipt.status,
             to_text(receipt.created_at),
-            http_status(receipt),
+            _STATUSES[receipt.kind],
             receipt.kind is ReceiptKind.CONFLICT,
         )
     )
-
-
-class RawResponse(NamedTuple):
-    status: int
-    body: bytes
-    headers: Headers
 
 
 def problem(error: HttpError, request_id: str | None = None) -> RawResponse:
