@@ -1,8 +1,8 @@
 """`EventQueue` on SQLite: claim, renew and settle on the writer thread.
 
-A row can be claimed when its `claimable_at` has come. For a pending row that is the time it is due,
-for a processing row the end of its lease. A row that is finished, parked, or behind another event
-of its lane has none, and costs a claim nothing.
+A row can be claimed when its `claimable_at` has come. For a pending row this is the time when it is
+due, for a processing row the end of its lease. A row that is finished, parked, or behind another
+event of its lane has no `claimable_at`, and costs a claim nothing.
 """
 
 import asyncio

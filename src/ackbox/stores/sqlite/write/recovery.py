@@ -1,7 +1,8 @@
 """Recovery at the start, on the writer thread.
 
 The leases of the previous process end. If the clock was set back since, due times that the previous
-process wrote may be too far in the future. These events keep their delays, counted from now (F25).
+process wrote may be too far in the future. The events with such due times keep their delays,
+counted from now (F25).
 """
 
 from datetime import datetime
