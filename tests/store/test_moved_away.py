@@ -7,7 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from ackbox.errors import Unavailable
+from ackbox.errors import OUTAGES
 from ackbox.stores.sqlite.lock import find_holder, has_lost_its_name
 from ackbox.telemetry import StoreFailed, StoreRecovered
 from support.backends import OpenStore
@@ -23,7 +23,7 @@ async def test_nothing_is_acknowledged_into_a_ledger_that_is_gone(
     store = await open_it()
     path.rename(path.with_suffix(".away"))
     for _ in range(2):
-        with pytest.raises(Unavailable, match="ackbox backup"):
+        with pytest.raises(OUTAGES, match="ackbox backup"):
             await record_in(store, [envelope("new")])
     assert store.unavailable_reason is not None
     assert len(facts.of(StoreFailed)) == 1
@@ -56,7 +56,7 @@ async def test_a_moved_ledger_that_was_checkpointed_meanwhile_can_be_moved_back(
     if is_replaced:
         path.write_bytes(bytes(16 * 1024 * 1024))
     for _ in range(2):  # the first has so many pages that a checkpoint follows its commit
-        with pytest.raises(Unavailable):
+        with pytest.raises(OUTAGES):
             await record_in(store, envelopes(1500, size=3000))
 
     path.with_suffix(".away").rename(path)
@@ -72,7 +72,7 @@ async def test_another_file_of_the_same_name_is_not_the_ledger(
     path.rename(path.with_suffix(".away"))
     path.write_bytes(path.with_suffix(".away").read_bytes())
     for _ in range(2):
-        with pytest.raises(Unavailable):
+        with pytest.raises(OUTAGES):
             await record_in(store, [envelope("new")])
 
 
@@ -82,7 +82,7 @@ async def test_the_events_of_a_removed_ledger_can_be_saved(
     store = await open_it()
     await record_in(store, [envelope("kept")])
     path.unlink()
-    with pytest.raises(Unavailable):
+    with pytest.raises(OUTAGES):
         await record_in(store, [envelope("refused")])
     saved = tmp_path / "saved.db"
     async for _ in store.backup(saved):
