@@ -5,9 +5,9 @@ needs it. Requests that post events, and probes, do not need it.
 """
 
 import asyncio
-import gc
 import random
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from http import HTTPStatus
 from ipaddress import ip_address
 from threading import Lock
@@ -49,39 +49,40 @@ _WORKER_ONLY = (
 
 
 def build_asgi(runtime: Runtime) -> Asgi:
-    api = Probes(runtime, LazyApi(runtime))
+    api = Probes(runtime, LazyApi(partial(_load_api, runtime)))
     return FastPath(runtime, Guarded(runtime, api, tuple(Route), not_found=_NO_ROUTE))
 
 
 def build_probes(runtime: Runtime) -> Asgi:
     """Return the app of a process that accepts no events. A sender that posts an event here gets a
     404 that says that events are not accepted, not a 401."""
-    api = Probes(runtime, LazyApi(runtime))
+    api = Probes(runtime, LazyApi(partial(_load_api, runtime)))
     return Guarded(runtime, api, PROBES, not_found=_WORKER_ONLY)
 
 
 class LazyApi:
-    """The routes on FastAPI, loaded in a thread on the first request for one of them."""
+    """An app that is loaded in a thread, once, by the first request for it."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def __init__(self, load: Callable[[], Asgi]) -> None:
+        self._load = load
         self._lock = Lock()
         self._api: Asgi | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._api is None:
-            await asyncio.to_thread(self._load)
-        await self._api(scope, receive, send)  # type: ignore[misc]
+        if (api := self._api) is None:
+            api = await asyncio.to_thread(self._load_once)
+        await api(scope, receive, send)
 
-    def _load(self) -> None:
-        from ackbox.http.api import build_api
-
+    def _load_once(self) -> Asgi:
         with self._lock:
-            self._api = self._api or build_api(self._runtime)
-        if (
-            gc.get_freeze_count()
-        ):  # a process of ackbox: keep its collections short, as at the start
-            gc.freeze()
+            self._api = self._api or self._load()
+            return self._api
+
+
+def _load_api(runtime: Runtime) -> Asgi:
+    from ackbox.http.api import build_api
+
+    return build_api(runtime)
 
 
 class Mounted:
