@@ -183,7 +183,10 @@ DEVIATIONS: dict[str, Case] = {
     "two spaces in the request line": (line(b"GET  /health HTTP/1.1"), 200),
     "`OPTIONS *`": (line(b"OPTIONS * HTTP/1.1"), NO_ROUTE),
     "`Host` with an IPvFuture address": (host(b" [v1.a]"), 400),
-    "a length given twice, equal": (POST + LENGTH + LENGTH + b"\r\n" + EVENT, 400),
+    "`Content-Length` given twice with the same value": (
+        POST + LENGTH + LENGTH + b"\r\n" + EVENT,
+        400,
+    ),
     "a tab behind `chunked`": (coded(b"chunked\t"), 400),
     "white space around a chunk's size or extension": (CHUNKED + b"2 ;a\r\n{}\r\n0\r\n\r\n", 400),
 }
