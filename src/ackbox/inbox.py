@@ -7,10 +7,11 @@ from typing import Any, TypeVar
 
 from ackbox.app import App, is_shared
 from ackbox.config import Given, Resolved, read_overrides, resolve_process, warn_of_open_ingest
-from ackbox.errors import SettingError, StartupError
+from ackbox.errors import InvalidEvent, SettingError, StartupError
 from ackbox.handlers import Handler, Registry, describe
 from ackbox.http.asgi import Mounted, build_asgi, build_probes
 from ackbox.http.server import run, serve
+from ackbox.model import InboxMigration, UserTables, check_name
 from ackbox.runtime import Runtime
 
 H = TypeVar("H", bound=Handler)
@@ -29,6 +30,7 @@ class Inbox:
         self._overrides = read_overrides(settings or {}, "Inbox(settings=...)")
         self._registry = Registry()
         self._schemas: list[str] = []
+        self._migrations: list[InboxMigration] = []
         self._mounted = Mounted()
 
     def on(
@@ -64,6 +66,12 @@ class Inbox:
         if not isinstance(sql, str):
             raise StartupError(f"inbox.schema takes SQL as text, not {sql!r}.")
         self._schemas.append(sql)
+
+    def migration(self, name: str, sql: str) -> None:
+        """Add a change to your own tables, applied once: at the first start after it was added.
+        Migrations run after `schema`, in the order of their declaration. Never change the SQL of
+        one that was applied."""
+        self._migrations.append(_check_migration(name, sql, self._migrations))
 
     async def read(self, sql: str, /, **params: object) -> list[dict[str, Any]]:
         """Run one SELECT, on a connection that does not block the writer. It may read your tables
@@ -102,6 +110,11 @@ class Inbox:
         if not resolved.settings.worker_count:
             raise SettingError("WORKER_COUNT=0 leaves nothing to do: at least 1 is expected.")
         return run(self._work(resolved))
+
+    @property
+    def tables(self) -> UserTables:
+        """The declared tables, for the start and for `ackbox migrate`."""
+        return UserTables(tuple(self._schemas), tuple(self._migrations))
 
     def resolve(
         self, overrides: Mapping[str, Given] | None = None, *, embedded: bool = False
@@ -142,6 +155,18 @@ class Inbox:
                 "This Inbox is already running: give its lifespan to one app only, and do not "
                 "serve it too."
             )
-        runtime = Runtime(app, self._registry, self._schemas)
+        runtime = Runtime(app, self._registry, self.tables)
         self._mounted.attach(runtime)
         return runtime
+
+
+def _check_migration(name: object, sql: object, declared: list[InboxMigration]) -> InboxMigration:
+    if not isinstance(name, str) or not isinstance(sql, str):
+        raise StartupError(f"inbox.migration takes a name and SQL as text, not {name!r}, {sql!r}.")
+    try:
+        check_name("its name", name)
+    except InvalidEvent as error:
+        raise StartupError(f"inbox.migration({name!r}): {error}.") from None
+    if any(migration.name == name for migration in declared):
+        raise StartupError(f"inbox.migration({name!r}) is declared twice: change one of the names.")
+    return InboxMigration(name, sql)

@@ -24,6 +24,7 @@ from ackbox.model import (
     EventFilter,
     EventId,
     EventRecord,
+    InboxMigration,
     Order,
     Outcome,
     Page,
@@ -275,6 +276,13 @@ class Reader(Protocol):
         """Return the next `(source, event_type)` after `after` that has parked events, or None."""
         ...
 
+    async def pending_migrations(self, declared: Sequence[InboxMigration]) -> list[str]:
+        """Return the names of those migrations of the user's tables that are not applied yet.
+
+        Raises `StartupError` if the SQL of an applied migration has changed.
+        """
+        ...
+
     async def query(self, sql: str, params: Mapping[str, object]) -> list[dict[str, Any]]:
         """Run one read-only statement of the user; return each row as a dict by column name."""
         ...
@@ -314,6 +322,18 @@ class Operations(Protocol):
 
     async def apply_schema(self, ddl: Sequence[str]) -> None:
         """Run the user's DDL statements."""
+        ...
+
+    async def apply_migrations(self, declared: Sequence[InboxMigration]) -> list[str]:
+        """Apply the pending migrations of the user's tables; return their names (N12).
+
+        - They run in the order of their declaration. Each one commits together with its record, or
+          not at all. Each one is applied once, however many instances start at the same time.
+        - Raises `StartupError` if the SQL of an applied migration has changed: nothing is applied
+          then. Raises it also if a migration fails or is not allowed: that one and those after it
+          are not applied.
+        - Applied migrations that are no longer declared are ignored.
+        """
         ...
 
     async def replay(

@@ -20,7 +20,7 @@ from ackbox.errors import OUTAGES, AckboxError, HandlersStuck, Stopped, Unavaila
 from ackbox.handlers import Registry
 from ackbox.ingest import Ingest
 from ackbox.maintenance import Discards, Monitor, Replays, Retention, unpark_handled
-from ackbox.model import Stats, WorkerId
+from ackbox.model import Stats, UserTables, WorkerId
 from ackbox.ports import EventQueue, Operations, Reader, Store
 from ackbox.telemetry import (
     Fact,
@@ -69,7 +69,7 @@ class Unready(Struct, frozen=True):
 
 
 class Runtime:
-    def __init__(self, app: App, registry: Registry, schemas: Sequence[str]) -> None:
+    def __init__(self, app: App, registry: Registry, tables: UserTables) -> None:
         self.settings = app.settings
         self.clock = app.clock
         self.observe = app.observe
@@ -90,7 +90,7 @@ class Runtime:
         self._loop_probe: LoopProbe | None = None
         self.registry = registry
         app.metrics.add_handlers(registry.names)
-        self._schemas = schemas
+        self._tables = tables
         self._released = 0
         self._worker: Worker | None = None
         self._heartbeat: Heartbeat | None = None
@@ -157,8 +157,8 @@ class Runtime:
     async def _prepare_store(
         self, store: Store, reader: Reader
     ) -> tuple[timedelta | None, Stats, int]:
-        """Create the users' tables, make the events of a dead process claimable, and count the
-        backlog.
+        """Create and migrate the users' tables, make the events of a dead process claimable, and
+        count the backlog.
 
         If a shared database goes away meanwhile, try again. A failing disk is an error, because
         waiting would not repair it.
@@ -168,7 +168,9 @@ class Runtime:
                 newest_age = await reader.newest_age(
                     self.clock()
                 )  # first: `recover` changes events
-                await store.apply_schema(self._schemas)
+                await store.apply_schema(self._tables.schemas)
+                for name in await store.apply_migrations(self._tables.migrations):
+                    self.logger.info("migration applied", migration=name)
                 await store.recover()
                 return newest_age, await reader.stats(), await reader.waiting(self.clock())
             except OUTAGES:

@@ -11,8 +11,6 @@ OWED = {
     # test names must leave it, and no id may join it.
     *("P1", "P2", "P4", "P6", "P10", "P13", "L1", "L3"),
     *("F13", "F14", "F46", "F47", "F50"),
-    # Users' own tables.
-    "N12",
 }
 
 

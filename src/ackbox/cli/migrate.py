@@ -1,11 +1,24 @@
 """`ackbox migrate`."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ackbox.cli.user_modules import load_inbox
+
+if TYPE_CHECKING:
+    from ackbox.config import Settings
+    from ackbox.model import UserTables
+
 
 def migrate(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODULE:INBOX",
+            help="Your inbox, such as app:inbox: create and migrate its own tables too.",
+        ),
+    ] = None,
     check: Annotated[
         bool,
         typer.Option("--check", help="Change nothing; exit with 1 if a migration is pending."),
@@ -21,12 +34,14 @@ def migrate(
     """
     if check and sql:
         raise typer.BadParameter("Give either --check or --sql, not both.")
+    if sql and target is not None:
+        raise typer.BadParameter("--sql prints ackbox's own schema, and takes no inbox.")
     if sql:
         _print_sql()
     elif check:
-        _check()
+        _check(target)
     else:
-        _apply()
+        _apply(target)
 
 
 def _print_sql() -> None:
@@ -36,28 +51,71 @@ def _print_sql() -> None:
     typer.echo(schema_sql(load_from_process()))
 
 
-def _check() -> None:
+def _check(target: str | None) -> None:
     from ackbox.app import is_shared, ledger_name, pending_migrations
-    from ackbox.config import load_from_process
     from ackbox.errors import SchemaMismatch
 
-    settings = load_from_process()
-    if missing := pending_migrations(settings):
+    settings, tables = _load(target)
+    if missing := pending_migrations(settings) or _pending_of_user(settings, tables):
         run = "Run" if is_shared(settings) else "Stop its server and run"
+        command = "ackbox migrate" if target is None else f"ackbox migrate {target}"
         raise SchemaMismatch(
-            f"{ledger_name(settings)} lacks {', '.join(missing)}. {run} `ackbox migrate`, or start "
+            f"{ledger_name(settings)} lacks {', '.join(missing)}. {run} `{command}`, or start "
             "the server of this release, which migrates the ledger."
         )
     typer.echo(f"{ledger_name(settings)} is up to date")
 
 
-def _apply() -> None:
+def _apply(target: str | None) -> None:
     from ackbox.app import ledger_name, migrate_ledger
-    from ackbox.config import load_from_process
 
-    settings = load_from_process()
+    settings, tables = _load(target)
     applied = migrate_ledger(settings)
+    if target is not None:
+        applied += _change_users_tables(settings, tables)
     for name in applied:
         typer.echo(f"applied {name}")
     if not applied:
         typer.echo(f"{ledger_name(settings)} is up to date")
+
+
+def _load(target: str | None) -> "tuple[Settings, UserTables]":
+    from ackbox.config import load_from_process
+    from ackbox.model import UserTables
+
+    if target is None:
+        return load_from_process(), UserTables()
+    inbox = load_inbox(target)
+    return inbox.resolve().settings, inbox.tables
+
+
+def _pending_of_user(settings: "Settings", tables: "UserTables") -> list[str]:
+    import asyncio
+
+    from ackbox.app import open_ledger_to_read
+
+    async def read() -> list[str]:
+        reader = await open_ledger_to_read(settings)
+        try:
+            return await reader.pending_migrations(tables.migrations)
+        finally:
+            await reader.close()
+
+    return asyncio.run(read()) if tables.migrations else []
+
+
+def _change_users_tables(settings: "Settings", tables: "UserTables") -> list[str]:
+    """Do what a start does: create the user's tables, and apply the user's migrations."""
+    import asyncio
+
+    from ackbox.app import open_ledger_to_write
+
+    async def change() -> list[str]:
+        store = await open_ledger_to_write(settings)
+        try:
+            await store.apply_schema(tables.schemas)
+            return await store.apply_migrations(tables.migrations)
+        finally:
+            await store.close()
+
+    return asyncio.run(change())

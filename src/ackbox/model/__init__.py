@@ -8,6 +8,7 @@ operations  values for operators: replays, discards, the audit, event details, f
 queries     filters on the ledger, cursors and pages
 retention   the retention policy, and the progress of a pass
 seal        an envelope from the fields that a source gives
+user_tables users' own tables, as the application declares them
 
 Other packages import from here, not from these modules.
 """
@@ -90,6 +91,7 @@ from ackbox.model.retention import (
     TombstonePass,
 )
 from ackbox.model.seal import seal
+from ackbox.model.user_tables import InboxMigration, UserTables
 
 __all__ = [
     "CRASHED",
@@ -120,6 +122,7 @@ __all__ = [
     "FailedRun",
     "Failure",
     "Finding",
+    "InboxMigration",
     "Order",
     "Outcome",
     "OutcomeName",
@@ -142,6 +145,7 @@ __all__ = [
     "Submission",
     "Suspect",
     "TombstonePass",
+    "UserTables",
     "Verdict",
     "WorkerId",
     "check_moment",

@@ -6,13 +6,9 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
-import asyncpg
-
 from ackbox.errors import (
     OUTAGES,
     CommandFailed,
-    InvalidStatement,
-    StartupError,
     Stopped,
 )
 from ackbox.model import (
@@ -22,6 +18,7 @@ from ackbox.model import (
     DiscardKind,
     Envelope,
     EventId,
+    InboxMigration,
     PruneResult,
     Receipt,
     ReceiptKind,
@@ -37,10 +34,8 @@ from ackbox.stores.postgres.admin.migrator import assert_durable, migrate
 from ackbox.stores.postgres.admin.rights import assert_users_path, assert_writable
 from ackbox.stores.postgres.admin.transfer_in import assert_no_unfinished_promotion
 from ackbox.stores.postgres.database import Address, Database
-from ackbox.stores.postgres.failures import is_connection_lost
 from ackbox.stores.postgres.statements import lock_key
-from ackbox.stores.postgres.user_sql import check_schema
-from ackbox.stores.postgres.write import replay, retention
+from ackbox.stores.postgres.write import replay, retention, schema
 from ackbox.stores.postgres.write.notifications import Notifications
 from ackbox.stores.postgres.write.queue import PostgresQueue
 from ackbox.stores.postgres.write.record import record
@@ -157,21 +152,13 @@ class PostgresStore:
 
     async def apply_schema(self, ddl: Sequence[str]) -> None:
         """Run the users' DDL, all of it or none, one instance at a time."""
-        if not ddl:
-            return
-        schema = self.database.address.schema
-        async with self.database.users_transaction() as session:
-            await session.fetch("lock", key=lock_key(schema, "users' schema"))
-            for sql in ddl:
-                try:
-                    check_schema(sql, schema)
-                    await session.execute_raw(sql)
-                except InvalidStatement as error:
-                    raise _refusal(sql, str(error)) from None
-                except asyncpg.PostgresError as error:
-                    if is_connection_lost(error):
-                        raise
-                    raise _refusal(sql, str(error)) from error
+        if ddl:
+            await schema.apply_schema(self.database.address, ddl)
+
+    async def apply_migrations(self, declared: Sequence[InboxMigration]) -> list[str]:
+        if not declared:
+            return []
+        return await schema.apply_migrations(self.database.address, declared)
 
     async def replay(
         self,
@@ -281,10 +268,3 @@ def _new_events(envelopes: Sequence[Envelope], receipts: Sequence[Receipt]) -> d
         for envelope, receipt in pairs
         if receipt.kind is ReceiptKind.NEW
     }
-
-
-def _refusal(sql: str, reason: str) -> StartupError:
-    line = " ".join(sql.split())
-    shown = line if len(line) <= _SHOWN else line[: _SHOWN - 3] + "..."
-    reason = " ".join(reason.split()).rstrip(".")
-    return StartupError(f"inbox.schema({shown!r}) is refused: {reason}.")

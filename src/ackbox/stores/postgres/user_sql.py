@@ -45,14 +45,14 @@ def check_effect(sql: str, schema: str) -> None:
         raise InvalidStatement(f"tx: {_NOT_ALLOWED}")
 
 
-def check_schema(sql: str, schema: str) -> None:
+def check_schema(sql: str, schema: str, caller: str = "inbox.schema") -> None:
     """Allow DDL that leaves our schema and the session as they are."""
     statement: list[Token] = []
-    for token in [*_significant(sql, "inbox.schema", several=True), _END]:
+    for token in [*_significant(sql, caller, several=True), _END]:
         if token != _END:
             statement.append(token)
             continue
-        _check_ddl(statement, schema)
+        _check_ddl(statement, schema, caller)
         statement = []
 
 
@@ -63,17 +63,17 @@ def check_user_query(sql: str) -> None:
         raise InvalidStatement("inbox.read takes one SELECT.")
 
 
-def _check_ddl(statement: list[Token], schema: str) -> None:
+def _check_ddl(statement: list[Token], schema: str, caller: str) -> None:
     names = list(map(_name, statement))
-    _check_session_functions(statement, "inbox.schema")
+    _check_session_functions(statement, caller)
     own = _OWN.intersection(_qualified_names(statement, schema))
     target = any(_qualified_names(_target(statement), schema))
     if own or target or schema in _named_schemas(statement):
         raise InvalidStatement(
-            f"inbox.schema: the schema {schema} is ackbox's own, and your SQL may not name it."
+            f"{caller}: the schema {schema} is ackbox's own, and your SQL may not name it."
         )
     if statement and names[0] not in _DDL:
-        raise InvalidStatement(f"inbox.schema: {statement[0].text} is not allowed.")
+        raise InvalidStatement(f"{caller}: {statement[0].text} is not allowed.")
 
 
 def _qualified_names(statement: list[Token], schema: str) -> Iterator[str]:

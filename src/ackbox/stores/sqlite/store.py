@@ -13,6 +13,7 @@ from ackbox.model import (
     Clock,
     DiscardKind,
     EventId,
+    InboxMigration,
     PruneResult,
     Receipt,
     ReplayKind,
@@ -30,12 +31,11 @@ from ackbox.stores.sqlite.ledger_files import LedgerFiles, open_files
 from ackbox.stores.sqlite.lock import LedgerLock
 from ackbox.stores.sqlite.read.reader import SqliteReader
 from ackbox.stores.sqlite.statements import Statements, blocks
-from ackbox.stores.sqlite.write import recovery, replay, retention
+from ackbox.stores.sqlite.write import recovery, replay, retention, schema
 from ackbox.stores.sqlite.write.effects import Effects
 from ackbox.stores.sqlite.write.queue import SqliteQueue
 from ackbox.stores.sqlite.write.record import RecordOperations
 from ackbox.stores.sqlite.write.reserve import Reserve, free_bytes
-from ackbox.stores.sqlite.write.schema import apply_schema
 from ackbox.stores.sqlite.write.writer import Writer
 from ackbox.telemetry import Observer, StoreFailed, StoreRecovered
 
@@ -151,7 +151,14 @@ class SqliteStore:
 
     async def apply_schema(self, ddl: Sequence[str]) -> None:
         """Create the users' own tables."""
-        await self._writer.submit(apply_schema(ddl))
+        await self._writer.run(schema.apply_schema, ddl)
+
+    async def apply_migrations(self, declared: Sequence[InboxMigration]) -> list[str]:
+        applied: list[str] = []
+        apply_next, now = schema.apply_next_migration, self._clock()
+        while (name := await self._writer.run(apply_next, declared, now)) is not None:
+            applied.append(name)
+        return applied
 
     async def replay(
         self,

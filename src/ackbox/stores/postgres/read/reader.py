@@ -1,6 +1,6 @@
 """`Reader` on PostgreSQL: short statements on its own connections, no long transactions (L13)."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,6 +17,7 @@ from ackbox.model import (
     EventFilter,
     EventId,
     EventRecord,
+    InboxMigration,
     Order,
     Page,
     SourceCursor,
@@ -38,6 +39,7 @@ from ackbox.stores.postgres.read.event_detail import read_audit, read_detail
 from ackbox.stores.postgres.read.pages import read_page, read_source_page, records
 from ackbox.stores.postgres.user_sql import check_user_query
 from ackbox.stores.postgres.user_values import fetch_with_values
+from ackbox.stores.user_tables import find_pending
 
 _UUID_DIGITS = 32
 _HEX = frozenset("0123456789abcdef")
@@ -148,6 +150,11 @@ class PostgresReader:
         async with self._database.reading() as session:
             row = await session.fetch_one("parked_type", source=after[0], event_type=after[1])
         return None if row is None else (row[0], row[1])
+
+    async def pending_migrations(self, declared: Sequence[InboxMigration]) -> list[str]:
+        async with self._database.reading() as session:
+            applied = dict(map(tuple, await session.fetch("applied_inbox_migrations")))
+        return [migration.name for migration in find_pending(applied, declared)]
 
     async def query(self, sql: str, params: Mapping[str, object]) -> list[dict[str, Any]]:
         check_user_query(sql)

@@ -86,3 +86,11 @@ ORDER BY name
 -- name: lock
 -- Wait for this lock, and hold it until the end of the transaction.
 SELECT pg_advisory_xact_lock(:key)
+
+-- name: applied_inbox_migrations
+-- Return the migrations of users' tables that were applied, with their checksums.
+SELECT name, checksum FROM {schema}.inbox_migrations
+
+-- name: add_inbox_migration
+-- Record a migration of users' tables, in the transaction that applies it.
+INSERT INTO {schema}.inbox_migrations (name, checksum) VALUES (:name, :checksum)

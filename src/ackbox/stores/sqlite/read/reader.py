@@ -1,7 +1,7 @@
 """The reading side: short reads on read-only connections, one statement at a time (L13)."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -17,6 +17,7 @@ from ackbox.model import (
     EventFilter,
     EventId,
     EventRecord,
+    InboxMigration,
     Order,
     Page,
     SourceCursor,
@@ -32,6 +33,7 @@ from ackbox.stores.sqlite.read.pages import read_page, read_source_page, records
 from ackbox.stores.sqlite.read.reader_connections import ReaderConnections
 from ackbox.stores.sqlite.read.user_query import run_query
 from ackbox.stores.sqlite.statements import Statements
+from ackbox.stores.user_tables import find_pending
 
 T = TypeVar("T")
 
@@ -121,6 +123,10 @@ class SqliteReader:
         parameters = {"source": after[0], "event_type": after[1]}
         rows = await self._read(lambda sql: sql.rows("parked_type", **parameters))
         return (rows[0]["source"], rows[0]["event_type"]) if rows else None
+
+    async def pending_migrations(self, declared: Sequence[InboxMigration]) -> list[str]:
+        applied = await self._read(lambda sql: dict(sql.run("applied_inbox_migrations")))
+        return [migration.name for migration in find_pending(applied, declared)]
 
     async def query(self, sql: str, params: Mapping[str, object]) -> list[dict[str, Any]]:
         return await self._on_thread(lambda connection: run_query(connection, sql, params))

@@ -24,6 +24,7 @@ OWN_TABLES = frozenset(
         "audit",
         "cursors",
         "events",
+        "inbox_migrations",
         "write_probe",
         "schema_migrations",
         "sqlite_master",

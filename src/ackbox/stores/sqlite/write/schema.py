@@ -1,17 +1,19 @@
-"""`inbox.schema`: the users' own tables, created at the start through the writer.
+"""`inbox.schema` and `inbox.migration`: the users' own tables, created and changed at the start
+through the writer.
 
 They are in the same file, so that the statements of a handler can share a commit with the event.
 The tables of ackbox stay as the migrations made them.
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 
 import apsw
 
-from ackbox.errors import StartupError
+from ackbox.model import InboxMigration, to_text
 from ackbox.stores.sqlite.statements import Statements
 from ackbox.stores.sqlite.write.effects import OWN_TABLES
-from ackbox.stores.sqlite.write.jobs import Operation
+from ackbox.stores.user_tables import find_pending, refuse, show_migration, show_schema
 
 _WRITTEN_BY_DDL = frozenset(("sqlite_master", "sqlite_schema", "sqlite_sequence"))
 _OWN = OWN_TABLES - _WRITTEN_BY_DDL
@@ -28,36 +30,53 @@ _REFUSED = frozenset(
         apsw.SQLITE_TRANSACTION,
     )
 )
-_READS = frozenset((apsw.SQLITE_READ, apsw.SQLITE_SELECT, apsw.SQLITE_FUNCTION))
+_RUN_BY_ALTER_TABLE = (apsw.SQLITE_PRAGMA, "quick_check")  # for a column with a constraint
+_HARMLESS = frozenset((apsw.SQLITE_SELECT, apsw.SQLITE_FUNCTION))
+_ON_COLUMNS = frozenset((apsw.SQLITE_READ, apsw.SQLITE_UPDATE))
 _NOT_YOURS = "it may create and change tables of your own, and nothing else"
-_SHOWN = 60
 
 
-def apply_schema(ddl: Sequence[str]) -> Operation[None]:
+def apply_schema(sql: Statements, ddl: Sequence[str]) -> None:
     """Run all statements or none. Raise a `StartupError` that names the refused statement."""
-
-    def operation(connection: apsw.Connection) -> None:
-        statements = Statements(connection)
-        last = statements.run("last_ledger_id").get
-        for sql in ddl:
-            _run(connection, sql)
-            if _OWN & {name for (name,) in statements.run("referenced_tables")}:
-                raise _refusal(sql, "its foreign key would keep ackbox from deleting its own rows")
-            if statements.run("last_ledger_id").get != last:
-                raise _refusal(sql, _NOT_YOURS)
-
-    return operation
+    for text in ddl:
+        _run(sql, text, show_schema(text))
 
 
-def _run(connection: apsw.Connection, sql: str) -> None:
+def apply_next_migration(
+    sql: Statements, declared: Sequence[InboxMigration], now: datetime
+) -> str | None:
+    """Apply and record the first pending migration; return its name, or None if none is pending.
+    Raise a `StartupError` that names the migration if it is refused."""
+    for migration in find_pending(dict(sql.run("applied_inbox_migrations")), declared):
+        _run(sql, migration.sql, show_migration(migration))
+        entry = {"name": migration.name, "checksum": migration.checksum, "now": to_text(now)}
+        sql.run("add_inbox_migration", **entry)
+        return migration.name
+    return None
+
+
+def _run(sql: Statements, text: str, declared: str) -> None:
+    """Run users' SQL, and check that ackbox's own tables are as they were."""
+    last = sql.run("last_ledger_id").get
+    _execute(sql.connection, text, declared)
+    if _OWN & {name for (name,) in sql.run("referenced_tables")}:
+        raise refuse(declared, "its foreign key would keep ackbox from deleting its own rows")
+    if sql.run("last_ledger_id").get != last:
+        raise refuse(declared, _NOT_YOURS)
+    unresolved, _ = sql.connection.status(apsw.SQLITE_DBSTATUS_DEFERRED_FKS)
+    if unresolved:
+        raise refuse(declared, "FOREIGN KEY constraint failed")
+
+
+def _execute(connection: apsw.Connection, sql: str, declared: str) -> None:
     installed = connection.authorizer
     connection.authorizer = _authorize
     try:
         connection.execute(sql, can_cache=False).fetchall()
     except apsw.AuthError:
-        raise _refusal(sql, _NOT_YOURS) from None
+        raise refuse(declared, _NOT_YOURS) from None
     except apsw.Error as error:
-        raise _refusal(sql, str(error)) from error
+        raise refuse(declared, str(error)) from error
     finally:
         connection.authorizer = installed
 
@@ -65,17 +84,11 @@ def _run(connection: apsw.Connection, sql: str) -> None:
 def _authorize(
     action: int, first: str | None, second: str | None, _db: str | None, _via: str | None
 ) -> int:
-    if action in _REFUSED:
+    if action in _REFUSED and (action, first) != _RUN_BY_ALTER_TABLE:
         return apsw.SQLITE_DENY
-    if action in _READS:
+    if action in _HARMLESS:
         return apsw.SQLITE_OK
     touched = {(first or "").lower()}
-    if action != apsw.SQLITE_UPDATE:  # there `second` is a column
+    if action not in _ON_COLUMNS:  # there `second` is a column
         touched.add((second or "").lower())
     return apsw.SQLITE_DENY if touched & _OWN else apsw.SQLITE_OK
-
-
-def _refusal(sql: str, reason: str) -> StartupError:
-    line = " ".join(sql.split())
-    shown = line if len(line) <= _SHOWN else line[: _SHOWN - 3] + "..."
-    return StartupError(f"inbox.schema({shown!r}) is refused: {' '.join(reason.split())}.")

@@ -1,0 +1,69 @@
+"""`ackbox migrate MODULE:INBOX`: the user's own tables, on both databases (N12)."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from support.cli import run
+from support.postgres import Install, PostgresServer, find_installs
+from support.postgres_cli import PostgresLedger
+from support.server import read_ledger
+
+APP = """
+from ackbox import Inbox
+
+inbox = Inbox()
+inbox.schema("CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY)")
+inbox.migration("0001_total", "ALTER TABLE orders ADD COLUMN total INTEGER")
+"""
+SECOND = 'inbox.migration("0002_first", "INSERT INTO orders VALUES (\'first\', 1)")\n'
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def settings(
+    request: pytest.FixtureRequest, postgres_of: Callable[[Install], PostgresServer]
+) -> Iterator[dict[str, str]]:
+    if request.param == "sqlite":
+        yield {"DB_PATH": "ackbox.db"}
+        return
+    made = PostgresLedger(postgres_of(find_installs()[-1]))
+    yield {"DATABASE_URL": made.url}
+    made.server.recycle_database(made.url)
+
+
+def test_migrate_applies_the_users_migrations_once(
+    tmp_path: Path, settings: dict[str, str]
+) -> None:  # N12
+    def migrate(*options: str) -> str:
+        done = run("migrate", "app:inbox", *options, folder=tmp_path, stdin=b"", **settings)
+        return done.out or done.line
+
+    (tmp_path / "app.py").write_text(APP)
+    assert migrate().endswith("applied 0001_total\n")
+    assert migrate().endswith(" is up to date\n")
+    (tmp_path / "app.py").write_text(APP + SECOND)
+    assert "lacks 0002_first." in migrate("--check")
+    assert "`ackbox migrate app:inbox`" in migrate("--check")
+    assert migrate() == "applied 0002_first\n"
+    assert migrate("--check").endswith(" is up to date\n")
+    (tmp_path / "app.py").write_text(APP.replace("total INTEGER", "total TEXT"))
+    assert "inbox.migration('0001_total') was applied with other SQL" in migrate()
+    assert "inbox.migration('0001_total') was applied with other SQL" in migrate("--check")
+
+
+def test_a_migration_that_fails_is_one_line(tmp_path: Path, settings: dict[str, str]) -> None:
+    (tmp_path / "app.py").write_text(APP + 'inbox.migration("0002", "DROP TABLE nowhere")\n')
+    failed = run("migrate", "app:inbox", folder=tmp_path, stdin=b"", **settings)
+    assert "inbox.migration('0002') is refused: " in failed.line
+    assert "nowhere" in failed.line
+
+
+def test_without_a_module_only_the_ledger_is_migrated(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    run("migrate", folder=tmp_path)
+    assert read_ledger(tmp_path / "ackbox.db", "SELECT * FROM inbox_migrations") == []
+
+
+def test_the_printed_schema_is_the_ledgers_own(tmp_path: Path) -> None:
+    assert run("migrate", "app:inbox", "--sql", folder=tmp_path).code == 2
