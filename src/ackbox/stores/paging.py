@@ -4,6 +4,8 @@ begins."""
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from ackbox.model import (
     LAST_MOMENT,
     LAST_SEQUENCE,
@@ -12,6 +14,7 @@ from ackbox.model import (
     Order,
     Page,
     SourceCursor,
+    SourcePage,
     Status,
 )
 
@@ -67,3 +70,32 @@ def make_page(
 
 def matches(rows: Sequence[Any]) -> list[str]:
     return [row["id"] for row in rows if row["id"] is not None]
+
+
+def source_window(limit: int) -> int:
+    """Return how many rows a page in the order of a source reads at most."""
+    return max(SOURCE_WINDOW, limit)
+
+
+def take_matches(rows: Sequence[Any], limit: int) -> tuple[list[str], Any | None]:
+    """Return the ids of the rows that match, and the row after which the next page begins. There is
+    none if these are the last rows of the source."""
+    ids: list[str] = []
+    for row in rows:
+        if row["matches"]:
+            ids.append(row["id"])
+        if len(ids) == limit:
+            return ids, row
+    return ids, rows[-1] if len(rows) == source_window(limit) else None
+
+
+def in_order_of(ids: Sequence[str], events: Sequence[EventRecord]) -> list[EventRecord]:
+    """Sort the events like their ids. Some events may have been pruned in between."""
+    by_id = {str(event.id): event for event in events}
+    return [by_id[event_id] for event_id in ids if event_id in by_id]
+
+
+def join_rest(items: Sequence[EventRecord], rest: Page) -> SourcePage:
+    """Add the events that have neither a number nor a time of their source: they come last."""
+    following = None if rest.next is None else replace(REST, ledger_id=rest.next)
+    return SourcePage([*items, *rest.items], following)

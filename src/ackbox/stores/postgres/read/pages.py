@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from ackbox.model import (
     LAST_MOMENT,
@@ -18,8 +17,18 @@ from ackbox.model import (
     from_text,
     to_text,
 )
-from ackbox.stores import paging
-from ackbox.stores.paging import FIRST_CURSOR, REST, bounds, make_page, matches, terms
+from ackbox.stores.paging import (
+    FIRST_CURSOR,
+    REST,
+    bounds,
+    in_order_of,
+    join_rest,
+    make_page,
+    matches,
+    source_window,
+    take_matches,
+    terms,
+)
 from ackbox.stores.postgres.database import Session
 from ackbox.stores.postgres.read.read_horizon import last_readable
 
@@ -63,15 +72,13 @@ async def read_source_page(
         return SourcePage(items, start)
     wanted = limit - len(items)
     rest = await read_page(session, where, Order.OLDEST, wanted, start.ledger_id, unordered=True)
-    next_cursor = None if rest.next is None else replace(REST, ledger_id=rest.next)
-    return SourcePage([*items, *rest.items], next_cursor)
+    return join_rest(items, rest)
 
 
 async def _ordered(
     session: Session, where: EventFilter, limit: int, start: SourceCursor
 ) -> tuple[list[EventRecord], SourceCursor]:
     """Return the next matching events, and the cursor after the last row that was read."""
-    window = max(paging.SOURCE_WINDOW, limit)
     rows = await session.fetch(
         "events_of_source",
         **terms(where),
@@ -79,19 +86,11 @@ async def _ordered(
         emitted_at=_moment(start.emitted_at),
         ledger_id=start.ledger_id,
         source=where.source,
-        window=window,
+        window=source_window(limit),
     )
-    ids: list[str] = []
-    last = REST
-    for row in rows:
-        if row["matches"]:
-            ids.append(row["id"])
-        if len(rows) == window or len(ids) == limit:
-            last = _cursor(row)
-        if len(ids) == limit:
-            break
-    by_id = {str(event.id): event for event in await records(session, ids)}
-    return [by_id[event_id] for event_id in ids if event_id in by_id], last
+    ids, last = take_matches(rows, limit)
+    events = in_order_of(ids, await records(session, ids))
+    return events, REST if last is None else _cursor(last)
 
 
 def _cursor(row: Any) -> SourceCursor:

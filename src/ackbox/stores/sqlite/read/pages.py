@@ -4,7 +4,7 @@
 from typing import Any
 
 import msgspec
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from ackbox.model import (
     EventFilter,
@@ -15,8 +15,18 @@ from ackbox.model import (
     SourcePage,
     to_text,
 )
-from ackbox.stores import paging
-from ackbox.stores.paging import FIRST_CURSOR, REST, bounds, make_page, matches, terms
+from ackbox.stores.paging import (
+    FIRST_CURSOR,
+    REST,
+    bounds,
+    in_order_of,
+    join_rest,
+    make_page,
+    matches,
+    source_window,
+    take_matches,
+    terms,
+)
 from ackbox.stores.sqlite.statements import Statements
 
 
@@ -54,28 +64,21 @@ def read_source_page(
         return SourcePage(items, position)
     missing = limit - len(items)
     rest = read_page(sql, where, Order.OLDEST, missing, position.ledger_id, unordered=True)
-    following = None if rest.next is None else replace(REST, ledger_id=rest.next)
-    return SourcePage([*items, *rest.items], following)
+    return join_rest(items, rest)
 
 
 def _ordered(
     sql: Statements, where: EventFilter, limit: int, cursor: SourceCursor
 ) -> tuple[list[EventRecord], SourceCursor]:
     """Return the next matching events, and the cursor behind the rows that were read."""
-    window = max(paging.SOURCE_WINDOW, limit)
-    parameters = {**_terms(where), **asdict(cursor), "source": where.source, "window": window}
-    rows = sql.rows("events_of_source", **parameters)
-    ids: list[str] = []
-    last = REST
-    for row in rows:
-        if row["matches"]:
-            ids.append(row["id"])
-        if len(rows) == window or len(ids) == limit:
-            last = SourceCursor(row["sequence"], row["emitted"], row["ledger_id"])
-        if len(ids) == limit:
-            break
-    by_id = {str(event.id): event for event in records(sql, ids)}
-    return [by_id[event_id] for event_id in ids if event_id in by_id], last
+    scan = {"source": where.source, "window": source_window(limit)}
+    rows = sql.rows("events_of_source", **_terms(where), **asdict(cursor), **scan)
+    ids, last = take_matches(rows, limit)
+    return in_order_of(ids, records(sql, ids)), REST if last is None else _cursor(last)
+
+
+def _cursor(row: dict[str, Any]) -> SourceCursor:
+    return SourceCursor(row["sequence"], row["emitted"], row["ledger_id"])
 
 
 def _terms(where: EventFilter) -> dict[str, Any]:
