@@ -11,6 +11,7 @@ from ackbox.config import Settings
 from ackbox.errors import AckboxError, StoreError
 from ackbox.model import BackupProgress, Clock, Finding
 from ackbox.services import Services
+from ackbox.stores.doctor_checks import as_failure
 from ackbox.stores.sqlite import token
 from ackbox.stores.sqlite.admin import doctor, offline
 from ackbox.stores.sqlite.admin.live_backup import copy_beside_server
@@ -90,7 +91,7 @@ class SqliteBackend:
         try:
             file = self._file
         except StoreError as error:
-            yield doctor.as_failure("ledger", error)
+            yield as_failure("ledger", error)
             return
         yield from doctor.examine(file, now=clock(), mounts=mounts)
         yield doctor.API_TOKEN_USED if self._has_token else doctor.examine_token(file)

@@ -12,7 +12,14 @@ import asyncpg
 
 from ackbox.errors import OUTAGES, AckboxError, OutcomeUnknown, StoreError, Unavailable
 from ackbox.model import Clock, Finding, Verdict
-from ackbox.stores.backlog import MAX_PARKED, Backlog, check_backlog
+from ackbox.stores.doctor_checks import (
+    MAX_PARKED,
+    Backlog,
+    as_failure,
+    check_backlog,
+    check_counts,
+    report_missing,
+)
 from ackbox.stores.postgres.admin import doctor_checks, migrator, rights
 from ackbox.stores.postgres.admin.doctor_checks import Condition, LongTransaction, Vacuumed
 from ackbox.stores.postgres.admin.transfer_in import assert_no_unfinished_promotion
@@ -110,17 +117,14 @@ async def _ledger(database: Database, condition: Condition) -> AsyncGenerator[Fi
         if not missing:
             await assert_no_unfinished_promotion(database)
     except StoreError as error:
-        detail, _, remedy = str(error).partition(". ")
-        yield Finding("ledger", Verdict.FAIL, detail, remedy or "The server's log may say more.")
+        yield as_failure("ledger", error)
         return
     known = migrator.all_migrations()
     if len(missing) == len(known):
         yield await _no_ledger(database)
         return
     if missing:
-        detail = f"The ledger lacks {len(missing)} of {len(known)} migrations."
-        remedy = "The next start applies them, as does `ackbox migrate`; make a backup before."
-        yield Finding("ledger", Verdict.WARN, detail, remedy)
+        yield report_missing("The ledger", missing, known)
         return
     yield Finding("ledger", Verdict.OK, f"schema {known[-1].version:04}")
     if (lacking := await rights.find_missing(database)) is not None:
@@ -195,23 +199,13 @@ async def _recount(database: Database, tick: Tick, seconds: float) -> Finding | 
     try:
         if await migrator.pending(database):
             return None
-        return _compare_counts(await _ticking(database.fetch("recount"), tick))
+        rows = await _ticking(database.fetch("recount"), tick)
+        return check_counts(map(tuple, rows), "metrics")
     except AckboxError as error:
         if not isinstance(error.__cause__, TimeoutError | asyncpg.QueryCanceledError):
             raise
     detail = f"The count was stopped after {seconds:.0f} s."
     return Finding("status_counts", Verdict.WARN, detail, "Count on a replica, or a restored dump.")
-
-
-def _compare_counts(rows: list[asyncpg.Record]) -> Finding:
-    wrong = [f"{status} {kept}, counted {real}" for status, kept, real in rows if kept != real]
-    if not wrong:
-        total = sum(kept for status, kept, _ in rows if status != "live_events")
-        return Finding("status_counts", Verdict.OK, f"{total} events, counted one by one")
-    remedy = "No event is lost, but metrics use these counts: please report it."
-    return Finding(
-        "status_counts", Verdict.FAIL, f"Stored counts are wrong: {'; '.join(wrong)}.", remedy
-    )
 
 
 async def _ticking(work: Awaitable[T], tick: Tick) -> T:

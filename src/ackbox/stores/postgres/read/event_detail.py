@@ -15,10 +15,10 @@ from ackbox.stores.postgres.read.pages import records
 
 async def read_detail(session: Session, event_id: EventId) -> EventDetail | None:
     events = await records(session, [event_id])
-    found = await session.fetch_one("detail", id=event_id)
-    if not events or found is None:
+    rows = await session.fetch("detail", id=event_id)
+    if not events or not rows:
         return None
-    event, row = events[0], read_row(found)
+    event, row = events[0], read_row(rows[0])
     behind = await _behind(session, event) if may_be_behind(event, row) else []
     return make_detail(event, row, behind, await read_audit(session, event_id, AUDIT_SHOWN, None))
 

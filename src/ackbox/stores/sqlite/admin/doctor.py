@@ -13,10 +13,17 @@ from typing import Any
 
 import apsw
 
-from ackbox.documentation import name_page
-from ackbox.errors import AckboxError, LedgerCorrupt, StoreError
+from ackbox.errors import AckboxError, StoreError
 from ackbox.model import Finding, Verdict, from_text
-from ackbox.stores.backlog import MAX_PARKED, Backlog, check_backlog
+from ackbox.stores.doctor_checks import (
+    MAX_PARKED,
+    RECOVER,
+    Backlog,
+    as_failure,
+    check_backlog,
+    check_counts,
+    report_missing,
+)
 from ackbox.stores.sqlite import migrations
 from ackbox.stores.sqlite.admin.doctor_checks import (
     check_clock,
@@ -48,9 +55,6 @@ _MIB = 1024 * 1024
 _LOG_ALARM = 64 * _MIB
 _SKEW = timedelta(seconds=30)
 _PROGRESS_STEPS = 100_000
-_RECOVER = (
-    f"Stop the server and restore a backup. For the steps, see {name_page('how-to/recover')}."
-)
 
 API_TOKEN_USED = Finding("token", Verdict.OK, "API_TOKEN is used, and no token file")
 
@@ -161,9 +165,7 @@ def _absent(path: Path) -> Finding:
 def _schema(connection: apsw.Connection, path: Path) -> Finding:
     known = migrations.all_migrations()
     if missing := migrations.pending(connection, known):
-        detail = f"{path} lacks {len(missing)} of {len(known)} migrations."
-        remedy = "Make a backup, then run `ackbox migrate`; the next start does the same."
-        return Finding("ledger", Verdict.WARN, detail, remedy)
+        return report_missing(str(path), missing, known)
     if connection.pragma("application_id") != APPLICATION_ID:
         detail = f"{path} was restored from SQL text: it lacks the application_id of a ledger."
         return Finding("ledger", Verdict.WARN, detail, "The next start sets it.")
@@ -194,28 +196,11 @@ def _pages(connection: apsw.Connection) -> Finding:
     if report == [("ok",)]:
         return Finding("pages", Verdict.OK, "every page and index is intact")
     lines = "; ".join(str(line) for (line,) in report)
-    return Finding("pages", Verdict.FAIL, f"The ledger is damaged: {lines}.", _RECOVER)
+    return Finding("pages", Verdict.FAIL, f"The ledger is damaged: {lines}.", RECOVER)
 
 
 def _status_counts(connection: apsw.Connection) -> Finding:
-    rows: list[Any] = connection.execute(_sql("recount")).fetchall()
-    wrong = [f"{status} {kept}, counted {real}" for status, kept, real in rows if kept != real]
-    if not wrong:
-        total = sum(kept for _, kept, _ in rows)
-        return Finding("status_counts", Verdict.OK, f"{total} events, counted one by one")
-    remedy = "No event is lost, but back-pressure and metrics use these counts: please report it."
-    return Finding(
-        "status_counts", Verdict.FAIL, f"Stored counts are wrong: {'; '.join(wrong)}.", remedy
-    )
-
-
-def as_failure(about: str, error: AckboxError) -> Finding:
-    """Split the message of an error: the first sentence says what is wrong, the rest what to do."""
-    detail, _, remedy = str(error).partition(". ")
-    if isinstance(error, LedgerCorrupt):
-        remedy = _RECOVER
-    remedy = remedy or "The log lines of the server may say more."
-    return Finding(about, Verdict.FAIL, detail, remedy)
+    return check_counts(connection.execute(_sql("recount")), "back-pressure and metrics")
 
 
 def _log_bytes(path: Path) -> int:
