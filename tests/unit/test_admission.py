@@ -29,9 +29,9 @@ class Stage:
             assert self.admission.admit(claimed, self._registration)
 
     def start(self) -> None:
-        while (entry := self.admission.take_next()) is not None:
-            self.ran.append(entry[0].id)
-            self.admission.start(entry[0].id, *entry, self.now)
+        for startable, its_registration in self.admission.take_startable():
+            self.ran.append(startable.id)
+            self.admission.start(startable.id, startable, its_registration, self.now)
 
     def end(self, *, after: float) -> None:
         """End all runs."""

@@ -155,6 +155,7 @@ async def test_a_handler_at_its_limit_does_not_delay_others() -> None:
     stage.queue.put(*claims("s", 30, event_type="slow"), *claims("q", 3, event_type="quick"))
     await stage.until(lambda: len(stage.running) == 4)
     assert sorted(stage.running) == ["q0", "q1", "q2", "s0"]
+    await stage.until(lambda: stage.queue.settled)
     released = [o for k, o in stage.queue.outcomes().items() if k.startswith("s")]
     assert released
     assert all(o == Release(delay=timedelta(seconds=1)) for o in released)

@@ -5,7 +5,7 @@ event loop nor the store. `worker.py` acts on its decisions.
 """
 
 from collections import Counter, deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import takewhile
 from typing import Generic, TypeVar
@@ -62,10 +62,7 @@ class Admission(Generic[Task]):
         if self._settling_lags():
             return 0
         free = self._count - len(self.runs)
-        room = max(2 * free, min(self._runs_soon(free), self._batch)) - len(self.waiting)
-        # A claim costs a statement on the only writer. While claims wait, a few free slots are not
-        # worth one.
-        return room if not self.waiting or room >= self._count else 0
+        return max(2 * free, min(self._runs_soon(free), self._batch)) - len(self.waiting)
 
     def room_ahead(self, now: float) -> int:
         """Return how many events to claim although no slot is free; 0 means none.
@@ -134,18 +131,20 @@ class Admission(Generic[Task]):
         self._running_by_source.setdefault(claim.source, 0)
         return True
 
-    def take_next(self) -> tuple[Claim, Registration] | None:
-        """Remove and return the waiting claim that starts next; return None if none may start.
+    def take_startable(self) -> Iterator[tuple[Claim, Registration]]:
+        """Remove and yield the waiting claims that may start, while slots are free. The caller has
+        to `start` each before it takes the next.
 
         The claims of a handler at its concurrency limit are skipped, and wait in `blocked` until a
         run of such a handler ends.
         """
         while self.waiting and len(self.runs) < self._count:
-            entry = self._take_fairly()
+            several = len(self._running_by_source) > 1
+            entry = self._take_fairly() if several else self.waiting.popleft()
             if entry[1].concurrency is None or not self._is_at_limit(entry[1]):
-                return entry
-            self.blocked.append(entry)
-        return None
+                yield entry
+            else:
+                self.blocked.append(entry)
 
     def start(self, task: Task, claim: Claim, registration: Registration, now: float) -> None:
         """Give a slot to the run of this claim."""
@@ -185,7 +184,7 @@ class Admission(Generic[Task]):
         there is none, remove and return the oldest claim: no source starves another (F24)."""
         half, running = self._count // 2, self._running_by_source
         first = self.waiting[0][0].source
-        if len(running) > 1 and running[first] >= half:
+        if running[first] >= half:
             for index, (claim, _) in enumerate(self.waiting):
                 if claim.source != first and running[claim.source] < half:
                     entry = self.waiting[index]

@@ -91,25 +91,26 @@ class Executor:
         This method raises only CancelledError: the claim was lost, or the worker is stopping.
         """
         limit = self.attempts_of(registration)
-        if is_spent(claim, limit):
+        if claim.unsettled and is_spent(claim, limit):
             return DeadLetter(
                 Failure("the last runs ended with the process; no attempt is left", "crashed")
             )
         RUNNING.set(claim)  # in the context of this run's own task
         tx = Tx() if registration.takes_tx else None
         allowed = registration.timeout or self._policy.timeout
-        task = self._current_task()
+        task = (asyncio.current_task(self._loop) if self._loop else None) or self._find_task()
         cancelled_before = task.cancelling()
         self._deadlines.start(task, allowed)
         try:
             await self._call(claim, registration, tx)
         except BaseException as error:  # around a handler: any exception ends its run
-            in_time = self._end_deadline(task, allowed)
+            in_time = self._deadlines.end(task, allowed) or self._undo_cancellation(task)
             if _is_cancelled(task, error, cancelled_before if not in_time else 0):
                 raise
             cause = _cause(error, None if in_time else allowed)
             return self._outcome_of_failure(claim, limit, cause)
-        if not self._end_deadline(task, allowed):  # the handler caught its cancellation
+        if not self._deadlines.end(task, allowed):  # the handler caught its cancellation
+            self._undo_cancellation(task)
             return self._outcome_of_failure(claim, limit, _overdue(allowed))
         return _HANDLED if tx is None else self._done(claim, limit, tx)
 
@@ -144,12 +145,11 @@ class Executor:
         """Cancel the timers: from now on no run times out."""
         self._deadlines.close()
 
-    def _current_task(self) -> asyncio.Task[Any]:
-        """Return the current task. The loop is cached: to look it up is a system call in 3.11."""
-        task = asyncio.current_task(self._loop) if self._loop is not None else None
-        if task is None:
-            self._loop = asyncio.get_running_loop()
-            task = asyncio.current_task(self._loop)
+    def _find_task(self) -> asyncio.Task[Any]:
+        """Return the current task, and remember its loop: to look it up is a system call in
+        3.11."""
+        self._loop = asyncio.get_running_loop()
+        task = asyncio.current_task(self._loop)
         if task is None:
             raise RuntimeError("a handler runs in a task")
         return task
@@ -166,10 +166,8 @@ class Executor:
         self._late[task] = self._timers.monotonic()
         task.cancel()
 
-    def _end_deadline(self, task: asyncio.Task[Any], allowed: timedelta) -> bool:
-        """Return whether the run ended in time; if not, undo the cancellation of its task."""
-        if self._deadlines.end(task, allowed):
-            return True
+    def _undo_cancellation(self, task: asyncio.Task[Any]) -> bool:
+        """Undo the cancellation of a task whose run is overdue, and return False."""
         self._late.pop(task, None)
         task.uncancel()
         return False
@@ -228,7 +226,7 @@ class Executor:
         except asyncio.CancelledError:
             if thread.ended.done():
                 raise
-            if self._current_task() not in self._late:
+            if self._find_task() not in self._late:
                 self._abandon_when_late(thread, claim, registration, started)
                 raise
             raise Abandoned(self._abandon_thread(thread, claim, registration)) from None

@@ -1,14 +1,14 @@
 """Settle the outcomes of runs in batches: while one batch commits, the next is collected."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from msgspec import Struct
 
 from ackbox.errors import OUTAGES, AckboxError
-from ackbox.model import Claim, EventId, Outcome, Release, Settlement
+from ackbox.model import Claim, Outcome, Release, Settlement
 from ackbox.ports import EventQueue
 from ackbox.telemetry import Observer, Settled, WorkerCallFailed
 from ackbox.worker.admission import Admission
@@ -133,16 +133,15 @@ class Settler:
         else:
             claims = [ended.settlement.claim for ended in batch]
             self._admission.drop(claims)
-            self._put_back_released(written)
+            if released := [o for o in written.values() if isinstance(o, Release)]:
+                self._put_back(released)
             seconds = [ended.seconds for ended in batch]
             self._observe(Settled(claims, seconds, written, [ended.handler for ended in batch]))
 
-    def _put_back_released(self, written: Mapping[EventId, Outcome]) -> None:
+    def _put_back(self, released: Sequence[Release]) -> None:
         """Count released events in the backlog again; parked events do not wait for a worker."""
-        released = [outcome for outcome in written.values() if isinstance(outcome, Release)]
-        if released:
-            self.released += len(released)
-            self._backlog.note_claimed(-sum(not outcome.parked for outcome in released))
+        self.released += len(released)
+        self._backlog.note_claimed(-sum(not outcome.parked for outcome in released))
 
     async def _keep(self, batch: list[Ended], error: AckboxError) -> None:
         """Queue the batch again and wait a moment: no outcome is lost while the store is away."""

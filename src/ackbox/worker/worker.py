@@ -7,6 +7,7 @@ this order. What may be claimed and started is decided in `admission.py`, which 
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from datetime import timedelta
 from time import monotonic
 
@@ -26,7 +27,6 @@ from ackbox.worker.suspects import must_run_alone
 
 _IDLE = timedelta(seconds=1)
 _BUSY_HANDLER = timedelta(seconds=1)
-_LOOP_ITERATIONS = 3
 
 Task = asyncio.Task[Outcome]
 
@@ -61,7 +61,8 @@ class Worker:
         self._settler = Settler(
             queue, self._admission, backlog, observe=observe, retry_seconds=config.pauses.retry
         )
-        self._claim_was_full = False  # so more events are probably due
+        self._claim_was_full = False  # if it was, more events are probably due
+        self._ahead = 0  # events to claim before the claims at hand run
         self._next_suspect_check = 0.0
         self._room_changed = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -92,68 +93,51 @@ class Worker:
         ]
 
     async def _work(self) -> None:
-        """Claim due events, admit them and start their runs. If none is due, wait. If the next
-        claim is sent ahead, the runs of this claim start after the next claim was sent.
+        """Claim due events, admit them and start their runs. If none is due, wait.
+
+        If the next claim is sent ahead, the runs of this claim start as soon as that is sent.
         """
         try:
-            claims = await self._claim(await self._wait_for_room())
+            claims = await self._claim()
             self._admit(claims)
-            if not self._room_ahead():
+            now = monotonic()
+            self._ahead = self._admission.room_ahead(now) if self._claim_was_full else 0
+            if not self._ahead:
                 self._run()
-            if not (await self._work_on_suspect() or claims):
+            suspect = now >= self._next_suspect_check and await self._work_on_suspect(now)
+            if not (claims or suspect):
                 await wait_unless(self._stopping, self._queue.wait(_IDLE))
         except OUTAGES as error:
             self._observe(WorkerCallFailed("claim", str(error)))
             await wait_unless(self._stopping, asyncio.sleep(self._pauses.retry))
 
-    async def _wait_for_room(self) -> int:
-        """Wait until events can be claimed and return how many; return 0 if the worker is stopping.
+    async def _claim(self) -> list[Claim]:
+        """Claim as many events as there is room for.
 
-        Quick handlers end within a few iterations of the event loop. Waiting for these handlers
-        makes one claim for all of their slots instead of one claim for each.
+        If this claim is sent ahead, the runs of the last claim start after this claim was sent, so
+        that the store and the event loop work at the same time.
         """
-        room = 0
-        while not self._stopping.is_set():
-            if ahead := self._room_ahead():
-                return ahead
-            before, room = room, self._admission.room()
-            if 0 < room <= before:
-                return room
-            if room > 0:
-                for _ in range(_LOOP_ITERATIONS):
-                    await asyncio.sleep(0)
-            else:
-                self._room_changed.clear()
-                await self._room_changed.wait()
-        return 0
-
-    def _room_ahead(self) -> int:
-        """Return how many events to claim before the claims at hand run; 0 means none."""
-        return self._admission.room_ahead(monotonic()) if self._claim_was_full else 0
-
-    async def _claim(self, room: int) -> list[Claim]:
-        """Claim at most `room` events."""
-        limit = min(room, self._config.batch)
-        claims: list[Claim] = []
-        try:
-            if limit and self._room_ahead():
-                claims = await self._claim_ahead(limit)
-            elif limit:
-                claims = await self._send_claim(limit)
-        finally:
-            self._claim_was_full = 0 < limit == len(claims)
+        ahead, self._ahead, self._claim_was_full = self._ahead, 0, False
+        limit = min(ahead or await self._wait_for_room(), self._config.batch)
+        if not limit:
+            return []
+        async with self._settler.share_commit_with_claim() if ahead else nullcontext():
+            if ahead:
+                self._loop.call_soon(self._run)
+            lease, caps = self._config.lease, self._admission.caps()
+            claims = await self._queue.claim(self._config.id, limit=limit, lease=lease, caps=caps)
+        self._claim_was_full = len(claims) == limit
         return claims
 
-    async def _claim_ahead(self, limit: int) -> list[Claim]:
-        """Start the runs of the last claim after this claim was sent to the store, so that the
-        store and the event loop work at the same time."""
-        async with self._settler.share_commit_with_claim():
-            self._loop.call_soon(self._run)
-            return await self._send_claim(limit)
-
-    async def _send_claim(self, limit: int) -> list[Claim]:
-        lease, caps = self._config.lease, self._admission.caps()
-        return await self._queue.claim(self._config.id, limit=limit, lease=lease, caps=caps)
+    async def _wait_for_room(self) -> int:
+        """Wait until events can be claimed and return how many; return 0 if the worker is
+        stopping."""
+        while not self._stopping.is_set():
+            if (room := self._admission.room()) > 0:
+                return room
+            self._room_changed.clear()
+            await self._room_changed.wait()
+        return 0
 
     def _admit(self, claims: Sequence[Claim]) -> None:
         """Queue each claim for a slot, or settle it at once. If that raises, drop the remaining
@@ -176,7 +160,8 @@ class Worker:
                     self._settler.add(claim, Release(delay=_BUSY_HANDLER))
                 done += 1
         finally:
-            self._admission.drop(claims[done:])
+            if done < len(claims):
+                self._admission.drop(claims[done:])
         if unhandled:
             self._observe(Unhandled(unhandled))
 
@@ -192,19 +177,16 @@ class Worker:
 
     def _run(self) -> None:
         """Run the admitted claims while slots are free, each in a task of its own."""
-        while not self._stopping.is_set():
-            admitted = self._admission.take_next()
-            if admitted is None:
-                break
+        if self._stopping.is_set():
+            return
+        for claim, registration in self._admission.take_startable():
             # `asyncio.create_task` looks the loop up (a system call in 3.11) and sets a name, which
             # is a third of the cost of a task.
-            task = self._loop.create_task(self._executor.run(*admitted))
-            self._admission.start(task, *admitted, monotonic())
+            task = self._loop.create_task(self._executor.run(claim, registration))
+            self._admission.start(task, claim, registration, monotonic())
             # A callback, not a `finally` in the run: a task cancelled before its first step never
             # runs.
             task.add_done_callback(self._end_run)
-        if len(self._admission.waiting) <= self._config.batch:  # else there is no room for more
-            self._room_changed.set()
 
     def _end_run(self, task: Task) -> None:
         """Free the slot of a run, start the next run, and pass the outcome on to `_settle`."""
@@ -212,7 +194,10 @@ class Worker:
         run = self._admission.end(task, now)
         if run is None:
             return  # it was abandoned
-        self._run()
+        if self._admission.waiting:
+            self._run()
+        if len(self._admission.waiting) <= self._config.batch:  # else there is no room for more
+            self._room_changed.set()
         outcome = self._outcome_of(task, run)
         if outcome is not None:
             self._settler.add(run.claim, outcome, now - run.started, run.registration.name)
@@ -239,14 +224,13 @@ class Worker:
         await self._settler.settle_next()
         self._room_changed.set()
 
-    async def _work_on_suspect(self) -> bool:
+    async def _work_on_suspect(self, now: float) -> bool:
         """Claim and run the next suspect, unless one is held; return whether one was claimed.
 
         The attempt that would dead-letter a suspect runs alone: all held claims are settled before
         it, and nothing is claimed until it has ended (ADR 18).
         """
-        now = monotonic()
-        if now < self._next_suspect_check or self._admission.has_suspect or self._stopping.is_set():
+        if self._admission.has_suspect or self._stopping.is_set():
             return False
         self._next_suspect_check = now + self._pauses.suspects
         suspect = await self._queue.suspect()
@@ -285,6 +269,7 @@ class Worker:
         for task in self._admission.lose(claims):
             task.cancel()
         self._run()
+        self._room_changed.set()
         if lost:  # else the claims were settled while their renewal was in progress
             self._observe(LeaseLost(lost, reason))
 
@@ -297,6 +282,7 @@ class Worker:
                 outcome = self._executor.abandon_task(task, run.claim, run.registration)
                 self._settler.add(run.claim, outcome, now - run.started, run.registration.name)
                 self._run()
+                self._room_changed.set()
 
     async def stop(self, grace: float) -> int:
         """Let running handlers finish for `grace` seconds, release all other claims, settle all
