@@ -34,7 +34,7 @@ class ByteBuffer:
     def make_room(self, size: int) -> None:
         """Revoke the slowest reservations one by one until `size` bytes fit. Revoke none, and raise
         `Overloaded`, if even all of them together would not free enough bytes. A request larger
-        than the buffer gets all of it."""
+        than the buffer gets the whole buffer."""
         if self.held + size <= self._limit or not self.held:
             return
         if self.held + size - sum(r.size for r in self.arriving) > self._limit:

@@ -69,8 +69,8 @@ class Inbox:
 
     def migration(self, name: str, sql: str) -> None:
         """Add a change to your own tables, applied once: at the first start after it was added.
-        Migrations run after `schema`, in the order of their declaration. Never change the SQL of
-        one that was applied."""
+        Migrations run after `schema`, in the order of their declaration. Never change the SQL of a
+        migration that was applied."""
         self._migrations.append(_check_migration(name, sql, self._migrations))
 
     async def read(self, sql: str, /, **params: object) -> list[dict[str, Any]]:

@@ -330,8 +330,8 @@ class Operations(Protocol):
         - They run in the order of their declaration. Each one commits together with its record, or
           not at all. Each one is applied once, however many instances start at the same time.
         - Raises `StartupError` if the SQL of an applied migration has changed: nothing is applied
-          then. Raises it also if a migration fails or is not allowed: that one and those after it
-          are not applied.
+          then. Raises the same error if a migration fails or is not allowed: this migration and all
+          later migrations are not applied then.
         - Applied migrations that are no longer declared are ignored.
         """
         ...

@@ -1,4 +1,4 @@
-"""Make an envelope from the fields that a source gives: the only place where one is made."""
+"""Make envelopes from the fields that a source gives. No other module makes envelopes."""
 
 from datetime import datetime
 from typing import Any
