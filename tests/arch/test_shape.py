@@ -1,6 +1,7 @@
 """The shape of the code: short functions in modules that fit in a few screens (W18)."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median, quantiles
@@ -22,6 +23,13 @@ def test_half_of_the_functions_have_at_most_7_lines_and_nine_in_ten_at_most_16()
     lines = [lines for _, lines in functions()]
     assert median(lines) <= 7
     assert quantiles(lines, n=10)[-1] <= 16
+
+
+def test_no_file_is_divided_by_banners() -> None:
+    """A file that needs headings is two files."""
+    files = [*SOURCES, *(ROOT / "tests").rglob("*.py"), *(ROOT / "bench").rglob("*.py")]
+    banner = re.compile(r"^ *# ?[-=#]{3}", re.MULTILINE)
+    assert [str(path.relative_to(ROOT)) for path in files if banner.search(path.read_text())] == []
 
 
 def functions() -> Iterator[tuple[str, int]]:
