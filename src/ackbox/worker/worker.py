@@ -95,7 +95,8 @@ class Worker:
     async def _work(self) -> None:
         """Claim due events, admit them and start their runs. If none is due, wait.
 
-        If the next claim is sent ahead, the runs of this claim start as soon as that is sent.
+        If the next claim is sent ahead, the runs of this claim start as soon as the next claim is
+        sent.
         """
         try:
             claims = await self._claim()
