@@ -34,12 +34,13 @@ class Stage:
         self.running: dict[str, asyncio.Event] = {}
         self.ran: list[str] = []
         given = registrations or (registration(self.handle),)
-        settings = {"lease": timedelta(seconds=30), "batch": 100, "park_unhandled": False, **config}
+        usual = {"lease": timedelta(seconds=30), "batch": 100, "park_unhandled": False}
+        settings: dict[str, Any] = {**usual, "pauses": PAUSES, **config}
         self.worker = Worker(
             self.queue,
             registry(*given),
             executor(),
-            WorkerConfig(WorkerId("w"), count=count, pauses=PAUSES, **settings),
+            WorkerConfig(WorkerId("w"), count=count, **settings),
             backlog=self.backlog,
             clock=noon,
             observe=self.facts,

@@ -98,6 +98,16 @@ def test_the_waiting_claims_of_one_source_do_not_delay_another() -> None:  # F24
     assert stage.ran == ["x0", "x1", "y0", "y1"]
 
 
+def test_only_runs_that_have_not_ended_count_for_the_share_of_a_source() -> None:  # F24
+    stage = Stage(count=4)
+    stage.put(claim("x0", source="x"), claim("x1", source="x"))
+    stage.start()
+    stage.end(after=1.0)
+    stage.put(claim("x2", source="x"), claim("x3", source="x"), claim("y", source="y"))
+    stage.start()
+    assert stage.ran == ["x0", "x1", "x2", "x3", "y"]
+
+
 def test_a_source_alone_gets_all_slots() -> None:
     stage = Stage(count=4)
     stage.put(claim("y", source="y"))
@@ -133,6 +143,18 @@ def test_held_claims_are_counted_by_source() -> None:
     admission.drop([x0])
     assert before == {"x": 2, "y": 1}
     assert admission.caps().held == {"x": 1}
+
+
+def test_a_source_alone_leaves_a_slot_only_once_another_is_known() -> None:  # F24
+    admission = Stage(count=4).admission
+    assert admission.caps().alone is None
+    admission.hold([claim("x", source="x")])
+    assert admission.caps().alone is None
+    admission.hold([claim("y", source="y")])
+    assert admission.caps().alone == 3
+    one_slot = Stage(count=1).admission
+    one_slot.hold([claim("x", source="x"), claim("y", source="y")])
+    assert (one_slot.caps().alone, one_slot.caps().share) == (None, 1)
 
 
 def test_a_later_run_replaces_an_earlier_one() -> None:

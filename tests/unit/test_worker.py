@@ -7,6 +7,7 @@ from datetime import timedelta
 from ackbox.handlers import Event
 from ackbox.model import DeadLetter, Done, Release
 from ackbox.telemetry import Claimed, Settled
+from ackbox.worker import Pauses
 from support.runs import claim, registration
 from support.supervisor import supervisor
 from support.worker_stage import Stage, claims, working, yield_to_loop
@@ -113,6 +114,16 @@ async def test_one_suspect_runs_at_a_time_beside_ordinary_events() -> None:  # S
         assert "third" not in stage.running
         stage.finish("killer")
         await stage.until(lambda: set(stage.running) == {"one", "two", "third"})
+
+
+async def test_the_next_suspect_follows_at_once() -> None:  # S9
+    stage = Stage(pauses=Pauses(suspects=3600.0, cancel=0.05))
+    stage.queue.put(claim("killer", unsettled=2), claim("second", unsettled=2))
+    stage.worker.start(supervisor(stage.facts))
+    await stage.until(lambda: list(stage.running) == ["killer"])
+    stage.finish()
+    await stage.until(lambda: list(stage.running) == ["second"])
+    await stage.worker.stop(0)
 
 
 async def test_a_suspect_has_the_next_free_slot() -> None:  # S9

@@ -154,13 +154,12 @@ async def test_a_run_lost_before_its_first_step_frees_its_slot() -> None:
 
 
 async def test_claimed_events_leave_the_backlog_and_released_ones_return() -> None:  # W7
-    async with working(count=1) as stage:
-        stage.queue.put(*claims("e", 2), claim("again", attempts=2))
-        await stage.until(lambda: len(stage.worker.held) >= 2)
-        released = await stage.worker.stop(0)
-        claimed = sum(number for number in stage.backlog.claimed if number > 0)
-        assert claimed == 2  # the event in its second attempt was off the backlog already
-        assert sum(stage.backlog.claimed) == claimed - released
+    async with working(count=2) as stage:
+        stage.queue.put(*claims("e", 2), claim("again", attempts=2), claim("lost", unsettled=1))
+        await stage.until(lambda: len(stage.worker.held) == 4)
+        assert stage.backlog.claimed == [2]  # the other two were off the backlog already
+        assert await stage.worker.stop(0) == 4
+        assert sum(stage.backlog.claimed) == 2 - 4
 
 
 async def test_a_parked_event_does_not_return_to_the_backlog() -> None:  # W7

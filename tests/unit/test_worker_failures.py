@@ -130,6 +130,19 @@ async def test_the_events_of_a_claim_in_progress_are_released() -> None:  # F26
         assert stage.ran == []
 
 
+async def test_an_event_without_a_handler_that_is_claimed_during_a_stop_is_released() -> None:
+    async with working(registration(lambda event: None, "invoice.*")) as stage:
+        await stage.until(lambda: stage.queue.requests)
+        stage.queue.open.clear()
+        stage.queue.put(claim("a"))
+        await yield_to_loop()
+        stopping = asyncio.create_task(stage.worker.stop(0))
+        await yield_to_loop()
+        stage.queue.open.set()
+        await asyncio.wait_for(stopping, 5)
+        assert stage.queue.outcomes() == {"a": Release()}
+
+
 async def test_a_run_that_ignores_its_cancellation_is_released() -> None:
     let_end = asyncio.Event()
     started = asyncio.Event()

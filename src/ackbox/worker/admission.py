@@ -71,7 +71,7 @@ class Admission(Generic[Task]):
         `LOOK_AHEAD_SECONDS`. Such a claim has at least half of these runs: otherwise there would be
         many small claims.
         """
-        if self._settling_lags() or len(self.waiting) > self._batch:
+        if self._settling_lags():
             return 0
         limit = min(self._runs_soon(self._quick_slots(now)), 2 * self._batch)
         missing = limit - len(self.waiting)
@@ -186,7 +186,7 @@ class Admission(Generic[Task]):
         first = self.waiting[0][0].source
         if running[first] >= half:
             for index, (claim, _) in enumerate(self.waiting):
-                if claim.source != first and running[claim.source] < half:
+                if running[claim.source] < half:
                     entry = self.waiting[index]
                     del self.waiting[index]
                     return entry

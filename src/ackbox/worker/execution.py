@@ -23,15 +23,14 @@ from ackbox.model import (
     Snoozed,
 )
 from ackbox.quantities import show_duration
-from ackbox.telemetry import RUNNING, AbandonedEnded, HandlerAbandoned, Observer, ignore_facts
+from ackbox.telemetry import RUNNING, Observer, ignore_facts
+from ackbox.worker.abandoned_runs import AbandonedRuns
 from ackbox.worker.deadlines import Deadlines, Guard, Timers, call_directly
 from ackbox.worker.failures import UNREADABLE, Abandoned, Overdue, Raised, describe_failure
 from ackbox.worker.suspects import is_spent
-from ackbox.worker.threads import Ended, HandlerThread
+from ackbox.worker.threads import HandlerThread
 from ackbox.worker.tracebacks import (
     Stack,
-    format_stack,
-    innermost_of,
     stack_of_coroutine,
     stack_of_thread,
 )
@@ -72,18 +71,17 @@ class Executor:
         self._policy = policy
         self._clock = clock
         self._logger = logger
-        self._observe = observe
         self._guard = guard
         self._note_error = note_error
         self._timers = timers
         self._deadlines = Deadlines(self._cancel, guard=guard, timers=timers)
         self._late: dict[asyncio.Task[Any], float] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._hung: dict[asyncio.Future[Any], str] = {}
+        self._abandoned = AbandonedRuns(observe)
 
     @property
     def abandoned(self) -> int:
-        return len(self._hung)
+        return len(self._abandoned)
 
     async def run(self, claim: Claim, registration: Registration) -> Outcome:
         """Run the handler and return the outcome.
@@ -133,10 +131,7 @@ class Executor:
         """Abandon a run that ignores its cancellation, and return its outcome."""
         stack = stack_of_coroutine(task.get_coro())
         self._late.pop(task, None)
-        self._abandon(task, claim, registration, stack)
-        task.add_done_callback(
-            lambda task: self._on_abandoned_end(task, claim, registration, _failure_of_task(task))
-        )
+        self._abandoned.add(task, claim, registration, stack)
         allowed = show_duration(registration.timeout or self._policy.timeout)
         message = f"it took longer than {allowed}, and did not end when it was cancelled"
         return self.fail(claim, registration, Overdue(message, stack))
@@ -254,33 +249,8 @@ class Executor:
         self, thread: HandlerThread, claim: Claim, registration: Registration
     ) -> Stack:
         stack = stack_of_thread(thread.ident)
-        self._abandon(thread.ended, claim, registration, stack)
-        thread.ended.add_done_callback(
-            lambda end: self._on_abandoned_end(
-                end, claim, registration, _failure_of_thread(end.result())
-            )
-        )
+        self._abandoned.add(thread.ended, claim, registration, stack)
         return stack
-
-    def _abandon(
-        self, end: "asyncio.Future[Any]", claim: Claim, registration: Registration, stack: Stack
-    ) -> None:
-        location = innermost_of(stack)
-        where = "" if location is None else f", in {location}"
-        self._hung[end] = f"{registration.name} (event {claim.id}{where})"
-        hung = list(self._hung.values())
-        self._observe(HandlerAbandoned(claim, registration.name, format_stack(stack), hung))
-
-    def _on_abandoned_end(
-        self,
-        end: "asyncio.Future[Any]",
-        claim: Claim,
-        registration: Registration,
-        failure: Failure | None,
-    ) -> None:
-        """Report the end of an abandoned run. The run was settled when it was abandoned."""
-        del self._hung[end]
-        self._observe(AbandonedEnded(claim, registration.name, failure, self.abandoned))
 
     def _retry_or_dead_letter(
         self, claim: Claim, limit: int, failure: Failure, after: timedelta | None
@@ -310,18 +280,6 @@ def _overdue(allowed: timedelta, error: BaseException | None = None) -> Overdue:
     stack = error.stack if isinstance(error, Abandoned) else None
     late = Overdue(f"it took longer than {show_duration(allowed)}", stack)
     return late if error is None else late.with_traceback(error.__traceback__)
-
-
-def _failure_of_thread(ended: Ended) -> Failure | None:
-    return None if ended.error is None else describe_failure(ended.error)
-
-
-def _failure_of_task(task: "asyncio.Task[Any]") -> Failure | None:
-    if task.cancelled():
-        return None
-    if (error := task.exception()) is not None:
-        return describe_failure(error)
-    return getattr(task.result(), "failure", None)
 
 
 class LazyLogger(Struct, frozen=True):
