@@ -24,6 +24,7 @@ SCHEMA = [
 ]
 TOUCH = "UPDATE mine SET n = n + 1 WHERE id = :id"
 NAP = "INSERT INTO naps SELECT 1 FROM pg_sleep(0.2)"
+LONG_NAP = "INSERT INTO naps SELECT 1 FROM pg_sleep(10)"
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +53,17 @@ async def claimed(store: PostgresStore, name: str, outcomes: list[Outcome]) -> l
 
 async def touches(backend: PostgresBackend) -> dict[str, int]:
     return dict(await backend.fetch("SELECT id, n FROM mine"))
+
+
+async def until_a_session_waits(backend: PostgresBackend, what: str) -> None:
+    """Return when a statement in this database waits for a lock or sleeps."""
+    sql = (
+        f"SELECT 1 FROM pg_stat_activity WHERE '{what}' IN (wait_event_type, wait_event) "
+        "AND datname = current_database()"
+    )
+    async with asyncio.timeout(10):
+        while not await backend.fetch(sql):
+            pass
 
 
 def kinds(written: Any, batch: list[Settlement]) -> list[type]:
@@ -146,7 +158,7 @@ async def test_a_run_that_loses_its_claim_while_it_is_settled_has_no_effects(
     """The other runs of the transaction are settled."""
     batch = await claimed(backend.store, "e", [touch("a", nap=True), touch("b", nap=True)])
     settling = asyncio.ensure_future(backend.store.queue.settle(batch))
-    await asyncio.sleep(0.05)
+    await until_a_session_waits(backend, "PgSleep")
     backend.clock.advance(seconds=31)
     (taken,) = await QueueWorker(neighbour.queue, OTHER).claim(1)
     lost = [settlement.claim.id == taken.id for settlement in batch]
@@ -168,11 +180,9 @@ async def test_an_error_at_the_commit_has_the_message_of_the_server(
 
 
 async def test_a_statement_that_times_out_is_stopped_and_fails_only_its_event(
-    backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch
+    backend: PostgresBackend,
 ) -> None:
-    for name in ("_SECONDS", "_LOCK_SECONDS", "_LOCK_SECONDS_ALONE"):
-        monkeypatch.setattr(f"ackbox.stores.postgres.write.effects.{name}", 0.05)
-    batch = await claimed(backend.store, "e", [touch("a"), done(NAP), touch("b")])
+    batch = await claimed(backend.store, "e", [touch("a"), done(LONG_NAP), touch("b")])
     written = await backend.store.queue.settle(batch)
     assert kinds(written, batch) == [Done, RetryLater, Done]
     failed = written[batch[1].claim.id]
@@ -215,7 +225,7 @@ async def test_a_deferred_check_does_not_lock_its_lane_for_senders(
             await locker.execute("DELETE FROM mine WHERE id = 'a'")
             child = done("INSERT INTO child VALUES ('a')")
             settling = asyncio.ensure_future(backend.store.queue.settle([Settlement(claim, child)]))
-            await asyncio.sleep(0.1)
+            await until_a_session_waits(backend, "Lock")
             await asyncio.wait_for(record_in(neighbour, [envelope("quick", lane="l")]), 0.5)
             assert not settling.done()
             assert kinds(await asyncio.wait_for(settling, 3), [Settlement(claim, child)]) == [

@@ -47,18 +47,16 @@ async def test_a_comment_hides_no_second_statement(
 
 
 async def test_a_statement_without_parameters_is_one_statement_to_the_server(
-    backend: PostgresBackend, monkeypatch: pytest.MonkeyPatch
+    backend: PostgresBackend,
 ) -> None:  # S11
-    """The server refuses several statements even if our own check accepts them."""
-    monkeypatch.setattr("ackbox.stores.postgres.write.effects.check_effect", lambda *_: None)
-    me = QueueWorker(backend.store.queue)
-    await record_in(backend.store, [envelope("a"), envelope("b")])
-    first, second = await me.claim()
-    written = await me.settle(first, done("INSERT INTO mine VALUES ('a'); COMMIT"))
-    assert isinstance(written[first.id], RetryLater)
+    """The server refuses several statements even if our own check accepted them."""
+    async with backend.store.database.users_transaction() as session:
+        with pytest.raises(InvalidStatement, match="multiple commands"):
+            await session.execute("INSERT INTO mine VALUES ('a'); COMMIT", {}, 5.0)
     assert await backend.fetch("SELECT * FROM mine") == []
-    written = await me.settle(second, done("INSERT INTO mine VALUES ('b')"))
-    assert isinstance(written[second.id], Done)
+    async with backend.store.database.users_transaction() as session:
+        await session.execute("INSERT INTO mine VALUES ('b')", {}, 5.0)
+    assert len(await backend.fetch("SELECT * FROM mine")) == 1
 
 
 async def test_a_search_path_that_a_users_function_set_does_not_outlive_its_transaction(

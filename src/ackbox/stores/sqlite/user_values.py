@@ -12,10 +12,9 @@ _STORED_AS_GIVEN = frozenset((NoneType, bool, int, float, str, bytes))
 def bind(params: Mapping[str, object], caller: str) -> dict[str, object]:
     """Return the values to bind. Raise `InvalidStatement` for a time that has no text form. Other
     values that cannot be stored are left to the driver."""
-    return {
-        name: value if type(value) in _STORED_AS_GIVEN else _convert(name, value, caller)
-        for name, value in params.items()
-    }
+    if _STORED_AS_GIVEN.issuperset(map(type, params.values())):
+        return dict(params)
+    return {name: _convert(name, value, caller) for name, value in params.items()}
 
 
 def _convert(name: str, value: object, caller: str) -> object:
