@@ -20,16 +20,18 @@ inbox.migration("0001_total", "ALTER TABLE orders ADD COLUMN total INTEGER")
 SECOND = 'inbox.migration("0002_first", "INSERT INTO orders VALUES (\'first\', 1)")\n'
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def settings(
-    request: pytest.FixtureRequest, postgres_of: Callable[[Install], PostgresServer]
-) -> Iterator[dict[str, str]]:
-    if request.param == "sqlite":
-        yield {"DB_PATH": "ackbox.db"}
-        return
+@pytest.fixture
+def target(postgres_of: Callable[[Install], PostgresServer]) -> Iterator[PostgresLedger]:
     made = PostgresLedger(postgres_of(find_installs()[-1]))
-    yield {"DATABASE_URL": made.url}
+    yield made
     made.server.recycle_database(made.url)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def settings(request: pytest.FixtureRequest) -> dict[str, str]:
+    if request.param == "sqlite":
+        return {"DB_PATH": "ackbox.db"}
+    return {"DATABASE_URL": request.getfixturevalue("target").url}
 
 
 def test_migrate_applies_the_users_migrations_once(
@@ -57,6 +59,19 @@ def test_a_migration_that_fails_is_one_line(tmp_path: Path, settings: dict[str, 
     failed = run("migrate", "app:inbox", folder=tmp_path, stdin=b"", **settings)
     assert "inbox.migration('0002') is refused: " in failed.line
     assert "nowhere" in failed.line
+
+
+def test_a_promoted_ledger_gets_the_users_tables_anew(
+    tmp_path: Path, target: PostgresLedger
+) -> None:
+    """The tables stay in the file, so the record of their migrations must stay there too."""
+    (tmp_path / "app.py").write_text(APP)
+    run("migrate", "app:inbox", folder=tmp_path)
+    promoted = run("promote", "ackbox.db", target.url, folder=tmp_path)
+    assert promoted.code == 0
+    assert "Your own tables were not transferred: orders." in promoted.err
+    migrated = run("migrate", "app:inbox", folder=tmp_path, DATABASE_URL=target.url)
+    assert migrated.out == "applied 0001_total\n"
 
 
 def test_without_a_module_only_the_ledger_is_migrated(tmp_path: Path) -> None:
