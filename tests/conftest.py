@@ -6,8 +6,8 @@ from functools import cache
 
 import pytest
 
-from support.postgres import Install, PostgresServer, running_postgres
-from support.valkey import ValkeyServer, running_valkey
+from support.databases.postgres import Install, PostgresServer, running_postgres
+from support.databases.valkey import ValkeyServer, running_valkey
 
 
 def pytest_xdist_auto_num_workers() -> int:

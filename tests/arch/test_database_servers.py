@@ -13,16 +13,16 @@ import asyncpg
 import pytest
 from redis.asyncio import Redis
 
-from support.polling import eventually
-from support.postgres import Install, PostgresServer, find_installs, running_postgres
-from support.valkey import ValkeyServer, running_valkey
+from support.databases.postgres import Install, PostgresServer, find_installs, running_postgres
+from support.databases.valkey import ValkeyServer, running_valkey
+from support.time.polling import eventually
 
 ENDLESS = "SELECT count(*) FROM generate_series(1, 1000000) a, generate_series(1, 1000000) b"
 IS_BUSY = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query ~ 'generate_s[e]'"
 STARTS_AND_WAITS = """
 import sys
 from pathlib import Path
-from support.postgres import PostgresServer, find_installs
+from support.databases.postgres import PostgresServer, find_installs
 
 server = PostgresServer(find_installs()[-1], Path(sys.argv[1]))
 server.initialise()

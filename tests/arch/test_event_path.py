@@ -12,11 +12,11 @@ from ackbox.model import Clock, WorkerId
 from ackbox.ports import EventQueue
 from ackbox.telemetry import Fact, Observer, Settled
 from ackbox.worker import Pauses, Worker, WorkerConfig
-from support.backends import SqliteBackend
-from support.call_trace import CallTrace
-from support.events import envelope, record_in
-from support.runs import CountedBacklog, executor, registration, registry
-from support.supervisor import supervisor
+from support.ledgers.backends import SqliteBackend
+from support.ledgers.events import envelope, record_in
+from support.time.supervisor import supervisor
+from support.workers.call_trace import CallTrace
+from support.workers.runs import CountedBacklog, executor, registration, registry
 
 ARCHITECTURE = Path(__file__).parents[2] / "ARCHITECTURE.md"
 MOST_CALLS = 35

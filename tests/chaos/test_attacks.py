@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.attacks import (
+from support.http.attacks import (
     ReusedConnection,
     closing_trailer,
     endless_trailer,
@@ -14,13 +14,13 @@ from support.attacks import (
     many_trailers,
     one_byte_chunks,
 )
-from support.capacity import STALLED, one_byte_short, waves
-from support.healthy_sender import healthy_sender
-from support.loop_stalls import STALL_SECONDS, longest_stall, reset_stalls
-from support.polling import eventually
-from support.posting import posted
-from support.server import Server, running
-from support.wire import request
+from support.http.capacity import STALLED, one_byte_short, waves
+from support.http.healthy_sender import healthy_sender
+from support.http.posting import posted
+from support.http.wire import request
+from support.servers.loop_stalls import STALL_SECONDS, longest_stall, reset_stalls
+from support.servers.server import Server, running
+from support.time.polling import eventually
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 TOKEN = "a-token-of-senders"

@@ -8,9 +8,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from support.app_server import AppServer, serving
-from support.posting import posted
-from support.server import Server
+from support.http.posting import posted
+from support.servers.app_server import AppServer, serving
+from support.servers.server import Server
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from support.capacity import NEWLINES, STALLED, hang_up_after, one_byte_short, waves
-from support.healthy_sender import healthy_sender
-from support.loop_stalls import STALL_SECONDS, longest_stall, reset_stalls
-from support.polling import eventually
-from support.server import FAST_MONITOR, Server, running
+from support.http.capacity import NEWLINES, STALLED, hang_up_after, one_byte_short, waves
+from support.http.healthy_sender import healthy_sender
+from support.servers.loop_stalls import STALL_SECONDS, longest_stall, reset_stalls
+from support.servers.server import FAST_MONITOR, Server, running
+from support.time.polling import eventually
 
 pytestmark = pytest.mark.chaos
 

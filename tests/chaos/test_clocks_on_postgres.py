@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from support import claims_log
-from support.cluster import clustered
-from support.history import APP, History, Senders
-from support.postgres import Install, PostgresServer, find_installs
+from support.databases.postgres import Install, PostgresServer, find_installs
+from support.ledgers import claims_log
+from support.ledgers.history import APP, History, Senders
+from support.servers.cluster import clustered
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 

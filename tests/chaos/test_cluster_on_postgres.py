@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from support import claims_log
-from support.cluster import clustered
-from support.disturbances import LEASE, SETTINGS, Disturbances, disturb
-from support.history import APP
-from support.polling import eventually
-from support.postgres import Install, PostgresServer, find_installs, running_postgres
-from support.posting import posted
-from support.tcp_proxy import proxied
+from support.databases.postgres import Install, PostgresServer, find_installs, running_postgres
+from support.faults.disturbances import LEASE, SETTINGS, Disturbances, disturb
+from support.faults.tcp_proxy import proxied
+from support.http.posting import posted
+from support.ledgers import claims_log
+from support.ledgers.history import APP
+from support.servers.cluster import clustered
+from support.time.polling import eventually
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(3600)]
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from support.crash_storm import Storm, storm_on_postgres, storm_on_sqlite
-from support.postgres import Install, PostgresServer, find_installs
+from support.databases.postgres import Install, PostgresServer, find_installs
+from support.faults.crash_storm import Storm, storm_on_postgres, storm_on_sqlite
 
 SECONDS = 4.0
 WITHIN = 2.0

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from support.foreign_rounds import assert_foreign_closes_lose_nothing
+from support.servers.embedded import assert_foreign_closes_lose_nothing
 
 
 # N1, F53

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from support.app_server import AppServer, serving
-from support.history import APP, History
-from support.kill_loop import SETTINGS, kill_repeatedly
-from support.polling import eventually
-from support.wire import Disconnected
+from support.http.wire import Disconnected
+from support.ledgers.history import APP, SETTINGS, History, kill_repeatedly
+from support.servers.app_server import AppServer, serving
+from support.time.polling import eventually
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(3600)]
 

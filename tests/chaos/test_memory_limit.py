@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from support.flood import MIB, flood
-from support.server import running
+from support.http.capacity import MIB, flood
+from support.servers.server import running
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1200)]
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from support import claims_log
-from support.cluster import clustered
-from support.disturbances import LEASE, SETTINGS
-from support.guarded import clean_environment, free_ports
-from support.guardian import identity
-from support.history import APP, History, Senders
-from support.polling import eventually
-from support.postgres import Install, PostgresServer, find_installs
-from support.wire import Wire
+from support.databases.guarded import clean_environment, free_ports
+from support.databases.guardian import identity
+from support.databases.postgres import Install, PostgresServer, find_installs
+from support.faults.disturbances import LEASE, SETTINGS
+from support.http.wire import Wire
+from support.ledgers import claims_log
+from support.ledgers.history import APP, History, Senders
+from support.servers.cluster import clustered
+from support.time.polling import eventually
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 

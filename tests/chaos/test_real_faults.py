@@ -14,8 +14,8 @@ from uuid import uuid4
 
 import pytest
 
-from support.polling import eventually
-from support.server import Server, running
+from support.servers.server import Server, running
+from support.time.polling import eventually
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180)]
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from ackbox.model import Envelope
-from support.backends import open_sqlite
-from support.cli import Cli, Ledger
-from support.events import record_in
-from support.postgres import Install, PostgresServer, find_installs
-from support.server import Server, running
+from support.databases.postgres import Install, PostgresServer, find_installs
+from support.ledgers.backends import open_sqlite
+from support.ledgers.events import record_in
+from support.servers.cli import Cli, Ledger
+from support.servers.server import Server, running
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ import pytest
 from ackbox.stores.sqlite import migrations
 from ackbox.stores.sqlite.lock import LedgerLock
 from ackbox.stores.sqlite.migrations import Migration
-from support.backends import open_sqlite
-from support.cli import Cli, Ledger, environment
-from support.events import envelopes, record_in
-from support.polling import eventually
-from support.posting import posted
-from support.server import Server, read_ledger, running
+from support.http.posting import posted
+from support.ledgers.backends import open_sqlite
+from support.ledgers.events import envelopes, record_in
+from support.servers.cli import Cli, Ledger, environment
+from support.servers.server import Server, read_ledger, running
+from support.time.polling import eventually
 
 TOKEN = "a-token-of-twenty-characters"
 COMPLETE = "is complete in itself: it needs no -wal file\n"

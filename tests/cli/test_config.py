@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from ackbox.config import Settings
-from support.cli import Cli
+from support.servers.cli import Cli
 
 SECRET = "hunter2-hunter2-hunter2"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.cli import Done, run
+from support.servers.cli import Done, run
 
 COMMANDS = ["stats", "events list", "serve", "migrate", "migrate --check", "backup copy.db"]
 

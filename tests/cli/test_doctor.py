@@ -18,11 +18,11 @@ from ackbox.config import Settings
 from ackbox.model import Verdict
 from ackbox.stores.sqlite.admin import doctor as checks
 from ackbox.stores.sqlite.admin import doctor_checks
-from support.cli import Cli, Done, Ledger
-from support.disk import on_a_faulty_disk
-from support.events import NOON, envelope, envelopes
-from support.posting import posted
-from support.server import Server, running
+from support.faults.disk import on_a_faulty_disk
+from support.http.posting import posted
+from support.ledgers.events import NOON, envelope, envelopes
+from support.servers.cli import Cli, Done, Ledger
+from support.servers.server import Server, running
 
 MOUNTS = (
     "/dev/sda1 / ext4 rw,relatime 0 0\n"

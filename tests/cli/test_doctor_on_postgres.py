@@ -15,12 +15,12 @@ from ackbox.stores.postgres.admin import doctor, doctor_checks
 from ackbox.stores.postgres.admin.doctor_checks import Condition, LongTransaction, Vacuumed
 from ackbox.stores.postgres.database import Address, Database
 from ackbox.stores.postgres.read import reader
-from support.cli import Cli, Done
-from support.events import NOON, envelopes, record_in
-from support.pooling_proxy import pooled
-from support.postgres import Install, PostgresServer, find_installs
-from support.postgres_backend import REBUILD_DERIVED
-from support.postgres_cli import PostgresLedger
+from support.databases.postgres import Install, PostgresServer, find_installs
+from support.databases.postgres_cli import PostgresLedger
+from support.faults.pooling_proxy import pooled
+from support.ledgers.events import NOON, envelopes, record_in
+from support.ledgers.postgres_backend import REBUILD_DERIVED
+from support.servers.cli import Cli, Done
 
 PASSWORD = "hunter2-hunter2-hunter2"
 SOUND = Condition(

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from redis import Redis
 
-from support.cli import Cli
-from support.postgres import Install, PostgresServer, find_installs
-from support.valkey import ValkeyServer
+from support.databases.postgres import Install, PostgresServer, find_installs
+from support.databases.valkey import ValkeyServer
+from support.servers.cli import Cli
 
 PASSWORD = "hunter2-hunter2-hunter2"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ackbox.documentation import add_addresses, name_page
-from support.cli import Cli
+from support.servers.cli import Cli
 
 ROOT = Path(__file__).parents[2]
 REPO_FILE = re.compile(r"\bdocs/|\w\.md\b|\bREADME\b|\bMakefile\b|`make |\bpyproject\b")

@@ -14,8 +14,8 @@ import typer
 
 import ackbox
 from ackbox.cli import app
-from support.cli import COMMAND, Cli, Ledger, environment, run
-from support.events import envelopes
+from support.ledgers.events import envelopes
+from support.servers.cli import COMMAND, Cli, Ledger, environment, run
 
 
 def commands() -> Iterator[tuple[str, Any]]:

@@ -13,10 +13,10 @@ import pytest
 from ackbox.cli.moments import parse_moment, show_age
 from ackbox.model import OutcomeName
 from ackbox.stores import paging
-from support.cli import COMMAND, Cli, Done, Ledger, environment, run
-from support.events import NOON, envelope, envelopes
-from support.seeding import States, seed
-from support.server import running
+from support.ledgers.events import NOON, envelope, envelopes
+from support.ledgers.seeding import States, seed
+from support.servers.cli import COMMAND, Cli, Done, Ledger, environment, run
+from support.servers.server import running
 
 TEN = [
     envelope(

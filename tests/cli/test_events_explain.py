@@ -11,12 +11,12 @@ from ackbox.app import utc_now
 from ackbox.cli.workers import find_workers
 from ackbox.config import Settings
 from ackbox.model import DeadLetter, Failure, RetryLater, Snoozed
-from support.backends import open_sqlite
-from support.cli import Cli
-from support.events import envelope, record_in
-from support.queue_worker import QueueWorker
-from support.seeding import States, seed
-from support.server import running
+from support.ledgers.backends import open_sqlite
+from support.ledgers.events import envelope, record_in
+from support.ledgers.seeding import States, seed
+from support.servers.cli import Cli
+from support.servers.server import running
+from support.workers.queue_worker import QueueWorker
 
 
 @pytest.fixture(scope="module")
@@ -270,7 +270,7 @@ def test_an_unknown_event_is_one_line(cli: Cli, path: Path) -> None:
 
 def test_the_lease_of_a_living_worker_has_an_end(cli: Cli, tmp_path: Path) -> None:
     from ackbox.app import utc_now
-    from support.event_runs import WORKER, claim
+    from support.workers.event_runs import WORKER, claim
 
     path = tmp_path / "ackbox.db"
 

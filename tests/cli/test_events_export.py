@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from support.cli import Cli, Ledger
-from support.events import envelope, envelopes
-from support.seeding import States, seed
-from support.server import running
+from support.ledgers.events import envelope, envelopes
+from support.ledgers.seeding import States, seed
+from support.servers.cli import Cli, Ledger
+from support.servers.server import running
 
 
 def exported(text: str) -> list[dict[str, Any]]:

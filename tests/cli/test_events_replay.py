@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from support.cli import Cli
-from support.seeding import States, seed
-from support.server import read_ledger, running
+from support.ledgers.seeding import States, seed
+from support.servers.cli import Cli
+from support.servers.server import read_ledger, running
 
 Where = tuple[States, Path]
 

@@ -20,11 +20,11 @@ from ackbox.config.loader import load
 from ackbox.model import Envelope, EventFilter, Receipt, Submission
 from ackbox.ports import Store
 from ackbox.stores.sqlite.lock import LedgerLock
-from support.cli import Cli, Done, Ledger, environment, run
-from support.events import envelope, envelopes, record_in
-from support.promoting import opened, postgres_rows
-from support.seeding import States, seed
-from support.server import read_ledger
+from support.ledgers.events import envelope, envelopes, record_in
+from support.ledgers.promoting import opened, postgres_rows
+from support.ledgers.seeding import States, seed
+from support.servers.cli import Cli, Done, Ledger, environment, run
+from support.servers.server import read_ledger
 
 KEPT = (
     "source, idempotency_key, event_type, payload, payload_sha256, content_type, headers, lane, "

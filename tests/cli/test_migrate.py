@@ -7,10 +7,10 @@ import pytest
 
 from ackbox.stores.sqlite import migrations
 from ackbox.stores.sqlite.migrations import Migration
-from support.backends import open_sqlite
-from support.cli import Cli, Ledger
-from support.events import envelopes, record_in
-from support.server import Server
+from support.ledgers.backends import open_sqlite
+from support.ledgers.events import envelopes, record_in
+from support.servers.cli import Cli, Ledger
+from support.servers.server import Server
 
 ALL = migrations.all_migrations()
 EXTRA = Migration(

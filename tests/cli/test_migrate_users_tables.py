@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from support.cli import run
-from support.postgres import Install, PostgresServer, find_installs
-from support.postgres_cli import PostgresLedger
-from support.server import read_ledger
+from support.databases.postgres import Install, PostgresServer, find_installs
+from support.databases.postgres_cli import PostgresLedger
+from support.servers.cli import run
+from support.servers.server import read_ledger
 
 APP = """
 from ackbox import Inbox

@@ -11,12 +11,12 @@ import pytest
 
 from ackbox.stores.migrations import Migration
 from ackbox.stores.postgres.admin import migrator
-from support.cli import Cli, environment
-from support.events import envelope, envelopes, record_in
-from support.postgres import Install, PostgresServer, find_installs
-from support.postgres_cli import PostgresLedger
-from support.seeding import States, seed
-from support.server import running
+from support.databases.postgres import Install, PostgresServer, find_installs
+from support.databases.postgres_cli import PostgresLedger
+from support.ledgers.events import envelope, envelopes, record_in
+from support.ledgers.seeding import States, seed
+from support.servers.cli import Cli, environment
+from support.servers.server import running
 
 PASSWORD = "hunter2-hunter2-hunter2"
 AWAY = f"postgresql://user:{PASSWORD}@127.0.0.1:1/events"

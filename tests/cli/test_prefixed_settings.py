@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from support.cli import Cli, run
-from support.server import running
+from support.servers.cli import Cli, run
+from support.servers.server import running
 
 COMMANDS = ["serve", "config", "stats", "events list", "migrate", "backup copy.db"]
 

@@ -19,15 +19,15 @@ from ackbox.stores.postgres.database import Address, Database
 from ackbox.stores.postgres.read.reader import PostgresReader
 from ackbox.stores.sqlite.store import SqliteStore
 from ackbox.stores.transfer import Batch
-from support.app_server import serving
-from support.cli import Cli, Ledger
-from support.event_runs import DONE, claim, retry_later, settle, work
-from support.events import envelope, envelopes, record_in
-from support.polling import eventually
-from support.postgres import Install, PostgresServer, find_installs
-from support.promoting import Everything, opened, postgres_rows, promote, sqlite_rows
-from support.seeding import LONG_AGO, seed
-from support.server import read_ledger
+from support.databases.postgres import Install, PostgresServer, find_installs
+from support.ledgers.events import envelope, envelopes, record_in
+from support.ledgers.promoting import Everything, opened, postgres_rows, promote, sqlite_rows
+from support.ledgers.seeding import LONG_AGO, seed
+from support.servers.app_server import serving
+from support.servers.cli import Cli, Ledger
+from support.servers.server import read_ledger
+from support.time.polling import eventually
+from support.workers.event_runs import DONE, claim, retry_later, settle, work
 
 
 @pytest.fixture
@@ -127,8 +127,8 @@ def test_events_that_are_only_in_the_log_are_transferred(
     path = tmp_path / "ackbox.db"
     script = (
         "import asyncio, os, sys; from pathlib import Path;"
-        "from support.backends import open_sqlite;"
-        "from support.events import envelopes, record_in\n"
+        "from support.ledgers.backends import open_sqlite;"
+        "from support.ledgers.events import envelopes, record_in\n"
         "async def main():\n"
         "    store = await open_sqlite(Path(sys.argv[1]))\n"
         "    await record_in(store, envelopes(50))\n"

@@ -12,12 +12,12 @@ from ackbox.errors import StoreError
 from ackbox.model import Cursor
 from ackbox.stores.sqlite.lock import LedgerLock
 from ackbox.stores.sqlite.store import SqliteStore
-from support.cli import Cli, Ledger, run
-from support.event_runs import DONE, claim, settle, work
-from support.events import envelope, envelopes, record_in
-from support.postgres import TESTS_PATH
-from support.promoting import execute, halfway, opened, postgres_rows, promote, sqlite_rows
-from support.seeding import States, seed
+from support.databases.postgres import TESTS_PATH
+from support.ledgers.events import envelope, envelopes, record_in
+from support.ledgers.promoting import execute, halfway, opened, postgres_rows, promote, sqlite_rows
+from support.ledgers.seeding import States, seed
+from support.servers.cli import Cli, Ledger, run
+from support.workers.event_runs import DONE, claim, settle, work
 
 
 def test_a_running_server_is_named(cli: Cli, ledger: Ledger, target: str) -> None:

@@ -11,9 +11,9 @@ import pytest
 from ackbox.cli import client
 from ackbox.cli.send import post_event
 from ackbox.errors import CommandFailed
-from support.cli import Cli, run
-from support.posting import new_key
-from support.server import Server, running
+from support.http.posting import new_key
+from support.servers.cli import Cli, run
+from support.servers.server import Server, running
 
 TOKEN = "a-token-of-twenty-characters"
 

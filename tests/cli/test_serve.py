@@ -12,10 +12,10 @@ import pytest
 
 from ackbox.config import Given, Settings
 from ackbox.inbox import Inbox
-from support.cli import COMMAND, Cli, Ledger, environment, run
-from support.events import envelopes
-from support.polling import eventually
-from support.server import Server, running
+from support.ledgers.events import envelopes
+from support.servers.cli import COMMAND, Cli, Ledger, environment, run
+from support.servers.server import Server, running
+from support.time.polling import eventually
 
 APP = "from ackbox import Inbox\ninbox = Inbox()\nother = 5\n"
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from support.cli import Cli
-from support.events import NOON
-from support.seeding import States, seed
-from support.server import running
+from support.ledgers.events import NOON
+from support.ledgers.seeding import States, seed
+from support.servers.cli import Cli
+from support.servers.server import running
 
 COUNTS = {"pending": 5, "processing": 1, "completed": 1, "failed": 1}
 

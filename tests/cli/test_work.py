@@ -7,7 +7,7 @@ import pytest
 
 from ackbox.config import Given, Settings
 from ackbox.inbox import Inbox
-from support.cli import Cli
+from support.servers.cli import Cli
 
 APP = "from ackbox import Inbox\ninbox = Inbox()\n"
 NOWHERE = "postgresql://127.0.0.1:1/events"

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from ackbox.ports import Reader, Store
-from support.backends import BACKENDS, Backend, Fresh, Server
-from support.clock import ManualClock
-from support.queue_worker import OTHER, QueueWorker
-from support.redis_backend import RedisBackend
+from support.ledgers.backends import BACKENDS, Backend, Fresh, Server
+from support.ledgers.redis_backend import RedisBackend
+from support.time.clocks import ManualClock
+from support.workers.queue_worker import OTHER, QueueWorker
 
 QUEUE = {
     "test_claims",

@@ -12,10 +12,10 @@ from ackbox.model import (
     Release,
     from_text,
 )
-from support.backends import Backend, crash, record, row
-from support.clock import ManualClock
-from support.events import NOON, envelope, record_in
-from support.queue_worker import LEASE, ME, OTHER, QueueWorker, retry_later
+from support.ledgers.backends import Backend, crash, record, row
+from support.ledgers.events import NOON, envelope, record_in
+from support.time.clocks import ManualClock
+from support.workers.queue_worker import LEASE, ME, OTHER, QueueWorker, retry_later
 
 SECOND = timedelta(seconds=1)
 

@@ -10,9 +10,9 @@ from ackbox.ingest import Ingest, Limits
 from ackbox.model import Cursor, Submission
 from ackbox.ports import Store
 from ackbox.telemetry import ignore_facts
-from support.backends import Backend
-from support.events import envelope, envelopes, record_in
-from support.supervisor import supervisor
+from support.ledgers.backends import Backend
+from support.ledgers.events import envelope, envelopes, record_in
+from support.time.supervisor import supervisor
 
 
 async def test_a_source_that_was_never_read_has_no_cursor(store: Store) -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from ackbox.errors import InvalidStatement, StartupError
 from ackbox.model import DeadLetter, Done, Failure, Outcome, RetryLater, Settlement
-from support.backends import Backend
-from support.events import envelope, envelopes, record_in
-from support.queue_worker import OTHER, QueueWorker, done, retry_later
+from support.ledgers.backends import Backend
+from support.ledgers.events import envelope, envelopes, record_in
+from support.workers.queue_worker import OTHER, QueueWorker, done, retry_later
 
 SCHEMA = ["CREATE TABLE mine (id TEXT PRIMARY KEY, n INTEGER)", "CREATE TABLE log (what TEXT)"]
 DELETE = "DELETE FROM {} RETURNING 1"

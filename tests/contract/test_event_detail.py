@@ -15,10 +15,10 @@ from ackbox.model import (
     SourceCursor,
     Status,
 )
-from support.backends import Backend
-from support.event_runs import DEAD, WORKER, claim, retry_later, settle, work
-from support.events import NOON, envelope, envelopes, record_in
-from support.posting import new_key
+from support.http.posting import new_key
+from support.ledgers.backends import Backend
+from support.ledgers.events import NOON, envelope, envelopes, record_in
+from support.workers.event_runs import DEAD, WORKER, claim, retry_later, settle, work
 
 WEBHOOKS = EventFilter(source="webhooks")
 

@@ -7,8 +7,8 @@ import pytest
 
 from ackbox.errors import InvalidStatement, StartupError
 from ackbox.model import InboxMigration
-from support.backends import Backend
-from support.events import envelope, record_in
+from support.ledgers.backends import Backend
+from support.ledgers.events import envelope, record_in
 
 CREATE = InboxMigration("0001_orders", "CREATE TABLE orders (id TEXT PRIMARY KEY)")
 ADD = InboxMigration(

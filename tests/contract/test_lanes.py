@@ -7,9 +7,9 @@ from ackbox.model import (
     Claim,
     Release,
 )
-from support.backends import Backend, record
-from support.clock import ManualClock
-from support.queue_worker import QueueWorker, dead, done, retry_later
+from support.ledgers.backends import Backend, record
+from support.time.clocks import ManualClock
+from support.workers.queue_worker import QueueWorker, dead, done, retry_later
 
 SECOND = timedelta(seconds=1)
 

@@ -32,11 +32,11 @@ from ackbox.model import (
     to_text,
 )
 from ackbox.ports import Store
-from support.backends import BACKENDS, Backend, Row, Server
-from support.events import envelope, record_in
-from support.queue_worker import LEASE, QueueWorker, dead, done, retry_later
-from support.redis_backend import RedisBackend
-from support.valkey import ValkeyServer
+from support.databases.valkey import ValkeyServer
+from support.ledgers.backends import BACKENDS, Backend, Row, Server
+from support.ledgers.events import envelope, record_in
+from support.ledgers.redis_backend import RedisBackend
+from support.workers.queue_worker import LEASE, QueueWorker, dead, done, retry_later
 
 T = TypeVar("T")
 

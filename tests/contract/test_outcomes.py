@@ -20,9 +20,9 @@ from ackbox.model import (
     from_text,
     make_failure,
 )
-from support.backends import Backend, Row, record, row
-from support.clock import ManualClock
-from support.queue_worker import QueueWorker, dead, done, retry_later
+from support.ledgers.backends import Backend, Row, record, row
+from support.time.clocks import ManualClock
+from support.workers.queue_worker import QueueWorker, dead, done, retry_later
 
 SECOND = timedelta(seconds=1)
 SETTLED = ("processor_id", "lease_until", "updated_at", "claimable_at", "status", "outcome")

@@ -3,9 +3,9 @@
 from msgspec.structs import replace
 
 from ackbox.model import Claim, Outcome, Release, Settlement, Status
-from support.backends import Backend
-from support.events import envelope, record_in
-from support.queue_worker import LEASE, NO_CLAIMS_HELD, OTHER, QueueWorker, done
+from support.ledgers.backends import Backend
+from support.ledgers.events import envelope, record_in
+from support.workers.queue_worker import LEASE, NO_CLAIMS_HELD, OTHER, QueueWorker, done
 
 ROWS = 10_000
 PAGE = 1000

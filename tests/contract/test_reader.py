@@ -20,9 +20,9 @@ from ackbox.model import (
     Status,
 )
 from ackbox.ports import Reader
-from support.backends import Backend, Fresh
-from support.event_runs import DEAD, work
-from support.events import NOON, envelope, envelopes, record_in
+from support.ledgers.backends import Backend, Fresh
+from support.ledgers.events import NOON, envelope, envelopes, record_in
+from support.workers.event_runs import DEAD, work
 
 ANY = EventFilter()
 BOTH = pytest.mark.parametrize("order", list(Order))

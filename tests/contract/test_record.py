@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from ackbox.errors import InvalidEvent
 from ackbox.model import Envelope, Receipt, ReceiptKind, Status, fingerprint, to_text
 from ackbox.ports import Reader, Store
-from support.backends import Backend, Fresh
-from support.events import NOON, envelope, envelopes, record_in
+from support.ledgers.backends import Backend, Fresh
+from support.ledgers.events import NOON, envelope, envelopes, record_in
 
 NEW, DUPLICATE, CONFLICT = ReceiptKind.NEW, ReceiptKind.DUPLICATE, ReceiptKind.CONFLICT
 LATER = NOON + timedelta(minutes=5)

@@ -18,9 +18,9 @@ from ackbox.model import (
     Settlement,
     Status,
 )
-from support.backends import Backend
-from support.event_runs import DEAD, DONE, claim, retry_later, settle, work
-from support.events import envelope, envelopes, record_in
+from support.ledgers.backends import Backend
+from support.ledgers.events import envelope, envelopes, record_in
+from support.workers.event_runs import DEAD, DONE, claim, retry_later, settle, work
 
 POLICY = RetentionPolicy(keep=timedelta(days=30), keep_keys=timedelta(days=7))
 PARKED = Release(parked=True)

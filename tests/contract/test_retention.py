@@ -17,9 +17,9 @@ from ackbox.model import (
     Status,
 )
 from ackbox.ports import Store
-from support.backends import Backend
-from support.event_runs import DEAD, DONE, claim, retry_later, work
-from support.events import envelope, envelopes, record_in
+from support.ledgers.backends import Backend
+from support.ledgers.events import envelope, envelopes, record_in
+from support.workers.event_runs import DEAD, DONE, claim, retry_later, work
 
 POLICY = RetentionPolicy(keep=timedelta(days=30), keep_keys=timedelta(days=7))
 

@@ -3,9 +3,9 @@
 import pytest
 
 from ackbox.model import Settlement
-from support.backends import Backend
-from support.events import envelope, record_in
-from support.queue_worker import LEASE, QueueWorker, dead, done
+from support.ledgers.backends import Backend
+from support.ledgers.events import envelope, record_in
+from support.workers.queue_worker import LEASE, QueueWorker, dead, done
 
 
 @pytest.mark.parametrize("stale_first", [True, False])

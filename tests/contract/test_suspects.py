@@ -9,9 +9,9 @@ from ackbox.model import (
     EventId,
     Release,
 )
-from support.backends import Backend, crash, record, row
-from support.clock import ManualClock
-from support.queue_worker import LEASE, ME, OTHER, QueueWorker, done
+from support.ledgers.backends import Backend, crash, record, row
+from support.time.clocks import ManualClock
+from support.workers.queue_worker import LEASE, ME, OTHER, QueueWorker, done
 
 SECOND = timedelta(seconds=1)
 

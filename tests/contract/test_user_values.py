@@ -9,9 +9,9 @@ import pytest
 
 from ackbox.errors import InvalidStatement
 from ackbox.model import Done, Outcome, RetryLater, Settlement
-from support.backends import Backend
-from support.events import envelope, record_in
-from support.queue_worker import QueueWorker, done
+from support.ledgers.backends import Backend
+from support.ledgers.events import envelope, record_in
+from support.workers.queue_worker import QueueWorker, done
 
 SCHEMA = """CREATE TABLE things (
     flag BOOLEAN, number BIGINT, ratio DOUBLE PRECISION, words TEXT, raw BYTEA,

@@ -12,9 +12,9 @@ from ackbox.model import (
     Release,
     Settlement,
 )
-from support.backends import Backend, record, row
-from support.clock import ManualClock
-from support.queue_worker import QueueWorker, dead, done, retry_later
+from support.ledgers.backends import Backend, record, row
+from support.time.clocks import ManualClock
+from support.workers.queue_worker import QueueWorker, dead, done, retry_later
 
 SECOND = timedelta(seconds=1)
 

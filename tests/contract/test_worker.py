@@ -9,10 +9,10 @@ from ackbox.handlers import Event, Registration
 from ackbox.model import DeadLetter, Done, EventId, Outcome, Status, WorkerId
 from ackbox.telemetry import Fact, Settled
 from ackbox.worker import Worker, WorkerConfig
-from support.backends import Backend
-from support.events import envelope, record_in
-from support.runs import CountedBacklog, executor, registration, registry
-from support.supervisor import supervisor
+from support.ledgers.backends import Backend
+from support.ledgers.events import envelope, record_in
+from support.time.supervisor import supervisor
+from support.workers.runs import CountedBacklog, executor, registration, registry
 
 ATTEMPTS = 3
 

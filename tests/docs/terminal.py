@@ -13,7 +13,7 @@ from pathlib import Path
 from shutil import which
 
 from docs.pages import ROOT
-from support.polling import eventually
+from support.time.polling import eventually
 
 BIN = Path(sys.executable).parent
 STAND_IN = Path(__file__).with_name("curl.py")

@@ -19,7 +19,7 @@ from ackbox.http.connection import (
 )
 from ackbox.http.protocol import HEADER_BYTES, PIPELINED_REQUESTS, URL_BYTES
 from docs.pages import REFERENCE, codes, first_codes, rows, sections
-from support.server import running
+from support.servers.server import running
 
 HTTP = REFERENCE / "http.md"
 ROUTE = re.compile(r"(GET|POST|PUT|PATCH|DELETE) /\S*")

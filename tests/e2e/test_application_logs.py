@@ -4,9 +4,9 @@
 from pathlib import Path
 from typing import Any
 
-from support.app_server import AppServer, serving
-from support.polling import eventually
-from support.posting import posted
+from support.http.posting import posted
+from support.servers.app_server import AppServer, serving
+from support.time.polling import eventually
 
 APP = """
 import asyncio

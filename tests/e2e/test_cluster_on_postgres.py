@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from support import claims_log
-from support.cluster import clustered
-from support.disturbances import LEASE, SETTINGS, Disturbances, disturb
-from support.history import APP
-from support.postgres import PostgresServer, find_installs, running_postgres
+from support.databases.postgres import PostgresServer, find_installs, running_postgres
+from support.faults.disturbances import LEASE, SETTINGS, Disturbances, disturb
+from support.ledgers import claims_log
+from support.ledgers.history import APP
+from support.servers.cluster import clustered
 
 RUN_WITHIN = 5.0
 

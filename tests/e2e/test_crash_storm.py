@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from support.crash_storm import Storm, storm_on_postgres, storm_on_sqlite
-from support.postgres import Install, PostgresServer, find_installs
+from support.databases.postgres import Install, PostgresServer, find_installs
+from support.faults.crash_storm import Storm, storm_on_postgres, storm_on_sqlite
 
 SECONDS = 0.0  # the slow handlers run until the test lets them end
 WITHIN = 2.0

@@ -15,13 +15,13 @@ from ackbox.config import Settings
 from ackbox.errors import Unavailable
 from ackbox.model import Stats
 from ackbox.stores.postgres.read.reader import PostgresReader
-from support.cli import Done, run
-from support.polling import eventually
-from support.postgres import PostgresServer, find_installs, running_postgres
-from support.posting import posted
-from support.problems import assert_problem
-from support.server import Server
-from support.wire import Disconnected, exchange, request
+from support.databases.postgres import PostgresServer, find_installs, running_postgres
+from support.http.posting import posted
+from support.http.problems import assert_problem
+from support.http.wire import Disconnected, exchange, request
+from support.servers.cli import Done, run
+from support.servers.server import Server
+from support.time.polling import eventually
 
 PASSWORD = "hunter2-hunter2-hunter2"
 APP = "from ackbox import Inbox\ninbox = Inbox()\n"

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from support.app_server import AppServer, serving
-from support.backends import open_sqlite
-from support.events import envelope, record_in
-from support.polling import eventually
-from support.posting import posted
-from support.problems import assert_problem
+from support.http.posting import posted
+from support.http.problems import assert_problem
+from support.ledgers.backends import open_sqlite
+from support.ledgers.events import envelope, record_in
+from support.servers.app_server import AppServer, serving
+from support.time.polling import eventually
 
 SLEEPS = """
 import asyncio

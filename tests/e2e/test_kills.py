@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from support.app_server import AppServer, serving
-from support.history import APP
-from support.kill_loop import SETTINGS, kill_repeatedly
-from support.polling import eventually
-from support.posting import posted
+from support.http.posting import posted
+from support.ledgers.history import APP, SETTINGS, kill_repeatedly
+from support.servers.app_server import AppServer, serving
+from support.time.polling import eventually
 
 
 @pytest.mark.timeout(240)

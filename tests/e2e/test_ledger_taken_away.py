@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from support.polling import eventually
-from support.posting import posted
-from support.server import FAST_MONITOR, Server, running
-from support.wire import Disconnected
+from support.http.posting import posted
+from support.http.wire import Disconnected
+from support.servers.server import FAST_MONITOR, Server, running
+from support.time.polling import eventually
 
 
 def truncate(path: Path) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from support.app_server import AppServer, serving
-from support.polling import eventually
-from support.postgres import PostgresServer, find_installs, running_postgres
-from support.posting import posted
+from support.databases.postgres import PostgresServer, find_installs, running_postgres
+from support.http.posting import posted
+from support.servers.app_server import AppServer, serving
+from support.time.polling import eventually
 
 WORKERS = 3
 LEASE_SECONDS = 1

@@ -9,9 +9,9 @@ from pydantic import SecretStr
 from ackbox import Event, Inbox, runtime
 from ackbox.app import App
 from ackbox.config import Settings
-from support.events import accept, envelope
-from support.postgres import Install, PostgresServer, find_installs
-from support.postgres_backend import REBUILD_DERIVED
+from support.databases.postgres import Install, PostgresServer, find_installs
+from support.ledgers.events import accept, envelope
+from support.ledgers.postgres_backend import REBUILD_DERIVED
 
 PARK = """UPDATE events SET status = 'pending', outcome = 'parked', claimable_at = NULL,
 processed_at = NULL"""

@@ -7,12 +7,12 @@ from statistics import median
 
 import pytest
 
-from support.cluster import Cluster, Instance, clustered
-from support.polling import eventually
-from support.postgres import Install, PostgresServer, find_installs, running_postgres
-from support.posting import posted
-from support.problems import assert_problem
-from support.tcp_proxy import TcpProxy, proxied
+from support.databases.postgres import Install, PostgresServer, find_installs, running_postgres
+from support.faults.tcp_proxy import TcpProxy, proxied
+from support.http.posting import posted
+from support.http.problems import assert_problem
+from support.servers.cluster import Cluster, Instance, clustered
+from support.time.polling import eventually
 
 pytestmark = pytest.mark.timeout(120)
 

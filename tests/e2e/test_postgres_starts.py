@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from support.cluster import clustered
-from support.postgres import Install, PostgresServer, find_installs
-from support.posting import posted
+from support.databases.postgres import Install, PostgresServer, find_installs
+from support.http.posting import posted
+from support.servers.cluster import clustered
 
 APP = """
 from ackbox import Inbox

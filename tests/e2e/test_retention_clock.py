@@ -12,9 +12,9 @@ from ackbox.config import Settings
 from ackbox.maintenance import retention
 from ackbox.model import Clock, Status
 from ackbox.telemetry import Fact, Pruned, RetentionPaused
-from support.clock import ManualClock
-from support.events import accept, envelope
-from support.facts import Facts
+from support.ledgers.events import accept, envelope
+from support.ledgers.facts import Facts
+from support.time.clocks import ManualClock
 
 
 async def run_once(folder: Path, clock: Clock, until: type[Fact], *, send: bool) -> Facts:

@@ -28,9 +28,9 @@ from ackbox.telemetry import Fact
 from ackbox.worker import Executor, LoopProbe
 from ackbox.worker.heartbeat import Heartbeat
 from ackbox.worker.settlement import Settler
-from support.events import accept, envelope
-from support.polling import until
-from support.posting import new_key
+from support.http.posting import new_key
+from support.ledgers.events import accept, envelope
+from support.time.polling import until
 
 TOKEN = "twelve-boxers-hunt-victor"
 OPERATOR = {"authorization": f"Bearer {TOKEN}"}

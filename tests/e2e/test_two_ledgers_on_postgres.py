@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from support.cluster import Cluster, Instance
-from support.history import APP, History, Senders
-from support.kill_loop import SETTINGS
-from support.postgres import Install, PostgresServer, find_installs
+from support.databases.postgres import Install, PostgresServer, find_installs
+from support.ledgers.history import APP, SETTINGS, History, Senders
+from support.servers.cluster import Cluster, Instance
 
 Database = tuple[PostgresServer, str]
 

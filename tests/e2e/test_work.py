@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from support.polling import eventually
-from support.postgres import Install, PostgresServer, find_installs, running_postgres
-from support.posting import posted
-from support.problems import assert_problem
-from support.server import Server, running
-from support.wire import exchange, request
+from support.databases.postgres import Install, PostgresServer, find_installs, running_postgres
+from support.http.posting import posted
+from support.http.problems import assert_problem
+from support.http.wire import exchange, request
+from support.servers.server import Server, running
+from support.time.polling import eventually
 
 SLEEPS = """
 import asyncio

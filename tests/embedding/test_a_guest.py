@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from ackbox import Event, Inbox
-from support.polling import eventually
+from support.time.polling import eventually
 
 TOKEN = "twelve-boxers-hunt-victor"
 OPERATOR = {"Authorization": f"Bearer {TOKEN}"}

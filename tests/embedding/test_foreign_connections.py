@@ -4,9 +4,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.embedded import WITHOUT_HOOK, WITHOUT_LOCKS, embedded
-from support.foreign_rounds import assert_foreign_closes_lose_nothing
-from support.polling import eventually
+from support.servers.embedded import (
+    WITHOUT_HOOK,
+    WITHOUT_LOCKS,
+    assert_foreign_closes_lose_nothing,
+    embedded,
+)
+from support.time.polling import eventually
 
 _READ_ELSEWHERE = """
 import sqlite3, sys

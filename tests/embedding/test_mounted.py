@@ -16,9 +16,9 @@ from ackbox import Event, Inbox
 from ackbox.errors import LedgerInUse, StartupError, Stopped
 from ackbox.http.requests import Asgi, Receive, Scope, Send
 from ackbox.stores.sqlite.lock import Holder, find_holder
-from support.polling import eventually
-from support.posting import UNKNOWN_ID
-from support.processes import HOLDS_THE_LEDGER, process
+from support.http.posting import UNKNOWN_ID
+from support.servers.processes import HOLDS_THE_LEDGER, process
+from support.time.polling import eventually
 
 TOKEN = "twelve-boxers-hunt-victor"
 OPERATOR = {"Authorization": f"Bearer {TOKEN}"}

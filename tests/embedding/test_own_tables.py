@@ -9,7 +9,7 @@ import pytest
 from ackbox import Inbox
 from ackbox.errors import InvalidStatement, StartupError, Stopped, Unavailable
 from ackbox.stores.sqlite.read.reader import SqliteReader
-from support.server import read_ledger
+from support.servers.server import read_ledger
 
 ACCESS = "CREATE TABLE IF NOT EXISTS access (customer TEXT PRIMARY KEY)"
 OBJECTS = "SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite^_%' ESCAPE '^'"

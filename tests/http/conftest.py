@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.posting import posted
-from support.server import Server, running
-from support.wire import Wire, request
+from support.http.posting import posted
+from support.http.wire import Wire, request
+from support.servers.server import Server, running
 
 
 @pytest.fixture(scope="session")

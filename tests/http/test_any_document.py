@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from support.posting import new_key
-from support.server import Server
-from support.strict_json import NotAnEvent, payload_of
+from support.http.posting import new_key
+from support.http.strict_json import NotAnEvent, payload_of
+from support.servers.server import Server
 
 EXAMPLES = settings(max_examples=300, deadline=None, database=None)
 

@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from support.attacks import (
+from support.http.attacks import (
     ReusedConnection,
     closing_trailer,
     endless_trailer,
     many_trailers,
     one_byte_chunks,
 )
-from support.capacity import wait_for_events
-from support.healthy_sender import healthy_sender
-from support.loop_stalls import STALL_SECONDS, longest_stall, reset_stalls
-from support.posting import posted
-from support.server import Server, running
-from support.wire import Wire, request
+from support.http.capacity import wait_for_events
+from support.http.healthy_sender import healthy_sender
+from support.http.posting import posted
+from support.http.wire import Wire, request
+from support.servers.loop_stalls import STALL_SECONDS, longest_stall, reset_stalls
+from support.servers.server import Server, running
 
 pytestmark = pytest.mark.serial
 TOKEN = "a-token-of-senders"

@@ -9,10 +9,10 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from ackbox import Inbox
-from support.posting import posted
-from support.problems import assert_problem
-from support.server import Server, read_ledger, running
-from support.wire import Response, exchange, request
+from support.http.posting import posted
+from support.http.problems import assert_problem
+from support.http.wire import Response, exchange, request
+from support.servers.server import Server, read_ledger, running
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,12 @@ from threading import Thread
 
 import pytest
 
-from support.disk import on_a_faulty_disk
-from support.polling import eventually
-from support.posting import new_key, posted
-from support.problems import assert_problem
-from support.server import FAST_MONITOR, Server, read_ledger, running
-from support.wire import Response, Wire, chunked, exchange, request
+from support.faults.disk import on_a_faulty_disk
+from support.http.posting import new_key, posted
+from support.http.problems import assert_problem
+from support.http.wire import Response, Wire, chunked, exchange, request
+from support.servers.server import FAST_MONITOR, Server, read_ledger, running
+from support.time.polling import eventually
 
 MIB = 1024 * 1024
 

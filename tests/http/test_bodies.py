@@ -6,10 +6,10 @@ The result must be the same, and the lines around it must be accepted.
 
 import pytest
 
-from support.posting import new_key, posted
-from support.problems import assert_problem
-from support.server import Server
-from support.wire import chunked, exchange, request
+from support.http.posting import new_key, posted
+from support.http.problems import assert_problem
+from support.http.wire import chunked, exchange, request
+from support.servers.server import Server
 
 KEY = b'"idempotency_key":"%(key)s"'
 

@@ -3,10 +3,10 @@
 
 import pytest
 
-from support.posting import new_key
-from support.problems import assert_problem
-from support.server import Server
-from support.wire import Disconnected, Wire, exchange, request
+from support.http.posting import new_key
+from support.http.problems import assert_problem
+from support.http.wire import Disconnected, Wire, exchange, request
+from support.servers.server import Server
 
 pytestmark = pytest.mark.usefixtures("neighbour")
 

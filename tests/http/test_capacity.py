@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from support.capacity import (
+from support.http.capacity import (
     NEWLINES,
     STALLED,
     first_responded,
@@ -13,12 +13,12 @@ from support.capacity import (
     one_byte_short,
     wait_for_events,
 )
-from support.healthy_sender import healthy_sender
-from support.loop_stalls import STALL_SECONDS, longest_stall, reset_stalls
-from support.polling import eventually
-from support.posting import posted
-from support.problems import assert_problem
-from support.server import FAST_MONITOR, Server, running
+from support.http.healthy_sender import healthy_sender
+from support.http.posting import posted
+from support.http.problems import assert_problem
+from support.servers.loop_stalls import STALL_SECONDS, longest_stall, reset_stalls
+from support.servers.server import FAST_MONITOR, Server, running
+from support.time.polling import eventually
 
 pytestmark = pytest.mark.serial
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from support.polling import eventually
-from support.posting import new_key, posted
-from support.problems import assert_problem
-from support.server import FAST_MONITOR, Server, running
-from support.wire import Disconnected, Response, Wire, request
+from support.http.posting import new_key, posted
+from support.http.problems import assert_problem
+from support.http.wire import Disconnected, Response, Wire, request
+from support.servers.server import FAST_MONITOR, Server, running
+from support.time.polling import eventually
 
 TOKEN = "a-token-of-senders"
 GOOD = {"Authorization": f"Bearer {TOKEN}"}

@@ -11,7 +11,7 @@ from ackbox import Inbox
 from ackbox.errors import LedgerCorrupt
 from ackbox.stores.sqlite.read.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore
-from support.posting import UNKNOWN_ID, posted
+from support.http.posting import UNKNOWN_ID, posted
 
 TOKEN = "twelve-boxers-hunt-victor"
 OPERATOR = {"Authorization": f"Bearer {TOKEN}"}

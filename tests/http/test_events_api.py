@@ -6,11 +6,11 @@ from urllib.parse import urlencode
 
 import pytest
 
-from support.events import envelopes, record_in
-from support.posting import UNKNOWN_ID
-from support.seeding import LONG_AGO, States, seed
-from support.server import Server, running
-from support.wire import Response
+from support.http.posting import UNKNOWN_ID
+from support.http.wire import Response
+from support.ledgers.events import envelopes, record_in
+from support.ledgers.seeding import LONG_AGO, States, seed
+from support.servers.server import Server, running
 
 
 @pytest.fixture(scope="module")

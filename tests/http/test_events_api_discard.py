@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from support.posting import UNKNOWN_ID
-from support.problems import assert_problem
-from support.seeding import States, seed
-from support.server import Server, running
-from support.wire import Response, exchange, request
+from support.http.posting import UNKNOWN_ID
+from support.http.problems import assert_problem
+from support.http.wire import Response, exchange, request
+from support.ledgers.seeding import States, seed
+from support.servers.server import Server, running
 
 SOURCES = [f"s{n}" for n in range(12)]
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from support.event_runs import DEAD, work
-from support.events import envelope, record_in
-from support.polling import eventually
-from support.posting import UNKNOWN_ID, posted
-from support.problems import assert_problem
-from support.seeding import LONG_AGO, States, seed
-from support.server import Server, running
-from support.wire import Response, Wire, exchange, request
+from support.http.posting import UNKNOWN_ID, posted
+from support.http.problems import assert_problem
+from support.http.wire import Response, Wire, exchange, request
+from support.ledgers.events import envelope, record_in
+from support.ledgers.seeding import LONG_AGO, States, seed
+from support.servers.server import Server, running
+from support.time.polling import eventually
+from support.workers.event_runs import DEAD, work
 
 SOURCES = [f"s{n}" for n in range(24)]
 

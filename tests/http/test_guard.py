@@ -10,12 +10,12 @@ from pydantic import SecretStr
 from ackbox.http.guard import authorized
 from ackbox.ports import Store
 from ackbox.stores.sqlite.token import find_flaw
-from support.events import envelope, record_in
-from support.posting import UNKNOWN_ID, new_key, posted
-from support.problems import assert_problem
-from support.seeding import seed
-from support.server import Server, running
-from support.wire import Response, exchange, request
+from support.http.posting import UNKNOWN_ID, new_key, posted
+from support.http.problems import assert_problem
+from support.http.wire import Response, exchange, request
+from support.ledgers.events import envelope, record_in
+from support.ledgers.seeding import seed
+from support.servers.server import Server, running
 
 INGEST, API, READ = (
     "correct-horse-battery-staple",

@@ -14,14 +14,14 @@ import apsw
 import pytest
 
 from ackbox.ports import Store
-from support.disk import on_a_faulty_disk
-from support.events import envelopes, record_in
-from support.polling import eventually
-from support.posting import new_key, posted
-from support.problems import assert_problem
-from support.seeding import seed
-from support.server import API_TOKEN, FAST_MONITOR, Server, read_ledger, running
-from support.wire import Disconnected, Wire, exchange, request
+from support.faults.disk import on_a_faulty_disk
+from support.http.posting import new_key, posted
+from support.http.problems import assert_problem
+from support.http.wire import Disconnected, Wire, exchange, request
+from support.ledgers.events import envelopes, record_in
+from support.ledgers.seeding import seed
+from support.servers.server import API_TOKEN, FAST_MONITOR, Server, read_ledger, running
+from support.time.polling import eventually
 
 
 def test_before_the_ledger_is_open_senders_get_503(tmp_path: Path) -> None:  # W13

@@ -2,10 +2,10 @@
 
 import pytest
 
-from support.posting import UNKNOWN_ID, new_key, posted
-from support.problems import assert_problem
-from support.server import Server
-from support.wire import Wire, exchange, request
+from support.http.posting import UNKNOWN_ID, new_key, posted
+from support.http.problems import assert_problem
+from support.http.wire import Wire, exchange, request
+from support.servers.server import Server
 
 FIELDS = ["id", "idempotency_key", "status", "created_at", "updated_at"]
 

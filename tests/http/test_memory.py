@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from support.flood import MIB, flood
-from support.server import running
+from support.http.capacity import MIB, flood
+from support.servers.server import running
 
 LIMITED = {"INGEST_BUFFER_BYTES": "64MiB", "LOG_LEVEL": "WARNING"}
 

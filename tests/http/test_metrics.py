@@ -12,11 +12,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ackbox.http.problems import STATUSES
 from ackbox.telemetry import REFUSAL_REASONS
-from support.app_server import serving
-from support.polling import eventually
-from support.posting import new_key, posted
-from support.server import Server, read_ledger, running
-from support.wire import Wire, request
+from support.http.posting import new_key, posted
+from support.http.wire import Wire, request
+from support.servers.app_server import serving
+from support.servers.server import Server, read_ledger, running
+from support.time.polling import eventually
 
 DOCS = Path(__file__).parents[2] / "docs"
 Series = tuple[str, frozenset[tuple[str, str]]]

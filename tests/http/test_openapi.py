@@ -10,9 +10,9 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from support.posting import posted
-from support.server import TESTS, Server, running
-from support.wire import exchange, request
+from support.http.posting import posted
+from support.http.wire import exchange, request
+from support.servers.server import TESTS, Server, running
 
 TOKEN = "the-same-for-both-here"
 
@@ -133,7 +133,7 @@ def assert_line(document: dict[str, Any], described: dict[str, Any], line: bytes
 
 def schemathesis(server: Server, *options: str) -> "subprocess.CompletedProcess[str]":
     """Run schemathesis on all routes except the backup, which writes files: see `test_backups`."""
-    hooks = {"PYTHONPATH": str(TESTS), "SCHEMATHESIS_HOOKS": "support.schemathesis_hooks"}
+    hooks = {"PYTHONPATH": str(TESTS), "SCHEMATHESIS_HOOKS": "support.http.schemathesis_hooks"}
     return subprocess.run(
         [Path(sys.executable).with_name("schemathesis"), "run",
          f"http://127.0.0.1:{server.port}/openapi.json", "--checks", "all", "--exclude-path",

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from support.polling import eventually
-from support.seeding import States, seed
-from support.server import running
+from support.ledgers.seeding import States, seed
+from support.servers.server import running
+from support.time.polling import eventually
 
 
 @pytest.mark.parametrize(("unhandled", "outcome"), [("complete", "ignored"), ("park", "parked")])

@@ -4,9 +4,9 @@ import re
 from collections import Counter
 from uuid import UUID
 
-from support.posting import new_key, posted
-from support.server import Server, read_ledger
-from support.wire import exchange_together, request
+from support.http.posting import new_key, posted
+from support.http.wire import exchange_together, request
+from support.servers.server import Server, read_ledger
 
 FIELDS = ["id", "idempotency_key", "status", "created_at"]
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from support.polling import eventually
-from support.posting import posted
-from support.problems import assert_problem
-from support.server import FAST_MONITOR, Server, running
-from support.wire import Response, exchange, request
+from support.http.posting import posted
+from support.http.problems import assert_problem
+from support.http.wire import Response, exchange, request
+from support.servers.server import FAST_MONITOR, Server, running
+from support.time.polling import eventually
 
 INGEST, API = "correct-horse-battery-staple", "twelve-boxers-hunt-victor"
 SENDER = {"Authorization": f"Bearer {INGEST}"}

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from support.polling import eventually
-from support.posting import UNKNOWN_ID, new_key, posted
-from support.server import Server
-from support.wire import Response, exchange, request
+from support.http.posting import UNKNOWN_ID, new_key, posted
+from support.http.wire import Response, exchange, request
+from support.servers.server import Server
+from support.time.polling import eventually
 
 GENERATED = re.compile(r"[0-9a-f]{16}")
 EVERY_KIND = {

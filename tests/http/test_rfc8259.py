@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from docs.pages import REFERENCE, rows, sections
-from support.posting import new_key, posted
-from support.problems import assert_problem
-from support.server import Server
-from support.wire import exchange, request
+from support.http.posting import new_key, posted
+from support.http.problems import assert_problem
+from support.http.wire import exchange, request
+from support.servers.server import Server
 
 pytestmark = pytest.mark.usefixtures("neighbour")
 

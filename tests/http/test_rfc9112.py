@@ -8,10 +8,10 @@ are cases too: `docs/reference/http-conformance.md` lists each of them under the
 import pytest
 
 from docs.pages import REFERENCE, rows, sections
-from support.posting import posted
-from support.problems import assert_problem
-from support.server import Server
-from support.wire import Disconnected, Wire, request
+from support.http.posting import posted
+from support.http.problems import assert_problem
+from support.http.wire import Disconnected, Wire, request
+from support.servers.server import Server
 
 pytestmark = pytest.mark.usefixtures("neighbour")
 

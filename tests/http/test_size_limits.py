@@ -5,10 +5,10 @@ import zlib
 
 import pytest
 
-from support.posting import new_key, posted
-from support.problems import assert_problem
-from support.server import Server
-from support.wire import Wire, chunked, exchange, request
+from support.http.posting import new_key, posted
+from support.http.problems import assert_problem
+from support.http.wire import Wire, chunked, exchange, request
+from support.servers.server import Server
 
 pytestmark = pytest.mark.usefixtures("neighbour")
 

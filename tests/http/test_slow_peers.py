@@ -12,12 +12,12 @@ from threading import Event, Thread
 
 import pytest
 
-from support.disk import on_a_faulty_disk
-from support.polling import eventually
-from support.posting import posted
-from support.problems import assert_problem
-from support.server import API_TOKEN, FAST_MONITOR, Server, running
-from support.wire import Disconnected, Response, Wire, exchange, request
+from support.faults.disk import on_a_faulty_disk
+from support.http.posting import posted
+from support.http.problems import assert_problem
+from support.http.wire import Disconnected, Response, Wire, exchange, request
+from support.servers.server import API_TOKEN, FAST_MONITOR, Server, running
+from support.time.polling import eventually
 
 IMPATIENT = {
     **FAST_MONITOR,

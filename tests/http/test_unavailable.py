@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from support.disk import on_a_faulty_disk
-from support.polling import eventually
-from support.posting import new_key, posted
-from support.problems import assert_problem
-from support.server import Server, read_ledger, running
-from support.wire import Response, Wire, exchange, exchange_together, request
+from support.faults.disk import on_a_faulty_disk
+from support.http.posting import new_key, posted
+from support.http.problems import assert_problem
+from support.http.wire import Response, Wire, exchange, exchange_together, request
+from support.servers.server import Server, read_ledger, running
+from support.time.polling import eventually
 
 IMPATIENT = {"INGEST_TIMEOUT": "300ms"}
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from support.instances import Instance, Join, joined
-from support.postgres import Install, PostgresServer, find_installs
-from support.valkey import ValkeyServer, running_valkey
+from support.databases.postgres import Install, PostgresServer, find_installs
+from support.databases.valkey import ValkeyServer, running_valkey
+from support.ledgers.instances import Instance, Join, joined
 
 
 @pytest.fixture

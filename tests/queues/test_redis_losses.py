@@ -8,8 +8,10 @@ from redis.asyncio import Redis
 
 from ackbox.model import EventId
 from ackbox.telemetry import QueueFailed
-from support.events import envelope, envelopes, record_in
-from support.instances import (
+from support.databases.valkey import ValkeyServer
+from support.faults.tcp_proxy import proxied
+from support.ledgers.events import envelope, envelopes, record_in
+from support.ledgers.instances import (
     FOREVER,
     SCAN_SECONDS,
     WAKE_SECONDS,
@@ -18,9 +20,7 @@ from support.instances import (
     begin_waiting,
     names,
 )
-from support.polling import until
-from support.tcp_proxy import proxied
-from support.valkey import ValkeyServer
+from support.time.polling import until
 
 KEY = GROUP = "ackbox"
 NO_DELAY = 0.8  # a call to the broker may take a second

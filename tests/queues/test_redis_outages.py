@@ -6,8 +6,9 @@ from datetime import timedelta
 from redis.asyncio import Redis
 
 from ackbox.telemetry import QueueFailed, QueueRecovered
-from support.events import envelope, record_in
-from support.instances import (
+from support.databases.valkey import ValkeyServer
+from support.ledgers.events import envelope, record_in
+from support.ledgers.instances import (
     FOREVER,
     SCAN_SECONDS,
     WAKE_SECONDS,
@@ -15,8 +16,7 @@ from support.instances import (
     assert_recovered,
     begin_waiting,
 )
-from support.polling import until
-from support.valkey import ValkeyServer
+from support.time.polling import until
 
 
 async def test_without_a_broker_everything_starts_and_runs(

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from support.events import envelope, envelopes, record_in
-from support.instances import (
+from support.ledgers.events import envelope, envelopes, record_in
+from support.ledgers.instances import (
     FOREVER,
     SCAN_SECONDS,
     WAKE_SECONDS,

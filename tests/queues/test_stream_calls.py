@@ -14,12 +14,12 @@ from ackbox.model import Caps, Claim, EventId
 from ackbox.queues.redis_streams import within_share
 from ackbox.queues.stream import Stream
 from ackbox.telemetry import QueueFailed
-from support.backends import Server
-from support.events import envelope, record_in
-from support.facts import Facts
-from support.queue_worker import QueueWorker, done, retry_later
-from support.redis_backend import RedisBackend
-from support.valkey import ValkeyServer
+from support.databases.valkey import ValkeyServer
+from support.ledgers.backends import Server
+from support.ledgers.events import envelope, record_in
+from support.ledgers.facts import Facts
+from support.ledgers.redis_backend import RedisBackend
+from support.workers.queue_worker import QueueWorker, done, retry_later
 
 HOLDING = Caps(share=1000, held={"webhooks": 1})
 

@@ -10,12 +10,12 @@ from ackbox.stores.postgres.database import Address
 from ackbox.stores.postgres.store import PostgresStore, open_store
 from ackbox.stores.sqlite.store import SqliteStore
 from ackbox.telemetry import ignore_facts
-from support.backends import OpenStore, Server, open_sqlite
-from support.facts import Facts, Fatal
-from support.faulty_vfs import FaultyVfs, faulty_vfs
-from support.postgres import find_installs
-from support.postgres_backend import PostgresBackend
-from support.postgres_cli import Open, PostgresLedger
+from support.databases.postgres import find_installs
+from support.databases.postgres_cli import Open, PostgresLedger
+from support.faults.faulty_vfs import FaultyVfs, faulty_vfs
+from support.ledgers.backends import OpenStore, Server, open_sqlite
+from support.ledgers.facts import Facts, Fatal
+from support.ledgers.postgres_backend import PostgresBackend
 
 
 @pytest.fixture

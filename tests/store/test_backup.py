@@ -16,10 +16,10 @@ from ackbox.model import BackupProgress, ReceiptKind
 from ackbox.stores.sqlite.admin import backup as backup_module
 from ackbox.stores.sqlite.names import SIDE_SUFFIXES
 from ackbox.stores.sqlite.store import SqliteStore
-from support.backends import OpenStore, all_rows, open_sqlite
-from support.events import envelope, envelopes, record_in
-from support.facts import Fatal
-from support.faulty_vfs import FaultyVfs, io_error_on_sync
+from support.faults.faulty_vfs import FaultyVfs, io_error_on_sync
+from support.ledgers.backends import OpenStore, all_rows, open_sqlite
+from support.ledgers.events import envelope, envelopes, record_in
+from support.ledgers.facts import Fatal
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import pytest
 
 from ackbox.errors import StoreError
 from ackbox.stores.sqlite.admin.live_backup import copy_beside_server
-from support.posting import posted
-from support.server import Server, read_ledger, running
+from support.http.posting import posted
+from support.servers.server import Server, read_ledger, running
 
 LARGE = "x" * 500_000
 

@@ -9,9 +9,9 @@ import pytest
 
 from ackbox.model import Caps, Settlement
 from ackbox.stores.sqlite.store import SqliteStore
-from support.backends import open_sqlite
-from support.events import envelope, record_in
-from support.queue_worker import QueueWorker, done
+from support.ledgers.backends import open_sqlite
+from support.ledgers.events import envelope, record_in
+from support.workers.queue_worker import QueueWorker, done
 
 ROWS = 200_000
 GROW = """

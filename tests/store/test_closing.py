@@ -15,10 +15,10 @@ from ackbox.stores.sqlite import store as store_module
 from ackbox.stores.sqlite.files import open_ledger
 from ackbox.stores.sqlite.lock import find_holder, lock_path
 from ackbox.stores.sqlite.store import SqliteStore
-from support.backends import open_sqlite
-from support.events import envelope, envelopes, record_in
-from support.faulty_vfs import FaultyVfs, cannot_open, io_error_on_sync
-from support.gathering import gathering
+from support.faults.faulty_vfs import FaultyVfs, cannot_open, io_error_on_sync
+from support.faults.gathering import gathering
+from support.ledgers.backends import open_sqlite
+from support.ledgers.events import envelope, envelopes, record_in
 
 
 def writers() -> list[str]:

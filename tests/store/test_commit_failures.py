@@ -13,10 +13,7 @@ from ackbox.stores.sqlite.read.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore
 from ackbox.stores.sqlite.write import checkpoints, writer
 from ackbox.telemetry import StoreFailed, StoreRecovered
-from support.backends import OpenStore, all_rows
-from support.events import envelope, envelopes, record_in
-from support.facts import Facts, Fatal
-from support.faulty_vfs import (
+from support.faults.faulty_vfs import (
     FaultyVfs,
     MakeError,
     Operation,
@@ -25,8 +22,11 @@ from support.faulty_vfs import (
     io_error_on_sync,
     io_error_on_write,
 )
-from support.gathering import gathering
-from support.processes import HOLDS_A_WRITE, open_files, process
+from support.faults.gathering import gathering
+from support.ledgers.backends import OpenStore, all_rows
+from support.ledgers.events import envelope, envelopes, record_in
+from support.ledgers.facts import Facts, Fatal
+from support.servers.processes import HOLDS_A_WRITE, open_files, process
 
 
 async def keys(store: SqliteStore) -> set[str]:

@@ -15,7 +15,7 @@ from ackbox.stores.sqlite.connections import (
     open_writer,
 )
 from ackbox.stores.sqlite.files import create_ledger
-from support.faulty_vfs import FaultyVfs
+from support.faults.faulty_vfs import FaultyVfs
 
 EXPECTED = {
     "journal_mode": "wal",

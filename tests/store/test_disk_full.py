@@ -14,11 +14,11 @@ from ackbox.stores.sqlite.store import SqliteStore
 from ackbox.stores.sqlite.write import checkpoints, writer
 from ackbox.stores.sqlite.write.reserve import LOW_BYTES, RESERVE_BYTES
 from ackbox.telemetry import StoreFailed, StoreRecovered
-from support.backends import OpenStore
-from support.events import envelope, envelopes, record_in
-from support.facts import Facts, Fatal
-from support.faulty_vfs import FaultyVfs, disk_full, io_error_on_write
-from support.gathering import gathering
+from support.faults.faulty_vfs import FaultyVfs, disk_full, io_error_on_write
+from support.faults.gathering import gathering
+from support.ledgers.backends import OpenStore
+from support.ledgers.events import envelope, envelopes, record_in
+from support.ledgers.facts import Facts, Fatal
 
 PLENTY = 1 << 40
 

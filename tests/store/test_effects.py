@@ -13,12 +13,12 @@ from ackbox.stores.sqlite.store import SqliteStore
 from ackbox.stores.sqlite.write.effects import OWN_TABLES, Effects
 from ackbox.stores.sqlite.write.queue import SqliteQueue
 from ackbox.telemetry import Committed
-from support.backends import OpenStore, all_rows
-from support.events import envelope, envelopes, noon, record_in
-from support.facts import Facts
-from support.faulty_vfs import FaultyVfs, io_error_on_sync
-from support.gathering import gathering
-from support.queue_worker import QueueWorker, done, retry_later
+from support.faults.faulty_vfs import FaultyVfs, io_error_on_sync
+from support.faults.gathering import gathering
+from support.ledgers.backends import OpenStore, all_rows
+from support.ledgers.events import envelope, envelopes, noon, record_in
+from support.ledgers.facts import Facts
+from support.workers.queue_worker import QueueWorker, done, retry_later
 
 SCHEMA = [
     "CREATE TABLE mine (id TEXT PRIMARY KEY, n INTEGER)",

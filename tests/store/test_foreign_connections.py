@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ackbox.errors import ForeignConnection
-from support.backends import OpenStore, open_sqlite
+from support.ledgers.backends import OpenStore, open_sqlite
 
 
 def linked(path: Path) -> Path:

@@ -16,10 +16,10 @@ from ackbox.stores.sqlite import shared_locks
 from ackbox.stores.sqlite.lock import LedgerLock, lock_path, read_holder
 from ackbox.stores.sqlite.names import beside
 from ackbox.telemetry import StoreFailed, StoreRecovered
-from support.backends import OpenStore
-from support.events import envelope, envelopes, record_in
-from support.facts import Facts, Fatal
-from support.polling import until
+from support.ledgers.backends import OpenStore
+from support.ledgers.events import envelope, envelopes, record_in
+from support.ledgers.facts import Facts, Fatal
+from support.time.polling import until
 
 _WRITE_ELSEWHERE = """
 import sqlite3, sys

@@ -9,9 +9,9 @@ import pytest
 
 from ackbox.errors import LedgerInUse, StoreError
 from ackbox.stores.sqlite.lock import Holder, LedgerLock, find_holder, lock_path, read_holder
-from support.backends import open_sqlite
-from support.events import envelope, record_in
-from support.processes import HOLDS_THE_LEDGER, process
+from support.ledgers.backends import open_sqlite
+from support.ledgers.events import envelope, record_in
+from support.servers.processes import HOLDS_THE_LEDGER, process
 
 
 async def test_a_second_server_is_refused_and_learns_who_is_first(path: Path) -> None:

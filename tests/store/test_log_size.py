@@ -15,10 +15,10 @@ from ackbox.stores.sqlite.read.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore
 from ackbox.stores.sqlite.write import checkpoints
 from ackbox.telemetry import Checkpointed
-from support.backends import OpenStore
-from support.events import envelopes, record_in
-from support.facts import Facts
-from support.processes import HOLDS_A_READ, process
+from support.ledgers.backends import OpenStore
+from support.ledgers.events import envelopes, record_in
+from support.ledgers.facts import Facts
+from support.servers.processes import HOLDS_A_READ, process
 
 PAGE = 4096
 DUE, ALARM, KEPT = 50, 150, 200

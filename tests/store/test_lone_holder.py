@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from ackbox.model import RetentionPolicy
-from support.backends import SqliteBackend
-from support.event_runs import DONE, work
-from support.events import envelope, envelopes, record_in
-from support.queue_worker import QueueWorker
+from support.ledgers.backends import SqliteBackend
+from support.ledgers.events import envelope, envelopes, record_in
+from support.workers.event_runs import DONE, work
+from support.workers.queue_worker import QueueWorker
 
 POLICY = RetentionPolicy(keep=timedelta(days=30), keep_keys=timedelta(days=7))
 

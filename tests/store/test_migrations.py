@@ -12,8 +12,8 @@ from ackbox.errors import SchemaMismatch
 from ackbox.model import Status
 from ackbox.stores.sqlite.files import open_ledger
 from ackbox.stores.sqlite.migrations import Migration, all_migrations, apply, as_sql, pending
-from support.backends import open_sqlite
-from support.events import envelope, record_in
+from support.ledgers.backends import open_sqlite
+from support.ledgers.events import envelope, record_in
 
 ALL = all_migrations()
 NEXT = ALL[-1].version + 1

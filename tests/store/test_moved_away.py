@@ -10,10 +10,10 @@ import pytest
 from ackbox.errors import OUTAGES
 from ackbox.stores.sqlite.lock import find_holder, has_lost_its_name
 from ackbox.telemetry import StoreFailed, StoreRecovered
-from support.backends import OpenStore
-from support.events import envelope, envelopes, record_in
-from support.facts import Facts, Fatal
-from support.polling import until
+from support.ledgers.backends import OpenStore
+from support.ledgers.events import envelope, envelopes, record_in
+from support.ledgers.facts import Facts, Fatal
+from support.time.polling import until
 
 
 # F54

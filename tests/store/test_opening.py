@@ -12,9 +12,9 @@ import pytest
 from ackbox.errors import AckboxError, LedgerCorrupt, StoreError
 from ackbox.stores.sqlite import connections
 from ackbox.stores.sqlite.files import open_ledger
-from support.backends import all_rows, open_sqlite
-from support.events import envelope, envelopes, record_in
-from support.processes import open_files
+from support.ledgers.backends import all_rows, open_sqlite
+from support.ledgers.events import envelope, envelopes, record_in
+from support.servers.processes import open_files
 
 PAGE = 4096
 

@@ -19,8 +19,8 @@ from ackbox.stores.sqlite.read.reader import SqliteReader
 from ackbox.stores.sqlite.statements import blocks
 from ackbox.stores.sqlite.store import SqliteStore
 from ackbox.stores.sqlite.write.record import _widen
-from support.backends import open_sqlite
-from support.events import NOON, envelope, envelopes, record_in
+from support.ledgers.backends import open_sqlite
+from support.ledgers.events import NOON, envelope, envelopes, record_in
 
 BLOCKS = blocks()
 

@@ -9,8 +9,8 @@ import pytest
 from ackbox.stores.postgres import store as stores
 from ackbox.stores.postgres.database import Address
 from ackbox.telemetry import ClockSkewed, Fact
-from support.facts import Facts
-from support.postgres import Install, PostgresServer, find_installs
+from support.databases.postgres import Install, PostgresServer, find_installs
+from support.ledgers.facts import Facts
 
 
 # F25

@@ -2,7 +2,7 @@
 
 import asyncpg
 
-from support.postgres_backend import PostgresBackend, connect_for_tests
+from support.ledgers.postgres_backend import PostgresBackend, connect_for_tests
 
 ARRAYS = "SELECT $1::int8[] AS numbers, $2::uuid[] AS ids, $3::bytea[] AS texts"
 USERS_TYPE = "CREATE TYPE mood AS ENUM ('good', 'bad')"

@@ -11,9 +11,9 @@ from ackbox.model import Done, Outcome, RetryLater, Settlement
 from ackbox.stores.postgres.database import Address, connect
 from ackbox.stores.postgres.store import PostgresStore, open_store
 from ackbox.telemetry import ignore_facts
-from support.events import envelope, record_in
-from support.postgres_backend import PostgresBackend
-from support.queue_worker import OTHER, QueueWorker, done
+from support.ledgers.events import envelope, record_in
+from support.ledgers.postgres_backend import PostgresBackend
+from support.workers.queue_worker import OTHER, QueueWorker, done
 
 SCHEMA = [
     "CREATE TABLE mine (id TEXT PRIMARY KEY, n INTEGER)",

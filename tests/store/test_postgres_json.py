@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from support.backends import Server
-from support.events import envelope, record_in
-from support.postgres import find_installs
-from support.postgres_backend import PostgresBackend
+from support.databases.postgres import find_installs
+from support.ledgers.backends import Server
+from support.ledgers.events import envelope, record_in
+from support.ledgers.postgres_backend import PostgresBackend
 
 BOMB = b"[%s]" % b",".join([b"1e131000"] * 9000)
 

@@ -3,9 +3,9 @@
 from datetime import timedelta
 
 from ackbox.model import RetentionPolicy
-from support.events import envelope, record_in
-from support.postgres_backend import PostgresBackend
-from support.queue_worker import QueueWorker, done
+from support.ledgers.events import envelope, record_in
+from support.ledgers.postgres_backend import PostgresBackend
+from support.workers.queue_worker import QueueWorker, done
 
 POLICY = RetentionPolicy(keep=timedelta(days=30), keep_keys=timedelta(days=7))
 IDLE = """

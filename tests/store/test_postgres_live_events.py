@@ -3,9 +3,9 @@
 from datetime import timedelta
 
 from ackbox.model import Outcome, Release, RetentionPolicy
-from support.events import envelope, envelopes, record_in
-from support.postgres_backend import PostgresBackend
-from support.queue_worker import QueueWorker, dead, done, retry_later
+from support.ledgers.events import envelope, envelopes, record_in
+from support.ledgers.postgres_backend import PostgresBackend
+from support.workers.queue_worker import QueueWorker, dead, done, retry_later
 
 LIVE_ROWS = """
 SELECT ledger_id, source, event_type, lane, run, unsettled, suspect, lease_until, failed, parked,

@@ -10,9 +10,9 @@ from ackbox.model import Outcome, RetentionPolicy, Settlement
 from ackbox.stores.postgres.write import record, settlement
 from ackbox.stores.postgres.write.lanes import lock_lanes
 from ackbox.stores.postgres.write.settlement import lock_claims
-from support.events import envelope, envelopes, record_in
-from support.postgres_backend import PostgresBackend
-from support.queue_worker import LEASE, QueueWorker, dead, done, retry_later
+from support.ledgers.events import envelope, envelopes, record_in
+from support.ledgers.postgres_backend import PostgresBackend
+from support.workers.queue_worker import LEASE, QueueWorker, dead, done, retry_later
 
 POLICY = RetentionPolicy(keep=timedelta(days=30), keep_keys=timedelta(days=7))
 LOCKED = (

@@ -21,11 +21,11 @@ from ackbox.stores.postgres.admin import migrator
 from ackbox.stores.postgres.database import Address, Database
 from ackbox.stores.postgres.failures import translate
 from ackbox.telemetry import StoreFailed, StoreRecovered
-from support.events import envelopes, noon, record_in
-from support.facts import Facts
-from support.polling import until
-from support.postgres import Install, PostgresServer, find_installs
-from support.postgres_cli import PostgresLedger
+from support.databases.postgres import Install, PostgresServer, find_installs
+from support.databases.postgres_cli import PostgresLedger
+from support.ledgers.events import envelopes, noon, record_in
+from support.ledgers.facts import Facts
+from support.time.polling import until
 
 READER = "ackbox_reader"
 

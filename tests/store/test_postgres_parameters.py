@@ -11,9 +11,9 @@ from ackbox.stores.postgres.database import Address
 from ackbox.stores.postgres.read.reader import PostgresReader
 from ackbox.stores.postgres.store import PostgresStore, open_store
 from ackbox.telemetry import ignore_facts
-from support.events import envelope, noon, record_in
-from support.postgres import Install, PostgresServer, find_installs
-from support.queue_worker import QueueWorker, done, retry_later
+from support.databases.postgres import Install, PostgresServer, find_installs
+from support.ledgers.events import envelope, noon, record_in
+from support.workers.queue_worker import QueueWorker, done, retry_later
 
 SCHEMA = [
     "CREATE TABLE mine (id text, n integer, at timestamptz, local_at timestamp, body jsonb)",

@@ -9,8 +9,8 @@ from ackbox.app import utc_now
 from ackbox.stores.postgres.database import Address
 from ackbox.stores.postgres.store import open_store
 from ackbox.telemetry import ignore_facts
-from support.pinned import claim_seconds, pinned
-from support.postgres import Install, PostgresServer, find_installs
+from support.databases.pinned import claim_seconds, pinned
+from support.databases.postgres import Install, PostgresServer, find_installs
 
 
 @pytest.mark.serial

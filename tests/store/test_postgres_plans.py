@@ -19,10 +19,10 @@ from ackbox.stores.postgres.database import (
 from ackbox.stores.postgres.statements import blocks
 from ackbox.stores.postgres.store import open_store
 from ackbox.telemetry import ignore_facts
-from support.backends import BACKENDS, Server
-from support.events import envelope, record_in
-from support.postgres import find_installs
-from support.postgres_backend import REBUILD_DERIVED, PostgresBackend, connect_for_tests
+from support.databases.postgres import find_installs
+from support.ledgers.backends import BACKENDS, Server
+from support.ledgers.events import envelope, record_in
+from support.ledgers.postgres_backend import REBUILD_DERIVED, PostgresBackend, connect_for_tests
 
 ROWS = 40_000
 GROW = """

@@ -15,13 +15,13 @@ from ackbox.stores.postgres.database import Address, Database
 from ackbox.stores.postgres.read.reader import PostgresReader
 from ackbox.stores.postgres.store import PostgresStore, open_store
 from ackbox.telemetry import ignore_facts
-from support.cluster import Instance
-from support.events import envelope, record_in
-from support.polling import eventually
-from support.pooling_proxy import PoolingProxy, pooled
-from support.postgres import Install, PostgresServer, find_installs
-from support.posting import posted
-from support.queue_worker import QueueWorker, dead, done, retry_later
+from support.databases.postgres import Install, PostgresServer, find_installs
+from support.faults.pooling_proxy import PoolingProxy, pooled
+from support.http.posting import posted
+from support.ledgers.events import envelope, record_in
+from support.servers.cluster import Instance
+from support.time.polling import eventually
+from support.workers.queue_worker import QueueWorker, dead, done, retry_later
 
 
 @pytest.fixture(params=[find_installs()[0], find_installs()[-1]], ids=str)

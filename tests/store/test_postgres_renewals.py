@@ -14,9 +14,9 @@ from ackbox.stores.postgres import database
 from ackbox.stores.postgres.database import Address, KeptConnection
 from ackbox.stores.postgres.store import PostgresStore, open_store
 from ackbox.telemetry import ignore_facts
-from support.event_runs import LEASE, claim
-from support.events import envelope, record_in
-from support.postgres import Install, PostgresServer, find_installs
+from support.databases.postgres import Install, PostgresServer, find_installs
+from support.ledgers.events import envelope, record_in
+from support.workers.event_runs import LEASE, claim
 
 
 class Beats:

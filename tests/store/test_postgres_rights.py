@@ -8,9 +8,9 @@ import pytest
 from ackbox.errors import StoreError
 from ackbox.stores.postgres.admin import migrator, rights
 from ackbox.stores.postgres.database import Address, Database
-from support.events import envelope, envelopes, record_in
-from support.postgres_cli import Open, PostgresLedger, keys, role
-from support.queue_worker import QueueWorker, done
+from support.databases.postgres_cli import Open, PostgresLedger, keys, role
+from support.ledgers.events import envelope, envelopes, record_in
+from support.workers.queue_worker import QueueWorker, done
 
 MAY_READ = (
     'GRANT USAGE ON SCHEMA "user" TO guest; GRANT SELECT ON ALL TABLES IN SCHEMA "user" TO guest'

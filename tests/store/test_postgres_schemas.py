@@ -13,11 +13,11 @@ from ackbox.stores.postgres.read.read_horizon import last_readable, nearest
 from ackbox.stores.postgres.statements import lock_key
 from ackbox.stores.postgres.write import record
 from ackbox.stores.postgres.write.queue import PostgresQueue
-from support.events import envelope, envelopes, record_in
-from support.guarded import clean_environment
-from support.polling import until
-from support.postgres_cli import Open, PostgresLedger, keys
-from support.queue_worker import QueueWorker, done
+from support.databases.guarded import clean_environment
+from support.databases.postgres_cli import Open, PostgresLedger, keys
+from support.ledgers.events import envelope, envelopes, record_in
+from support.time.polling import until
+from support.workers.queue_worker import QueueWorker, done
 
 LONG = "a_schema_name_as_long_as_postgresql_takes_them_" + "x" * 16
 

@@ -12,9 +12,9 @@ from ackbox.stores.postgres.database import Address
 from ackbox.stores.postgres.store import PostgresStore, open_store
 from ackbox.stores.postgres.write.notifications import Notifications
 from ackbox.telemetry import ServiceFailed
-from support.facts import Facts
-from support.postgres import Install, PostgresServer, find_installs
-from support.supervisor import supervisor
+from support.databases.postgres import Install, PostgresServer, find_installs
+from support.ledgers.facts import Facts
+from support.time.supervisor import supervisor
 
 LOOPS: dict[str, tuple[type, str]] = {
     "database-checks": (PostgresStore, "_compare_clocks"),

@@ -6,9 +6,9 @@ from ackbox.errors import InvalidStatement, Unavailable
 from ackbox.model import Done, RetryLater
 from ackbox.stores.postgres.database import Address
 from ackbox.stores.postgres.read.reader import PostgresReader
-from support.events import envelope, record_in
-from support.postgres_backend import PostgresBackend
-from support.queue_worker import QueueWorker, done
+from support.ledgers.events import envelope, record_in
+from support.ledgers.postgres_backend import PostgresBackend
+from support.workers.queue_worker import QueueWorker, done
 
 SCHEMA = [
     "CREATE TABLE IF NOT EXISTS mine (id TEXT)",

@@ -5,9 +5,9 @@ import pytest
 from ackbox.errors import SettingError
 from ackbox.model import EventFilter, Order, Status
 from ackbox.stores.postgres.store import PostgresStore
-from support.events import envelope, record_in
-from support.postgres_cli import Open, PostgresLedger, reading, role
-from support.queue_worker import QueueWorker, done
+from support.databases.postgres_cli import Open, PostgresLedger, reading, role
+from support.ledgers.events import envelope, record_in
+from support.workers.queue_worker import QueueWorker, done
 
 
 async def assert_tables_named_like_ours_work(store: PostgresStore) -> None:

@@ -22,9 +22,9 @@ from ackbox.stores.sqlite import connections
 from ackbox.stores.sqlite.files import _build, open_ledger
 from ackbox.stores.sqlite.store import SqliteStore
 from ackbox.stores.sqlite.write import checkpoints
-from support.backends import open_sqlite
-from support.events import envelope, record_in
-from support.recording_vfs import MODES, Disk, RecordingVfs, recording_vfs
+from support.faults.recording_vfs import MODES, Disk, RecordingVfs, recording_vfs
+from support.ledgers.backends import open_sqlite
+from support.ledgers.events import envelope, record_in
 
 RUNS, CUTS = 4, 140  # with four modes each: 2240 images
 CALLERS, CALLS = 4, 12

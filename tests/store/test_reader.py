@@ -16,8 +16,8 @@ from ackbox.stores.sqlite.read import pages as pages_module
 from ackbox.stores.sqlite.read import reader as reader_module
 from ackbox.stores.sqlite.read.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore
-from support.backends import OpenStore
-from support.events import envelope, envelopes, record_in
+from support.ledgers.backends import OpenStore
+from support.ledgers.events import envelope, envelopes, record_in
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import pytest
 from ackbox.model import Release
 from ackbox.stores.sqlite.store import SqliteStore
 from ackbox.stores.sqlite.write import recovery
-from support.backends import OpenStore, Row, all_rows
-from support.clock import ManualClock
-from support.events import NOON, envelope, record_in
-from support.queue_worker import QueueWorker, done, retry_later
+from support.ledgers.backends import OpenStore, Row, all_rows
+from support.ledgers.events import NOON, envelope, record_in
+from support.time.clocks import ManualClock
+from support.workers.queue_worker import QueueWorker, done, retry_later
 
 
 class Ledger:

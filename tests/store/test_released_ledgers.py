@@ -17,11 +17,11 @@ from ackbox.stores.postgres.store import open_store
 from ackbox.stores.sqlite import migrations
 from ackbox.stores.sqlite.read.reader import SqliteReader
 from ackbox.telemetry import ignore_facts
-from support.backends import open_sqlite
-from support.event_runs import claim, settle
-from support.events import envelope, record_in
-from support.postgres import Install, PostgresServer, find_installs
-from support.released_ledgers import postgres_dump, restore, sqlite_file
+from support.databases.postgres import Install, PostgresServer, find_installs
+from support.ledgers.backends import open_sqlite
+from support.ledgers.events import envelope, record_in
+from support.ledgers.released_ledgers import postgres_dump, restore, sqlite_file
+from support.workers.event_runs import claim, settle
 
 RELEASES = ["0.1"]
 FROZEN = {

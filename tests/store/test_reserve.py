@@ -12,9 +12,9 @@ from ackbox.model import ReceiptKind
 from ackbox.stores.sqlite import store as store_module
 from ackbox.stores.sqlite.files import open_ledger
 from ackbox.stores.sqlite.write.reserve import LOW_BYTES, RESERVE_BYTES, Reserve, free_bytes
-from support.backends import OpenStore
-from support.events import envelope, record_in
-from support.facts import Facts
+from support.ledgers.backends import OpenStore
+from support.ledgers.events import envelope, record_in
+from support.ledgers.facts import Facts
 
 ENOUGH = LOW_BYTES + RESERVE_BYTES
 

@@ -11,9 +11,9 @@ from ackbox.errors import AckboxError, StoreError
 from ackbox.model import ReceiptKind
 from ackbox.stores.sqlite.admin.offline import assert_readable
 from ackbox.telemetry import LedgerRestored
-from support.backends import OpenStore, open_sqlite
-from support.events import envelope, envelopes, record_in
-from support.facts import Facts
+from support.ledgers.backends import OpenStore, open_sqlite
+from support.ledgers.events import envelope, envelopes, record_in
+from support.ledgers.facts import Facts
 
 
 async def dump_of_a_ledger(path: Path) -> str:

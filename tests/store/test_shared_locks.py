@@ -13,9 +13,9 @@ from ackbox.errors import OutcomeUnknown
 from ackbox.stores.sqlite.names import beside
 from ackbox.stores.sqlite.read.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore
-from support.backends import OpenStore
-from support.events import envelope, record_in
-from support.faulty_vfs import FaultyVfs, io_error_on_sync
+from support.faults.faulty_vfs import FaultyVfs, io_error_on_sync
+from support.ledgers.backends import OpenStore
+from support.ledgers.events import envelope, record_in
 
 _TRY = """
 import fcntl, sys

@@ -11,11 +11,11 @@ from ackbox.errors import AckboxError, InvalidEvent, StoreError, Unavailable
 from ackbox.model import ReceiptKind
 from ackbox.stores.sqlite.store import SqliteStore
 from ackbox.telemetry import Committed
-from support.backends import all_rows
-from support.events import envelope, envelopes, record_in
-from support.facts import Facts, Fatal
-from support.faulty_vfs import FaultyVfs, disk_full, io_error_on_read
-from support.gathering import gathering
+from support.faults.faulty_vfs import FaultyVfs, disk_full, io_error_on_read
+from support.faults.gathering import gathering
+from support.ledgers.backends import all_rows
+from support.ledgers.events import envelope, envelopes, record_in
+from support.ledgers.facts import Facts, Fatal
 
 INSERT = "INSERT OR %s INTO write_probe (only_row, probed_at) VALUES (2, 'x')"  # only_row must be 1
 

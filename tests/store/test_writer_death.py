@@ -8,11 +8,11 @@ import pytest
 
 from ackbox.errors import AckboxError, LedgerCorrupt, OutcomeUnknown, Stopped, Unavailable
 from ackbox.stores.sqlite.store import SqliteStore
-from support.backends import OpenStore
-from support.events import envelope, envelopes, record_in
-from support.facts import Fatal
-from support.faulty_vfs import FaultyVfs
-from support.gathering import gathering
+from support.faults.faulty_vfs import FaultyVfs
+from support.faults.gathering import gathering
+from support.ledgers.backends import OpenStore
+from support.ledgers.events import envelope, envelopes, record_in
+from support.ledgers.facts import Fatal
 
 
 def exit_thread(connection: apsw.Connection) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from ackbox.handlers import Event
 from ackbox.model import Claim, EventId
 from ackbox.worker.admission import Admission
-from support.runs import claim, registration
+from support.workers.runs import claim, registration
 
 
 async def handler(event: Event) -> None:

@@ -8,8 +8,8 @@ from ackbox.errors import Overloaded
 from ackbox.ingest import Ingest, Limits
 from ackbox.model import Receipt, ReceiptKind, Status, Submission
 from ackbox.telemetry import ignore_facts
-from support.events import accept, envelope
-from support.supervisor import supervisor
+from support.ledgers.events import accept, envelope
+from support.time.supervisor import supervisor
 
 
 class Ledger:

@@ -13,8 +13,8 @@ from ackbox.http.batch import BatchRoute
 from ackbox.http.envelopes import EnvelopeReader
 from ackbox.model import Receipt, Submission
 from ackbox.runtime import Runtime
-from support.events import NOON
-from support.posting import posted
+from support.http.posting import posted
+from support.ledgers.events import NOON
 
 
 class BrokenIngest:

@@ -6,8 +6,8 @@ from itertools import pairwise
 import pytest
 
 from ackbox.clock import ClockSteps, SteadyClock, uptime
-from support.clock import ManualClock
-from support.events import NOON
+from support.ledgers.events import NOON
+from support.time.clocks import ManualClock
 
 HOUR = timedelta(hours=1)
 

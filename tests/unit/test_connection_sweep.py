@@ -5,8 +5,8 @@ from typing import Any
 from ackbox.http.server import make_server
 from ackbox.services import Services
 from ackbox.telemetry import ServiceFailed, ServiceRecovered
-from support.events import noon
-from support.facts import Facts
+from support.ledgers.events import noon
+from support.ledgers.facts import Facts
 
 
 class Connection:

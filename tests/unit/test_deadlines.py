@@ -10,9 +10,9 @@ import pytest
 
 from ackbox.telemetry import ServiceFailed, ServiceRecovered, ServiceStarted
 from ackbox.worker.deadlines import Deadlines
-from support.facts import Facts
-from support.manual_time import ManualTimers
-from support.supervisor import supervisor
+from support.ledgers.facts import Facts
+from support.time.clocks import ManualTimers
+from support.time.supervisor import supervisor
 
 SECOND = timedelta(seconds=1)
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ackbox.model import Verdict
 from ackbox.stores.doctor_checks import MAX_PARKED, Backlog, check_backlog
-from support.events import NOON
+from support.ledgers.events import NOON
 
 WELL = Backlog(pending=1, dead_letters=0, parked=0, oldest_pending=NOON - timedelta(minutes=2))
 

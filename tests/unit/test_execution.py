@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from ackbox.handlers import Dead, Event, Retry, Snooze, Tx
 from ackbox.model import DeadLetter, Done, Failure, Outcome, RetryLater, Snoozed
 from ackbox.telemetry import AbandonedEnded, Fact, HandlerAbandoned, Observer, combine_observers
-from support.events import NOON
-from support.manual_time import ManualTimers
-from support.runs import claim, executor, registration
+from support.ledgers.events import NOON
+from support.time.clocks import ManualTimers
+from support.workers.runs import claim, executor, registration
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from ackbox.model import Claim, EventId
 from ackbox.telemetry import ServiceFailed, WorkerCallFailed
 from ackbox.worker import Heartbeat
 from ackbox.worker.heartbeat import NOT_RENEWED, TAKEN_OVER
-from support.facts import Facts
-from support.manual_time import SteppedThread
-from support.runs import ScriptedQueue, claim
-from support.supervisor import supervisor
+from support.ledgers.facts import Facts
+from support.time.clocks import SteppedThread
+from support.time.supervisor import supervisor
+from support.workers.runs import ScriptedQueue, claim
 
 LEASE = timedelta(milliseconds=150)
 BEAT = LEASE.total_seconds() / 3

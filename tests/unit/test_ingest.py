@@ -27,9 +27,9 @@ from ackbox.errors import (
 from ackbox.ingest import Ingest, Limits
 from ackbox.model import Envelope, Receipt, ReceiptKind, Status, Submission
 from ackbox.telemetry import Recorded, RecordFailed, Refused
-from support.events import accept, envelope, envelopes
-from support.facts import Facts
-from support.supervisor import supervisor
+from support.ledgers.events import accept, envelope, envelopes
+from support.ledgers.facts import Facts
+from support.time.supervisor import supervisor
 
 NEW, DUPLICATE = ReceiptKind.NEW, ReceiptKind.DUPLICATE
 DOWN = Unavailable("The database is down.")

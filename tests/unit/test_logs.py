@@ -57,9 +57,9 @@ from ackbox.telemetry import (
     WorkerCallFailed,
     combine_observers,
 )
-from support.events import NOON, envelope
-from support.facts import Facts
-from support.runs import claim
+from support.ledgers.events import NOON, envelope
+from support.ledgers.facts import Facts
+from support.workers.runs import claim
 
 COUNTS = dict.fromkeys(Status, 0)
 FAILED = RecordFailed(3, "disk full", retrying=True)

@@ -9,10 +9,10 @@ import pytest
 from ackbox.telemetry import LoopBlocked
 from ackbox.worker import LoopProbe
 from ackbox.worker.threads import ThreadClock
-from support.facts import Facts
-from support.manual_time import SteppedThread
-from support.polling import eventually
-from support.supervisor import supervisor
+from support.ledgers.facts import Facts
+from support.time.clocks import SteppedThread
+from support.time.polling import eventually
+from support.time.supervisor import supervisor
 
 
 class Stage:

@@ -12,7 +12,7 @@ from ackbox.errors import Unavailable
 from ackbox.maintenance import Monitor
 from ackbox.model import BackupProgress, Stats, Status
 from ackbox.telemetry import ClockStepped, Measured
-from support.facts import Facts
+from support.ledgers.facts import Facts
 
 STATS = Stats(dict.fromkeys(Status, 3), None)
 

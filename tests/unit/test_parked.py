@@ -6,7 +6,7 @@ from ackbox.errors import Unavailable
 from ackbox.maintenance import unpark_handled
 from ackbox.ports import Operations, Reader
 from ackbox.telemetry import WorkerCallFailed
-from support.facts import Facts
+from support.ledgers.facts import Facts
 
 Type = tuple[str, str]
 

@@ -47,8 +47,8 @@ from ackbox.telemetry import (
     StoreRecovered,
     Unhandled,
 )
-from support.events import NOON, envelope, noon
-from support.runs import claim
+from support.ledgers.events import NOON, envelope, noon
+from support.workers.runs import claim
 
 COUNTS = {Status.PENDING: 3, Status.PROCESSING: 2, Status.COMPLETED: 5, Status.FAILED: 1}
 STATS = Stats(COUNTS, NOON - timedelta(seconds=90))

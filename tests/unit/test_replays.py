@@ -19,8 +19,8 @@ from ackbox.model import (
 )
 from ackbox.ports import Operations, Reader
 from ackbox.telemetry import Replayed
-from support.events import NOON
-from support.facts import Facts
+from support.ledgers.events import NOON
+from support.ledgers.facts import Facts
 
 FAILED = EventFilter(status=Status.FAILED)
 

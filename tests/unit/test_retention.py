@@ -13,8 +13,8 @@ from ackbox.maintenance import Retention
 from ackbox.model import EventRecord, PruneResult, RetentionPolicy, Status, TombstonePass
 from ackbox.ports import Operations
 from ackbox.telemetry import Pruned, PruneFailed, RetentionPaused
-from support.events import NOON
-from support.facts import Facts
+from support.ledgers.events import NOON
+from support.ledgers.facts import Facts
 
 POLICY = RetentionPolicy(keep=timedelta(days=30), keep_keys=timedelta(days=7))
 

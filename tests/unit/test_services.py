@@ -15,8 +15,8 @@ from ackbox.telemetry import (
     ServiceStarted,
     combine_observers,
 )
-from support.events import noon
-from support.facts import Facts
+from support.ledgers.events import noon
+from support.ledgers.facts import Facts
 
 
 class Bench:

@@ -10,9 +10,9 @@ import pytest
 from ackbox.model import Done
 from ackbox.worker.admission import Admission
 from ackbox.worker.settlement import Settler
-from support.facts import Facts
-from support.runs import CountedBacklog, ScriptedQueue, claim
-from support.supervisor import supervisor
+from support.ledgers.facts import Facts
+from support.time.supervisor import supervisor
+from support.workers.runs import CountedBacklog, ScriptedQueue, claim
 
 LOOP_ITERATIONS = 20
 

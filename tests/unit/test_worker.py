@@ -8,9 +8,9 @@ from ackbox.handlers import Event
 from ackbox.model import DeadLetter, Done, Release
 from ackbox.telemetry import Claimed, Settled
 from ackbox.worker import Pauses
-from support.runs import claim, registration
-from support.supervisor import supervisor
-from support.worker_stage import Stage, claims, working, yield_to_loop
+from support.time.supervisor import supervisor
+from support.workers.runs import claim, registration
+from support.workers.worker_stage import Stage, claims, working, yield_to_loop
 
 
 async def test_an_event_is_claimed_run_and_settled() -> None:

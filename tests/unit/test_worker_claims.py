@@ -9,9 +9,9 @@ import pytest
 from ackbox.handlers import Event
 from ackbox.model import Done, RetryLater
 from ackbox.telemetry import LeaseLost
-from support.runs import ScriptedQueue, claim, registration
-from support.supervisor import supervisor
-from support.worker_stage import Stage, claims, working
+from support.time.supervisor import supervisor
+from support.workers.runs import ScriptedQueue, claim, registration
+from support.workers.worker_stage import Stage, claims, working
 
 
 class ObservedQueue(ScriptedQueue):

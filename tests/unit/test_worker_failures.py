@@ -8,9 +8,9 @@ from ackbox.errors import StoreError, Unavailable
 from ackbox.handlers import Event, Registration
 from ackbox.model import DeadLetter, Done, Release, RetryLater
 from ackbox.telemetry import Fact, ServiceFailed, WorkerCallFailed
-from support.runs import claim, registration
-from support.supervisor import supervisor
-from support.worker_stage import Stage, claims, working, yield_to_loop
+from support.time.supervisor import supervisor
+from support.workers.runs import claim, registration
+from support.workers.worker_stage import Stage, claims, working, yield_to_loop
 
 
 async def test_a_claim_that_cannot_be_dispatched_is_not_held() -> None:  # S26
