@@ -270,6 +270,20 @@ async def test_after_a_lost_connection_nobody_knows_whether_the_event_is_stored(
             await accept(ingest, envelope())
 
 
+async def test_a_retry_that_hangs_may_store_the_event() -> None:
+    ledger, time = ScriptedLedger(DOWN), Time()
+    ledger.default = asyncio.Event()
+    async with ingesting(ledger, time=time) as (ingest, _):
+        (call,) = await submit(ingest, [envelope()])
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert len(ledger.calls) == 2
+        time.now += 5.1
+        ingest.expire_waiters()
+        with pytest.raises(OutcomeUnknown, match="in time"):
+            await call
+
+
 async def test_a_stopped_ledger_is_not_retried() -> None:  # F29
     ledger, time = ScriptedLedger(), Time()
     ledger.default = Stopped("The writer stopped.")

@@ -16,6 +16,7 @@ async def unused(*_: object) -> Any:
 
 async def test_requests_at_the_same_time_load_the_api_once() -> None:
     threads: list[int] = []
+    all_arrived = threading.Event()
     served: list[int] = []
 
     async def serve(scope: Any, *_: object) -> None:
@@ -23,10 +24,14 @@ async def test_requests_at_the_same_time_load_the_api_once() -> None:
 
     def load() -> Asgi:
         threads.append(threading.get_ident())
+        assert all_arrived.wait(10)
         return serve
 
     api = LazyApi(load)
-    await asyncio.gather(*(api({"n": n}, unused, unused) for n in range(5)))
+    requests = asyncio.gather(*(api({"n": n}, unused, unused) for n in range(5)))
+    await asyncio.sleep(0)
+    all_arrived.set()
+    await requests
     assert sorted(served) == [0, 1, 2, 3, 4]
     assert len(threads) == 1
     assert threads[0] != threading.get_ident()  # the event loop continues meanwhile
