@@ -49,8 +49,12 @@ class Limits(Struct, frozen=True):
 
 
 class Waiting(Struct, eq=False):
-    """A submission and its waiting caller. `admitted` events of it count as not yet durable. In
-    flight, the submission may be stored, except after the ledger said that it stored nothing."""
+    """A submission and its waiting caller.
+
+    `admitted` is the number of its events that still count as not yet durable. `may_be_stored` is
+    False only after the ledger has reported that it stored nothing: while a submission is in
+    flight, nobody knows.
+    """
 
     submission: Submission
     waiter: asyncio.Future[list[Receipt]]

@@ -118,9 +118,9 @@ class Admission(Generic[Task]):
         """Queue a held claim for a slot, a suspect before all others.
 
         Return False when the handler is at its concurrency limit and enough claims are blocked:
-        more of them would crowd out other handlers. A suspect is always admitted. To release it
-        would refund its attempt, and if the process ended while the suspect waited, the crash would
-        be counted against the suspect.
+        more of them would crowd out other handlers. A suspect is always admitted, because a release
+        would refund its attempt. It is the next to start: if the process ended while the suspect
+        waited for a slot, the crash would count against an event that did not run.
         """
         if claim.unsettled >= SUSPECT:
             self.waiting.appendleft((claim, registration))
