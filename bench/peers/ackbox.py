@@ -10,7 +10,7 @@ from secrets import randbits
 from pydantic import SecretStr
 
 from ackbox import Event
-from ackbox.app import App, migrate_ledger, utc_now
+from ackbox.app import App, choose_admin, utc_now
 from ackbox.config import Settings
 from ackbox.inbox import Inbox
 from ackbox.model import Envelope, Submission, new_event_id
@@ -26,7 +26,7 @@ CLAIM_BATCH = int(os.environ.get("CLAIM_BATCH_SIZE", "100"))
 
 class Ackbox:
     async def prepare(self, url: str) -> None:
-        await asyncio.to_thread(migrate_ledger, _settings(url))
+        await asyncio.to_thread(choose_admin(_settings(url)).migrate)
 
     @asynccontextmanager
     async def enqueueing(self, url: str) -> AsyncIterator[Enqueue]:

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from ackbox.app import App, is_shared
+from ackbox.app import App
 from ackbox.config import Given, Resolved, read_overrides, resolve_process, warn_of_open_ingest
 from ackbox.errors import InvalidEvent, SettingError, StartupError
 from ackbox.handlers import Handler, Registry, describe
@@ -77,7 +77,7 @@ class Inbox:
         """Run one SELECT, on a connection that does not block the writer. It may read your tables
         and ackbox's tables. On PostgreSQL, ackbox's tables need qualified names, such as
         `ackbox.events`."""
-        return await self._mounted.runtime.read(sql, params)
+        return await self._mounted.runtime.reader.query(sql, params)
 
     def read_sync(self, sql: str, /, **params: object) -> list[dict[str, Any]]:
         """Run one SELECT as `read` does, and block until the rows are there. This method is for
@@ -105,7 +105,7 @@ class Inbox:
         """Process events until a signal, accept no new events, and return the exit code of the
         process."""
         resolved = self.resolve(overrides)
-        if not is_shared(resolved.settings):
+        if resolved.settings.database_url is None:
             raise SettingError(_NOT_SHARED)
         if not resolved.settings.worker_count:
             raise SettingError("WORKER_COUNT=0 leaves nothing to do: at least 1 is expected.")

@@ -36,6 +36,7 @@ from ackbox.model import (
     SourceCursor,
     SourcePage,
     Stats,
+    Status,
     Submission,
     Suspect,
     TombstonePass,
@@ -183,17 +184,22 @@ class EventQueue(Protocol):
         ...
 
 
-class Relay(EventQueue, Protocol):
-    """An `EventQueue` in front of the database's own queue; it carries new events to the workers.
+class Relay(Protocol):
+    """A channel that carries new events from the instance that recorded them to an idle worker.
 
     A relay may lose events, deliver them twice or be unreachable. The database's own queue finds
-    every event that the relay did not deliver.
+    every event that the relay did not deliver. No method raises because of an outage.
     """
 
-    def publish(self, events: Mapping[EventId, str]) -> None:
-        """Carry these new, durable events, each given with its source, to the workers.
+    async def add(self, events: Mapping[EventId, str]) -> bool:
+        """Hand over new, durable events, each given with its source; return whether that worked."""
+        ...
 
-        The call never blocks and never raises.
+    async def read(self, count: int, *, block: float = 0.0) -> list[tuple[EventId, str]]:
+        """Return at most `count` events that no other instance has read, each with its source.
+
+        Wait for the first one at most about `block` seconds, or longer during an outage. A call
+        that does not block returns nothing during an outage.
         """
         ...
 
@@ -290,39 +296,43 @@ class Reader(Protocol):
     async def close(self) -> None: ...
 
 
+class RetentionStore(Protocol):
+    """The port of retention: it deletes old events in small steps.
+
+    Each call is bounded in rows and time. No call touches a pending or processing event, whatever
+    its age. The store returns the space of deleted rows by itself.
+    """
+
+    async def add_tombstones(
+        self, policy: RetentionPolicy, status: Status, *, after: int
+    ) -> TombstonePass:
+        """Add tombstones for old events in this status among the next rows after `after`.
+
+        The status is completed or failed: dead letters may be kept for a shorter or a longer time
+        than completed events (N14). Once an event has a tombstone, `record` knows its key by the
+        row or by the tombstone. For dead letters, the cost depends on their number only.
+        """
+        ...
+
+    async def prune(self, policy: RetentionPolicy) -> PruneResult:
+        """Delete some events whose tombstones are old enough, unless the event changed since."""
+        ...
+
+    async def purge_tombstones(self, policy: RetentionPolicy) -> int:
+        """Delete some tombstones that were kept for long enough; return how many, 0 at the end.
+
+        At the end, PostgreSQL also drops the rows of idle lanes.
+        """
+        ...
+
+    async def prune_audit(self, policy: RetentionPolicy) -> int:
+        """Delete some audit rows that are older than `policy.keep`; return how many, 0 at the
+        end."""
+        ...
+
+
 class Operations(Protocol):
-    """The port of operators and maintenance: it replays, discards, unparks, prunes and backs up."""
-
-    def check_free_space(self) -> None:
-        """Notice when the disk fills up, and when there is space again.
-
-        The monitor calls this method about once a second. SQLite also compares the files of the
-        ledger with those that were opened. PostgreSQL does nothing.
-        """
-        ...
-
-    def advertise(self, url: str, *, workers: int | None = None) -> None:
-        """Publish the URL of this process to other processes on this machine."""
-        ...
-
-    def backup(self, target: Path) -> AsyncIterable[BackupProgress]:
-        """Copy the ledger, as of one moment, into a new file while ingest continues.
-
-        Each item reports the progress. After the last item, the target exists, complete and synced.
-        """
-        ...
-
-    async def recover(self) -> None:
-        """Make the events claimable that a dead process left in `processing` (W4).
-
-        SQLite ends all leases, then reschedules in further transactions the events whose times are
-        in the future. PostgreSQL does nothing, because other processes may hold the leases.
-        """
-        ...
-
-    async def apply_schema(self, ddl: Sequence[str]) -> None:
-        """Run the user's DDL statements."""
-        ...
+    """The port of operators: it replays, discards, unparks and backs up."""
 
     async def apply_migrations(self, declared: Sequence[InboxMigration]) -> list[str]:
         """Apply the pending migrations of the user's tables; return their names (N12).
@@ -379,52 +389,27 @@ class Operations(Protocol):
         """Make some parked events of this type claimable; return how many, 0 if none is left."""
         ...
 
-    async def add_tombstones(self, policy: RetentionPolicy, *, after: int) -> TombstonePass:
-        """Add tombstones for old completed events among the next rows after `after`.
+    async def apply_schema(self, ddl: Sequence[str]) -> None:
+        """Run the user's DDL statements."""
+        ...
 
-        This method and the next five are bounded in rows and time. They never touch a pending or
-        processing event, whatever its age. Once an event has a tombstone, `record` knows its key by
-        the row or by the tombstone.
+    def backup(self, target: Path) -> AsyncIterable[BackupProgress]:
+        """Copy the ledger, as of one moment, into a new file while ingest continues.
+
+        Each item reports the progress. After the last item, the target exists, complete and synced.
         """
         ...
 
-    async def add_dead_letter_tombstones(
-        self, policy: RetentionPolicy, *, after: int
-    ) -> TombstonePass:
-        """Add tombstones for old dead letters among the next rows after `after`.
 
-        Dead letters may be kept for a shorter or a longer time than completed events (N14). The
-        cost depends on the number of dead letters only.
-        """
-        ...
+class Store(Ledger, RetentionStore, Operations, Protocol):
+    """The ledger of one process with all its ports. `close` also closes the reader."""
 
-    async def prune(self, policy: RetentionPolicy) -> PruneResult:
-        """Delete some events whose tombstones are old enough, unless the event changed since."""
-        ...
+    @property
+    def queue(self) -> EventQueue: ...
 
-    async def purge_tombstones(self, policy: RetentionPolicy) -> int:
-        """Delete some tombstones that were kept for long enough; return how many, 0 at the end.
-
-        At the end, PostgreSQL also drops the rows of idle lanes.
-        """
-        ...
-
-    async def prune_audit(self, policy: RetentionPolicy) -> int:
-        """Delete some audit rows that are older than `policy.keep`; return how many, 0 at the
-        end."""
-        ...
-
-    async def reclaim_space(self) -> int:
-        """Return some free pages to the file system; return how many, 0 at the end."""
-        ...
+    @property
+    def reader(self) -> Reader: ...
 
     async def close(self) -> None:
         """Finish the queued operations, then close the ledger and release its lock."""
         ...
-
-
-class Store(Ledger, Operations, Protocol):
-    """The ledger of one process with all its ports except `Reader`."""
-
-    @property
-    def queue(self) -> EventQueue: ...

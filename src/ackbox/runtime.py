@@ -14,14 +14,14 @@ from uuid import uuid4
 from msgspec import Struct
 
 from ackbox import component_config
-from ackbox.app import App
+from ackbox.app import App, Description
 from ackbox.config import cautions
 from ackbox.errors import OUTAGES, AckboxError, HandlersStuck, Stopped, Unavailable
 from ackbox.handlers import Registry
 from ackbox.ingest import Ingest
 from ackbox.maintenance import Discards, Monitor, Replays, Retention, unpark_handled
 from ackbox.model import Stats, UserTables, WorkerId
-from ackbox.ports import EventQueue, Operations, Reader, Store
+from ackbox.ports import EventQueue, Reader, Store
 from ackbox.telemetry import (
     Fact,
     HandlerAbandoned,
@@ -34,7 +34,6 @@ from ackbox.telemetry import (
 )
 from ackbox.worker import Executor, Heartbeat, LoopProbe, Worker
 
-_RETRY_SECONDS = 1.0
 _UNPARK_SECONDS = 60.0
 _HUNG_NAMED = 10
 _CANNOT_STORE = "Events cannot be stored."
@@ -80,8 +79,8 @@ class Runtime:
         self.operator_token = app.settings.api_token
         self._app = app
         self._outage: str | None = None
+        self._urls: asyncio.Queue[str] = asyncio.Queue()
         self._store: Store | None = None
-        self._reader: Reader | None = None
         self._ingest: Ingest | None = None
         self.services = app.services
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -104,42 +103,37 @@ class Runtime:
         for caution in cautions(self.settings):
             self.logger.warning("caution", reason=caution)
         self._app.packages |= self.registry.packages
-        self._store = store = await self._app.open_store(self._fail, self._note_outage)
+        self._store = store = await self._app.open_store(self._fail, self._note_outage, self._urls)
         self.operator_token = self._app.ensure_operator_token()
-        self._reader = reader = self._app.open_reader()
-        newest_age, stats, backlog = await self._prepare_store(store, reader)
-        self._ingest = Ingest(
-            store,
-            component_config.ingest_limits(self.settings, self._app.backend.batches),
-            backlog=backlog,
-            observe=self.observe,
-            uniform=random.uniform,
-        )
-        self._ingest.start(self.services)
-        monitor = self._make_monitor(self._ingest, store, reader)
+        newest_age, stats, backlog = await self._prepare_store(store)
+        ledger = self._app.backend.describe()
+        self._ingest = ingest = self._make_ingest(store, ledger.batches, backlog)
+        monitor, retention = self._make_monitor(store, ingest), self._make_retention(store, ingest)
         monitor.measure(stats)
-        retention = self._make_retention(store, self._ingest)
         retention.pause_if_implausible(newest_age)
+        ingest.start(self.services)
         self._loops = [
             self.services.run("monitor", monitor.tick_and_wait),
             self.services.run("retention", retention.tick_and_wait, longest_delay=60.0),
         ]
         self._loop_probe = LoopProbe(observe=self.observe, service=self.services.add("loop-probe"))
         if self.settings.worker_count:
-            self._start_worker(store.queue, self._ingest)
-            self._loops.append(self._start_unparking(store, reader))
+            self._start_worker(store.queue, ingest)
+            self._loops.append(
+                self.services.run("parked-events", self._unpark, pause=_UNPARK_SECONDS)
+            )
         self.phase = Phase.RUNNING
         self._warn_without_handlers()
-        self._report_start(stats, backlog)
+        self._report_start(ledger, stats, backlog)
 
-    def _report_start(self, stats: Stats, backlog: int) -> None:
+    def _report_start(self, ledger: Description, stats: Stats, backlog: int) -> None:
         self.observe(
             Started(
                 stats,
                 stats.lag(self.clock()).total_seconds(),
-                self._app.backend.engine,
+                ledger.engine,
                 self.settings.durability,
-                self._app.backend.name,
+                ledger.name,
                 self._app.ledger_origin,
                 self._why_refused(backlog),
             )
@@ -154,29 +148,19 @@ class Runtime:
             return None
         return f"{backlog} events wait, and QUEUE_MAXSIZE is {self.settings.queue_maxsize}."
 
-    async def _prepare_store(
-        self, store: Store, reader: Reader
-    ) -> tuple[timedelta | None, Stats, int]:
-        """Create and migrate the users' tables, make the events of a dead process claimable, and
-        count the backlog.
-
-        If a shared database goes away meanwhile, try again. A failing disk is an error, because
-        waiting would not repair it.
-        """
+    async def _prepare_store(self, store: Store) -> tuple[timedelta | None, Stats, int]:
+        """Create and migrate the users' tables, and read when the ledger last changed, its counts
+        and its backlog."""
+        reader = store.reader
         while True:
             try:
-                newest_age = await reader.newest_age(
-                    self.clock()
-                )  # first: `recover` changes events
                 await store.apply_schema(self._tables.schemas)
                 for name in await store.apply_migrations(self._tables.migrations):
                     self.logger.info("migration applied", migration=name)
-                await store.recover()
+                newest_age = await reader.newest_age(self.clock())
                 return newest_age, await reader.stats(), await reader.waiting(self.clock())
-            except OUTAGES:
-                if not self._app.backend.shared:
-                    raise
-                await asyncio.sleep(_RETRY_SECONDS)
+            except OUTAGES as error:
+                await self._app.backend.wait_after(error)
 
     def _warn_without_handlers(self) -> None:
         if self.settings.worker_count and not len(self.registry):
@@ -216,25 +200,19 @@ class Runtime:
         if self._loop_probe is not None:
             self._loop_probe.stop()
         await _cancel(self._loops)
-        if self._reader is not None:
-            await self._reader.close()
         if self._store is not None:
             await self._store.close()
-
-    async def read(self, sql: str, params: Mapping[str, object]) -> list[dict[str, Any]]:
-        """Run a user's query. It may read the users' tables and ours."""
-        return await self.reader.query(sql, params)
 
     def read_sync(
         self, sql: str, params: Mapping[str, object], *, seconds: float = _READ_SYNC_SECONDS
     ) -> list[dict[str, Any]]:
-        """Do as `read` from another thread, and wait for the rows. The thread of the event loop
-        must not wait: the loop could not run the query meanwhile (N11)."""
+        """Run a user's query from another thread, and wait for the rows. The thread of the event
+        loop must not wait: the loop could not run the query meanwhile (N11)."""
         if threading.get_ident() == self._loop_thread:
             raise RuntimeError(_READ_SYNC_ON_THE_LOOP)
         if self._loop is None or self._loop.is_closed():
             raise Stopped(self._state)
-        reading = asyncio.run_coroutine_threadsafe(self.read(sql, params), self._loop)
+        reading = asyncio.run_coroutine_threadsafe(self.reader.query(sql, params), self._loop)
         try:
             return reading.result(seconds)
         except CancelledError:
@@ -246,8 +224,8 @@ class Runtime:
             ) from None
 
     def advertise(self, url: str) -> None:
-        """Publish the URL of this process, once it is known."""
-        self.operations.advertise(url, workers=self.settings.worker_count)
+        """Publish the URL of this process, once it is known, to the services of the store."""
+        self._urls.put_nowait(url)
         self.logger.info("listening", url=url)
 
     @property
@@ -258,29 +236,25 @@ class Runtime:
 
     @property
     def reader(self) -> Reader:
-        if self._reader is None:
-            raise Stopped(self._state)
-        return self._reader
+        return self.store.reader
 
     @property
     def queue(self) -> EventQueue:
-        if self._store is None:
-            raise Stopped(self._state)
-        return self._store.queue
+        return self.store.queue
 
     @property
-    def operations(self) -> Operations:
+    def store(self) -> Store:
         if self._store is None:
             raise Stopped(self._state)
         return self._store
 
     @property
     def replays(self) -> Replays:
-        return Replays(self.operations, self.reader, clock=self.clock, observe=self.observe)
+        return Replays(self.store, self.reader, clock=self.clock, observe=self.observe)
 
     @property
     def discards(self) -> Discards:
-        return Discards(self.operations, self.reader, clock=self.clock, observe=self.observe)
+        return Discards(self.store, self.reader, clock=self.clock, observe=self.observe)
 
     def metrics(self) -> tuple[bytes, str]:
         return self._app.metrics.render(), self._app.metrics.content_type
@@ -368,56 +342,43 @@ class Runtime:
         )
         self._worker.start(self.services)
 
-    def _make_monitor(self, ingest: Ingest, store: Store, reader: Reader) -> Monitor:
-        async def recount() -> None:
-            before = ingest.recorded
-            ingest.recount(await reader.waiting(self.clock()), before)
-
-        return Monitor(
+    def _make_ingest(self, store: Store, batches: int, backlog: int) -> Ingest:
+        return Ingest(
             store,
-            reader,
+            component_config.ingest_limits(self.settings, batches),
+            backlog=backlog,
             observe=self.observe,
-            ingest_state=ingest,
-            recount=recount,
-            clock_steps=self._app.clock_steps,
+            uniform=random.uniform,
         )
 
-    def _start_unparking(self, store: Store, reader: Reader) -> asyncio.Task[None]:
-        """Unpark once; on a shared database every minute, because another instance without the
-        handler may park more events."""
+    def _make_monitor(self, store: Store, ingest: Ingest) -> Monitor:
+        return Monitor(
+            store,
+            store.reader,
+            ingest,
+            clock=self.clock,
+            clock_steps=self._app.clock_steps,
+            observe=self.observe,
+        )
 
-        def handles(source: str, event_type: str) -> bool:
-            """Return True for every type with `UNHANDLED=complete`: events without a handler are
-            unparked too, and the worker completes them as `ignored`."""
-            parks = self.settings.unhandled == "park"
-            return not parks or self.registry.find(source, event_type) is not None
+    async def _unpark(self) -> None:
+        """Unpark what this instance handles. On a shared database, another instance without the
+        handler may park more events later."""
+        await unpark_handled(self.store, self.reader, self._handles, observe=self.observe)
 
-        async def unpark() -> None:
-            await unpark_handled(store, reader, handles, observe=self.observe)
-
-        async def unpark_and_wait() -> None:
-            await unpark()
-            await asyncio.sleep(_UNPARK_SECONDS)
-
-        if self._app.backend.shared:
-            return self.services.run("parked-events", unpark_and_wait)
-        return self.services.run_once("parked-events", unpark)
+    def _handles(self, source: str, event_type: str) -> bool:
+        """Return True for every type with `UNHANDLED=complete`: events without a handler are
+        unparked too, and the worker completes them as `ignored`."""
+        parks = self.settings.unhandled == "park"
+        return not parks or self.registry.find(source, event_type) is not None
 
     def _make_retention(self, store: Store, ingest: Ingest) -> Retention:
-        seen = ingest.recorded
-
-        def is_busy() -> bool:
-            """Return whether something was recorded since the last call."""
-            nonlocal seen
-            before, seen = seen, ingest.recorded
-            return seen != before
-
         return Retention(
             store,
             component_config.retention_policy(self.settings),
             interval=timedelta(hours=self.settings.cleanup_interval_hours),
             observe=self.observe,
-            is_busy=is_busy,
+            recorded=lambda: ingest.recorded,
         )
 
 

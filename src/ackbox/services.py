@@ -169,28 +169,21 @@ class Services:
         name: str,
         step: Step,
         *,
+        pause: float = 0.0,
         stopping: asyncio.Event | None = None,
         longest_delay: float = LONGEST_DELAY,
     ) -> asyncio.Task[None]:
-        """Repeat the step until the task is cancelled, or until `stopping` is set."""
-        repeated = self._repeat(self.add(name), step, stopping, longest_delay)
-        return asyncio.create_task(repeated, name=f"ackbox {name}")
+        """Repeat the step, with pauses of so many seconds, until the task is cancelled or
+        `stopping` is set. A step that fails is repeated after at most `longest_delay` seconds."""
 
-    def run_once(self, name: str, step: Step) -> asyncio.Task[None]:
-        """Repeat the step until it succeeds once; then remove the service from the list."""
-
-        async def until_done() -> None:
-            done = asyncio.Event()
-
-            async def once() -> None:
-                await step()
-                done.set()
-
-            await self._repeat(service, once, done, LONGEST_DELAY)
-            self._services.pop(name, None)
+        async def step_and_pause() -> None:
+            await step()
+            service.succeeded()
+            await self._sleep(pause)
 
         service = self.add(name)
-        return asyncio.create_task(until_done(), name=f"ackbox {name}")
+        repeated = self._repeat(service, step_and_pause if pause else step, stopping, longest_delay)
+        return asyncio.create_task(repeated, name=f"ackbox {name}")
 
     @property
     def statuses(self) -> list[ServiceStatus]:

@@ -212,14 +212,19 @@ class ClockSkewed(Struct, frozen=True):
 
 class Pruned(Struct, frozen=True):
     """Retention wrote `tombstoned` tombstones, deleted `deleted` events, `purged` old tombstones
-    and `audit` audit rows, and returned `pages` pages to the file system."""
+    and `audit` audit rows."""
 
     tombstoned: int
     deleted: int
     purged: int
-    pages: int
     seconds: float
     audit: int = 0
+
+
+class SpaceReclaimed(Struct, frozen=True):
+    """A SQLite ledger returned the pages of deleted rows to the file system."""
+
+    pages: int
 
 
 class RetentionPaused(Struct, frozen=True):
@@ -322,6 +327,7 @@ Fact = (
     | LoopBlocked
     | ClockSkewed
     | Pruned
+    | SpaceReclaimed
     | RetentionPaused
     | PruneFailed
     | Replayed

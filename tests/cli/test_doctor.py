@@ -18,6 +18,7 @@ from ackbox.config import Settings
 from ackbox.model import Verdict
 from ackbox.stores.sqlite.admin import doctor as checks
 from ackbox.stores.sqlite.admin import doctor_checks
+from ackbox.stores.sqlite.lock import find_holder
 from support.faults.disk import on_a_faulty_disk
 from support.http.posting import posted
 from support.ledgers.events import NOON, envelope, envelopes
@@ -359,7 +360,8 @@ def test_a_running_server_is_named_and_checked(cli: Cli, server: Server) -> None
 def test_a_server_that_does_not_respond_is_a_failure(tmp_path: Path) -> None:
     with running(tmp_path / "server") as server:
         server.process.send_signal(signal.SIGSTOP)
-        finding = doctor.check_server(Settings(db_path=server.ledger), timeout=0.3)
+        settings = Settings(db_path=server.ledger)
+        finding = doctor.check_server(settings, find_holder(server.ledger), timeout=0.3)
         server.process.send_signal(signal.SIGCONT)
     assert (finding.about, finding.verdict) == ("server", Verdict.FAIL)
     assert finding.remedy == "Read the log of the server."

@@ -130,7 +130,8 @@ def test_it_reports_runs_that_ended_with_the_process(
         await record_in(store, [envelope("a")])
         for _ in range(crashes + 1):
             await QueueWorker(store.queue).claim_any()
-            await store.recover()
+            await store.close()
+            store = await open_sqlite(path)
         await store.close()
 
     asyncio.run(crash())

@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from ackbox.app import open_ledger_to_write
+from ackbox.app import choose_backend, utc_now
 from ackbox.cli.events_import import Import
 from ackbox.config.loader import load
 from ackbox.model import Envelope, EventFilter, Receipt, Submission
@@ -196,7 +196,7 @@ def import_into(settings: dict[str, str], text: str, spoiled: str = "", **limits
     """Import without the command itself, and return the counts as it prints them."""
 
     async def record() -> Counter[str]:
-        store = await open_ledger_to_write(load(settings, directory=Path.cwd()))
+        store = await choose_backend(load(settings, directory=Path.cwd())).open_for_command(utc_now)
         work = Import(EventFilter(), lambda number: None, max_body=1 << 20, **limits)
         try:
             return await work.record(cast("Any", Spoiling(store, spoiled)), BytesIO(text.encode()))

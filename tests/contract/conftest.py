@@ -56,13 +56,6 @@ async def backend(
     await opened.close()
 
 
-@pytest.fixture(autouse=True)
-def _never_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On PostgreSQL about one claim a second continues after its cursors, and may claim less than
-    is due. Another test shows why this is worth it (F37)."""
-    monkeypatch.setattr("ackbox.stores.postgres.write.claim_scans.SCAN_SECONDS", 3600.0)
-
-
 @pytest.fixture
 def store(backend: Backend) -> Store:
     return backend.store

@@ -12,7 +12,7 @@ from ackbox.model import (
     Release,
     from_text,
 )
-from support.ledgers.backends import Backend, crash, record, row
+from support.ledgers.backends import Backend, crash, record, restart, row
 from support.ledgers.events import NOON, envelope, record_in
 from support.time.clocks import ManualClock
 from support.workers.queue_worker import LEASE, ME, OTHER, QueueWorker, retry_later
@@ -123,7 +123,7 @@ async def test_a_restart_does_not_bring_a_retry_forward(
 ) -> None:  # W4, F4
     await record(backend, "a")
     await me.settle(await me.claim_one(), retry_later(after=10 * SECOND))
-    await backend.store.recover()
+    me = await restart(backend)
     clock.advance(seconds=9.9)
     assert await me.claim() == []
     clock.advance(seconds=0.1)

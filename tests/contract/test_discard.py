@@ -184,12 +184,12 @@ async def test_retention_deletes_a_discarded_event_a_day_later(backend: Backend)
     await record_in(backend.store, [sent])
     await work(backend.store, [sent], DEAD)
     backend.clock.advance(days=31)
-    assert (await backend.store.add_dead_letter_tombstones(POLICY, after=0)).rows == 1
+    assert (await backend.store.add_tombstones(POLICY, Status.FAILED, after=0)).rows == 1
     await discard(backend, sent)
     backend.clock.advance(minutes=1)
     assert (await backend.store.prune(POLICY)).rows == 0
     backend.clock.advance(days=1)
-    assert (await backend.store.add_tombstones(POLICY, after=0)).rows == 1
+    assert (await backend.store.add_tombstones(POLICY, Status.COMPLETED, after=0)).rows == 1
     backend.clock.advance(minutes=1)
     assert (await backend.store.prune(POLICY)).rows == 1
     (receipt,) = await record_in(backend.store, [envelope(sent.idempotency_key, sent.payload)])

@@ -7,7 +7,7 @@ from ackbox.model import (
     Claim,
     Release,
 )
-from support.ledgers.backends import Backend, record
+from support.ledgers.backends import Backend, record, restart
 from support.time.clocks import ManualClock
 from support.workers.queue_worker import QueueWorker, dead, done, retry_later
 
@@ -62,7 +62,7 @@ async def test_a_parked_head_blocks_its_lane_until_it_is_unparked(
     await record(backend, "b1", lane="b")
     await me.settle(await me.claim_one(), done())  # b1
     clock.advance(days=1)
-    await backend.store.recover()
+    me = await restart(backend)
     assert await backend.store.unpark("webhooks", "webhook") == 0
     assert await me.keys() == []
     assert await backend.store.unpark("webhooks", "unknown") == 1

@@ -196,7 +196,6 @@ class LedgerMachine(RuleBasedStateMachine):
         self.store: Store = self.backend.store
         self.me = QueueWorker(self.store.queue)
         await self.store.apply_schema(SCHEMA)
-        await self.store.recover()
 
     def do(self, step: Coroutine[Any, Any, T]) -> T:
         return self.loop.run_until_complete(step)
@@ -363,8 +362,10 @@ class LedgerMachine(RuleBasedStateMachine):
         old = [key for key, event in self.model.items() if event.is_old(now)]
         fresh = [key for key in old if key not in self.tombstones]
         dead = [key for key in fresh if self.model[key].status == "failed"]
-        assert self.do(self.store.add_dead_letter_tombstones(POLICY, after=0)).rows == len(dead)
-        assert self.do(self.store.add_tombstones(POLICY, after=0)).rows == len(fresh) - len(dead)
+        assert self.do(self.store.add_tombstones(POLICY, Status.FAILED, after=0)).rows == len(dead)
+        assert self.do(self.store.add_tombstones(POLICY, Status.COMPLETED, after=0)).rows == len(
+            fresh
+        ) - len(dead)
         self.tombstones.update({key: Tombstone(self.model[key].id, now) for key in fresh})
 
     def _prune(self) -> None:

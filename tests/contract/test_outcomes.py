@@ -20,7 +20,7 @@ from ackbox.model import (
     from_text,
     make_failure,
 )
-from support.ledgers.backends import Backend, Row, record, row
+from support.ledgers.backends import Backend, Row, record, restart, row
 from support.time.clocks import ManualClock
 from support.workers.queue_worker import QueueWorker, dead, done, retry_later
 
@@ -93,7 +93,7 @@ async def test_a_dead_letter_is_kept_and_never_claimed_again(
     assert without(after, *written) == without(running, *written)
     clock.advance(days=365)
     await record(backend, "a")  # L8: the source sends it again
-    await backend.store.recover()
+    me = await restart(backend)
     assert await me.claim() == []
     assert (await row(backend, "a"))["status"] == "failed"
 

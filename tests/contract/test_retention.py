@@ -26,10 +26,10 @@ POLICY = RetentionPolicy(keep=timedelta(days=30), keep_keys=timedelta(days=7))
 
 async def add_tombstones(store: Store, policy: RetentionPolicy = POLICY) -> int:
     tombstoned = 0
-    for step in (store.add_tombstones, store.add_dead_letter_tombstones):
+    for status in (Status.COMPLETED, Status.FAILED):
         after: int | None = 0
         while after is not None:
-            added = await step(policy, after=after)
+            added = await store.add_tombstones(policy, status, after=after)
             tombstoned += added.rows
             after = added.next
     return tombstoned
@@ -88,9 +88,9 @@ async def test_dead_letters_have_a_retention_of_their_own(
 async def test_a_pass_adds_a_thousand_tombstones_of_dead_letters_at_most(backend: Backend) -> None:
     await finished(backend, envelopes(1100), DEAD)
     backend.clock.advance(days=31)
-    passes = [await backend.store.add_dead_letter_tombstones(POLICY, after=0)]
+    passes = [await backend.store.add_tombstones(POLICY, Status.FAILED, after=0)]
     while (after := passes[-1].next) is not None:
-        passes.append(await backend.store.add_dead_letter_tombstones(POLICY, after=after))
+        passes.append(await backend.store.add_tombstones(POLICY, Status.FAILED, after=after))
     assert sum(added.rows for added in passes) == 1100
     assert max(added.rows for added in passes) <= 1000
 
@@ -99,8 +99,8 @@ async def test_a_pass_adds_a_thousand_tombstones_of_dead_letters_at_most(backend
 async def test_a_pass_over_completed_events_leaves_dead_letters(backend: Backend) -> None:
     await finished(backend, envelopes(3), DEAD)
     backend.clock.advance(days=31)
-    assert (await backend.store.add_tombstones(POLICY, after=0)).rows == 0
-    assert (await backend.store.add_dead_letter_tombstones(POLICY, after=0)).rows == 3
+    assert (await backend.store.add_tombstones(POLICY, Status.COMPLETED, after=0)).rows == 0
+    assert (await backend.store.add_tombstones(POLICY, Status.FAILED, after=0)).rows == 3
 
 
 # W11
@@ -229,9 +229,9 @@ async def test_no_key_is_lost_between_row_and_tombstone(backend: Backend) -> Non
 async def test_a_step_covers_a_thousand_rows_at_most(backend: Backend) -> None:
     await finished(backend, envelopes(2100))
     backend.clock.advance(days=31)
-    passes = [await backend.store.add_tombstones(POLICY, after=0)]
+    passes = [await backend.store.add_tombstones(POLICY, Status.COMPLETED, after=0)]
     while (after := passes[-1].next) is not None:
-        passes.append(await backend.store.add_tombstones(POLICY, after=after))
+        passes.append(await backend.store.add_tombstones(POLICY, Status.COMPLETED, after=after))
     assert sum(added.rows for added in passes) == 2100
     assert max(added.rows for added in passes) <= 1000
     backend.clock.advance(minutes=1)

@@ -14,15 +14,17 @@ from starlette.testclient import TestClient
 
 from ackbox import Event, Inbox
 from ackbox.app import App
-from ackbox.app.sqlite import SqliteBackend
 from ackbox.config import Settings
 from ackbox.maintenance import Monitor, retention
 from ackbox.maintenance import monitor as monitor_module
 from ackbox.model import EventId, EventRecord, Status
 from ackbox.runtime import Runtime
 from ackbox.services import Services
+from ackbox.stores.sqlite.lock import LedgerLock
 from ackbox.stores.sqlite.read.reader import SqliteReader
+from ackbox.stores.sqlite.services import SpaceReclaimer
 from ackbox.stores.sqlite.store import SqliteStore
+from ackbox.stores.sqlite.write.disk_space import DiskSpace
 from ackbox.stores.sqlite.write.queue import SqliteQueue
 from ackbox.telemetry import Fact
 from ackbox.worker import Executor, LoopProbe
@@ -44,9 +46,13 @@ LOOPS = {
     "retention": (SqliteStore, "add_tombstones"),
     "parked-events": (SqliteReader, "parked_type"),
     "run-timeouts": (Executor, "_cancel"),
+    "disk-space": (DiskSpace, "check"),
+    "reclaim-space": (SpaceReclaimer, "_note_reclaimed"),
+    "advertise-url": (LedgerLock, "describe"),
 }
 """Each service of an inbox on SQLite, and a method that it calls. A test of their own covers
 `ingest` and its time-outs, for which a sender waits."""
+CALLED_BY_OPEN = ("disk-space", "advertise-url")
 
 
 def settings(folder: Path) -> Settings:
@@ -136,8 +142,11 @@ async def test_a_loop_that_raises_is_restarted_and_shown_to_the_operator(
     monkeypatch.setattr(monitor_module, "_SECONDS", 0.05)
     monkeypatch.setattr(retention, "_TICK_SECONDS", 0.05)
     where, method = LOOPS[name]
-    breaks = break_for_a_while(monkeypatch, where, method)
+    breaks = break_for_a_while(monkeypatch, where, method, at_once=name not in CALLED_BY_OPEN)
     async with running(tmp_path) as inbox:
+        breaks.append(RuntimeError("a bug"))
+        inbox.runtime.advertise("http://127.0.0.1:1")
+        inbox.runtime.advertise("http://127.0.0.1:2")
         if name in ("run-timeouts", "settlements"):  # nothing else makes them work
             await inbox.send("slow")
         await until(lambda: inbox.failures(name) >= 2)
@@ -150,15 +159,17 @@ async def test_a_loop_that_raises_is_restarted_and_shown_to_the_operator(
         assert "services" not in await inbox.health()
 
         breaks.clear()
+        inbox.runtime.advertise("http://127.0.0.1:3")
         await assert_all_goes_on(inbox)
-        if name != "parked-events":  # which runs once
-            await until(lambda: state_of(inbox, name) == "running")
+        await until(lambda: state_of(inbox, name) == "running")
 
 
-def break_for_a_while(monkeypatch: pytest.MonkeyPatch, where: type, method: str) -> list[Exception]:
-    """Let the method raise until the returned list is emptied."""
+def break_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, where: type, method: str, *, at_once: bool = True
+) -> list[Exception]:
+    """Let the method raise while the returned list has items."""
     original: Callable[..., Any] = getattr(where, method)
-    breaks: list[Exception] = [RuntimeError("a bug")]
+    breaks: list[Exception] = [RuntimeError("a bug")] if at_once else []
 
     def broken(*args: Any, **named: Any) -> Any:
         if breaks:
@@ -191,10 +202,9 @@ async def test_ingest_that_raises_is_restarted(
         await until(lambda: state_of(inbox, name) == "running")
 
 
-async def test_on_a_shared_ledger_parked_events_are_looked_for_again_after_an_error(
+async def test_parked_events_are_looked_for_again_after_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # S26
-    monkeypatch.setattr(SqliteBackend, "shared", True)
     monkeypatch.setattr("ackbox.runtime._UNPARK_SECONDS", 0.05)
     breaks = break_for_a_while(monkeypatch, SqliteReader, "parked_type")
     async with running(tmp_path) as inbox:

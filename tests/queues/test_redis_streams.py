@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from ackbox.stores.postgres.write.queue import PostgresQueue
 from support.ledgers.events import envelope, envelopes, record_in
 from support.ledgers.instances import (
     FOREVER,
@@ -70,7 +71,7 @@ async def test_an_instance_that_records_is_woken_only_by_the_stream(
     await redis.rename(KEY, "elsewhere")
     await record_in(ingester.store, [envelope("a")])
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(ingester.store._own_queue.wait(FOREVER), 0.1)
+        await asyncio.wait_for(PostgresQueue.wait(ingester.store.queue, FOREVER), 0.1)
 
 
 async def test_nothing_is_left_pending_in_the_stream(join: Join, redis: Redis) -> None:  # F44

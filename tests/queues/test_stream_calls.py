@@ -11,8 +11,9 @@ from redis.asyncio import Redis
 
 from ackbox.errors import Unavailable
 from ackbox.model import Caps, Claim, EventId
-from ackbox.queues.redis_streams import within_share
 from ackbox.queues.stream import Stream
+from ackbox.stores.postgres.write.queue import PostgresQueue
+from ackbox.stores.postgres.write.relayed_queue import within_share
 from ackbox.telemetry import QueueFailed
 from support.databases.valkey import ValkeyServer
 from support.ledgers.backends import Server
@@ -122,7 +123,7 @@ async def test_a_published_event_is_claimed_though_a_scan_does_not_see_it_yet(
     async def find_nothing(*_: object, **__: object) -> list[Claim]:
         return []
 
-    monkeypatch.setattr(backend.store._own_queue, "claim", find_nothing)
+    monkeypatch.setattr(PostgresQueue, "claim", find_nothing)
     backend.clock.advance(seconds=1)
     await record(backend, "published")
     assert await worker.keys() == ["published"]
@@ -137,7 +138,7 @@ async def test_claims_made_before_the_database_failed_are_not_lost(
         backend.clock.advance(seconds=1)
         monkeypatch.setattr(Stream, "read", fail)
     else:
-        monkeypatch.setattr(backend.store._own_queue, "claim", fail)
+        monkeypatch.setattr(PostgresQueue, "claim", fail)
     assert "published" in await worker.keys(caps=Caps(share=1, held={}))
     with pytest.raises(Unavailable):
         await worker.claim(caps=Caps(share=1, held={"x": 1}))

@@ -7,7 +7,7 @@ import pytest
 
 from ackbox.app import utc_now
 from ackbox.stores.postgres.database import Address
-from ackbox.stores.postgres.store import PostgresStore, open_store
+from ackbox.stores.postgres.store import PostgresStore, StoreOptions, open_store
 from ackbox.stores.sqlite.store import SqliteStore
 from ackbox.telemetry import ignore_facts
 from support.databases.postgres import find_installs
@@ -87,7 +87,9 @@ async def opened(ledger: PostgresLedger) -> AsyncIterator[Open]:
             schema: str = "ackbox", *, url: str = "", pooled: bool = False, notify: bool = False
         ) -> PostgresStore:
             address = Address(url or ledger.url, schema=schema, pooled=pooled)
-            store = await open_store(address, clock=utc_now, observe=ignore_facts, notify=notify)
+            store = await open_store(
+                address, clock=utc_now, observe=ignore_facts, options=StoreOptions(notify=notify)
+            )
             stack.push_async_callback(store.close)
             return store
 

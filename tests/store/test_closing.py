@@ -121,7 +121,7 @@ async def test_an_idle_writer_keeps_no_reference_to_its_last_batch(
 async def test_a_url_advertised_after_the_close_is_ignored(path: Path) -> None:
     store = await open_sqlite(path)
     await store.close()
-    store.advertise("http://127.0.0.1:1")
+    store._lock.describe("http://127.0.0.1:1")
     assert find_holder(path) is None
     assert "127.0.0.1:1" not in lock_path(path).read_text()
 

@@ -58,7 +58,7 @@ async def test_a_disk_that_fills_up_refuses_new_events_before_sqlite_must(
 ) -> None:  # F9
     await record_in(store, [envelope("acked")])
     disk.free = LOW_BYTES - 1
-    store.check_free_space()
+    store.disk_space.check()
     written = vfs.calls["write", "wal"]
     with pytest.raises(StorageFull) as caught:
         await record_in(store, [envelope("refused")])
@@ -74,9 +74,9 @@ async def test_the_refusal_says_what_is_free_and_both_limits(
     store: SqliteStore, disk: Disk, facts: Facts
 ) -> None:
     disk.free = LOW_BYTES - 1
-    store.check_free_space()
+    store.disk_space.check()
     disk.free = LOW_BYTES + 7 * 1024 * 1024
-    store.check_free_space()
+    store.disk_space.check()
     with pytest.raises(StorageFull) as caught:
         await record_in(store, [envelope("refused")])
     limits = "new events are refused below 16 MiB, and accepted again from 24 MiB on."
@@ -92,7 +92,7 @@ async def test_everything_but_record_can_use_the_reserve(
     assert reserve.stat().st_size == RESERVE_BYTES
     assert reserve.stat().st_blocks * 512 >= RESERVE_BYTES  # allocated, not a hole
     disk.free = LOW_BYTES - 1
-    store.check_free_space()
+    store.disk_space.check()
     assert not reserve.exists()
     await store.prove_writable()
     await store._writer.submit(lambda c: c.execute("DELETE FROM events").fetchall())
@@ -102,9 +102,9 @@ async def test_events_are_accepted_again_when_space_returns_and_the_reserve_is_r
     store: SqliteStore, disk: Disk, reserve: Path, facts: Facts
 ) -> None:  # F9
     disk.free = 0
-    store.check_free_space()
+    store.disk_space.check()
     disk.free = LOW_BYTES + RESERVE_BYTES
-    store.check_free_space()
+    store.disk_space.check()
     assert store.unavailable_reason is None
     assert reserve.stat().st_size == RESERVE_BYTES
     assert (await record_in(store, [envelope()]))[0].kind is ReceiptKind.NEW
@@ -115,10 +115,10 @@ async def test_space_gained_by_deleting_the_reserve_alone_is_no_recovery(
     store: SqliteStore, disk: Disk, reserve: Path, facts: Facts
 ) -> None:  # F9
     disk.free = LOW_BYTES - 1
-    store.check_free_space()
+    store.disk_space.check()
     disk.free += RESERVE_BYTES
     for _ in range(10):
-        store.check_free_space()
+        store.disk_space.check()
     assert store.unavailable_reason is not None
     assert not reserve.exists()
     assert transitions(facts) == ["StoreFailed"]
@@ -137,12 +137,12 @@ async def test_a_full_disk_reported_by_sqlite_refuses_this_batch_and_the_next(
         await record_in(store, [envelope("sent")])
     assert full.hits == hits
     assert not reserve.exists()
-    store.check_free_space()
+    store.disk_space.check()
     assert store.unavailable_reason is not None
 
     full.release()
     disk.free = PLENTY
-    store.check_free_space()
+    store.disk_space.check()
     assert store.unavailable_reason is None
     assert (await record_in(store, [envelope("sent")]))[0].kind is ReceiptKind.NEW
     assert (await record_in(store, [envelope("acked")]))[0].kind is ReceiptKind.DUPLICATE
@@ -163,7 +163,7 @@ async def test_a_disk_full_at_any_write_of_any_commit_loses_nothing_that_was_ack
                 await record_in(store, batch)
                 acked += batch
         full.release()
-        store.check_free_space()
+        store.disk_space.check()
     again = await record_in(store, [envelope(sent.idempotency_key, sent.payload) for sent in acked])
     assert {receipt.kind for receipt in again} == {ReceiptKind.DUPLICATE}
     assert [receipt.id for receipt in again] == [sent.id for sent in acked]
@@ -181,7 +181,7 @@ async def test_a_full_disk_is_reported_once_however_many_wait(
     results = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(result) for result in results] == [StorageFull] * 30
     for _ in range(10):
-        store.check_free_space()
+        store.disk_space.check()
         with pytest.raises(StorageFull):
             await record_in(store, [envelope()])
     assert transitions(facts) == ["StoreFailed"]
@@ -223,11 +223,11 @@ async def test_a_full_disk_with_free_space_does_not_flood_the_log(
             await record_in(store, [envelope()])
         with pytest.raises(StorageFull):
             await store.prove_writable()
-        store.check_free_space()
+        store.disk_space.check()
     assert transitions(facts) == ["StoreFailed"]
     vfs.heal()
     await store.prove_writable()
-    store.check_free_space()
+    store.disk_space.check()
     assert (await record_in(store, [envelope()]))[0].kind is ReceiptKind.NEW
     assert transitions(facts) == ["StoreFailed", "StoreRecovered"]
 
@@ -243,7 +243,7 @@ async def test_a_disk_full_at_start_opens_all_the_same_and_refuses_new_events(
     with pytest.raises(StorageFull):
         await record_in(again, [envelope()])
     disk.free = PLENTY
-    again.check_free_space()
+    again.disk_space.check()
     assert (await record_in(again, [envelope()]))[0].kind is ReceiptKind.NEW
 
 

@@ -12,6 +12,7 @@ from ackbox.stores.sqlite.migrations import all_migrations, apply
 from ackbox.stores.sqlite.store import SqliteStore
 from ackbox.stores.sqlite.write.effects import OWN_TABLES, Effects
 from ackbox.stores.sqlite.write.queue import SqliteQueue
+from ackbox.stores.sqlite.write.recovery import recover
 from ackbox.telemetry import Committed
 from support.faults.faulty_vfs import FaultyVfs, io_error_on_sync
 from support.faults.gathering import gathering
@@ -234,7 +235,7 @@ async def test_nothing_is_applied_when_the_claim_was_lost(
     me = QueueWorker(store.queue)
     await record_in(store, [envelope()])
     stale = await me.claim_one()
-    await store.recover()
+    await recover(store._writer, noon())
     await me.claim_one()
     assert dict(await me.settle(stale, done(ADD, id="stale", n=1))) == {}
     assert await rows(store, "SELECT * FROM mine") == []
@@ -249,7 +250,7 @@ async def test_the_guard_is_not_in_the_way_of_our_own_statements(store: SqliteSt
     await store.apply_schema(["CREATE TABLE IF NOT EXISTS later (id TEXT)"])
     written = await settle(store, done(), retry_later(), done("INSERT INTO later VALUES ('x')"))
     assert [type(outcome) for outcome in written] == [Done, RetryLater, Done]
-    await store.recover()
+    await recover(store._writer, noon())
     await store.prove_writable()
     await store._writer.submit(
         lambda c: c.pragma("wal_checkpoint(truncate)"), outside_transaction=True

@@ -15,6 +15,7 @@ from ackbox.model import EventFilter, Order
 from ackbox.stores.sqlite import shared_locks
 from ackbox.stores.sqlite.lock import LedgerLock, lock_path, read_holder
 from ackbox.stores.sqlite.names import beside
+from ackbox.stores.sqlite.write.retention import reclaim_space
 from ackbox.telemetry import StoreFailed, StoreRecovered
 from support.ledgers.backends import OpenStore
 from support.ledgers.events import envelope, envelopes, record_in
@@ -81,7 +82,7 @@ async def test_a_change_is_noticed_before_the_acknowledgement_and_recovered_from
     open_it: OpenStore, path: Path, tmp_path: Path, facts: Facts, change: Callable[[Path], None]
 ) -> None:  # N1, F54, S12
     store = await open_it()
-    reader = store.open_reader()
+    reader = store.reader
     await record_in(store, [envelope("before")])
     assert (await reader.stats()).pending == 1
     change(path)
@@ -102,7 +103,7 @@ async def test_a_change_is_recovered_from_while_nothing_is_written(
     store = await open_it()
     await record_in(store, [envelope("before")])
     change(path)
-    store.check_free_space()
+    store.disk_space.check()
     await until(lambda: bool(facts.of(StoreRecovered)))
     assert in_files(path, tmp_path / "copy") == {"before"}
     await record_in(store, [envelope("after")])
@@ -113,7 +114,7 @@ async def test_a_reopen_waits_for_a_read_that_runs(
     open_it: OpenStore, path: Path, facts: Facts
 ) -> None:
     store = await open_it()
-    reader = store.open_reader()
+    reader = store.reader
     await record_in(store, envelopes(3))
     await reader.stats()
     delete_log_and_index(path)
@@ -135,7 +136,7 @@ async def test_readers_are_closed_while_a_reopen_is_tried_again(
     open_it: OpenStore, path: Path, facts: Facts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await open_it()
-    reader = store.open_reader()
+    reader = store.reader
     await record_in(store, envelopes(3))
     reconnect = store._writer._reconnect
     closed: list[bool] = []
@@ -202,7 +203,7 @@ async def test_a_removed_lock_file_is_created_again_and_names_its_holder(
     open_it: OpenStore, path: Path
 ) -> None:
     store = await open_it()
-    store.advertise("http://127.0.0.1:8000")
+    store._lock.describe("http://127.0.0.1:8000")
     await record_in(store, [envelope("first")])  # the check at the start is over
     remove_lock(path)
     with pytest.raises(OutcomeUnknown, match="lock file"):
@@ -235,14 +236,14 @@ async def test_our_own_checkpoints_and_copies_are_no_change(
     open_it: OpenStore, path: Path, tmp_path: Path, facts: Facts
 ) -> None:
     store = await open_it(durability="normal")
-    reader = store.open_reader()
+    reader = store.reader
     sizes = set()
     for number in range(30):
         await record_in(store, envelopes(100, prefix=f"{number}", size=2000))
         await reader.stats()
         sizes.add(path.stat().st_size)
     await store._writer.submit(lambda c: c.execute("DELETE FROM events").get)
-    while await store.reclaim_space():
+    while await store._writer.run(reclaim_space):
         pass
     async for _ in store.backup(tmp_path / "copy.db"):
         await store.prove_writable()

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ackbox.model import RetentionPolicy
+from ackbox.model import RetentionPolicy, Status
+from ackbox.stores.sqlite.write.recovery import recover
+from ackbox.stores.sqlite.write.retention import reclaim_space
 from support.ledgers.backends import SqliteBackend
 from support.ledgers.events import envelope, envelopes, record_in
 from support.workers.event_runs import DONE, work
@@ -27,7 +29,7 @@ async def test_a_restart_ends_all_leases_at_once(backend: SqliteBackend) -> None
     me = QueueWorker(backend.store.queue)
     await record_in(backend.store, [envelope(key) for key in "abc"])
     await me.claim()
-    await backend.store.recover()
+    await recover(backend.store._writer, backend.clock())
     assert {r["status"] for r in await backend.rows()} == {"processing"}
     reclaimed = await me.claim()
     assert [(c.idempotency_key, c.run, c.unsettled) for c in reclaimed] == [
@@ -46,12 +48,14 @@ async def test_space_is_reclaimed_a_little_at_a_time(
     backend.clock.advance(days=31)
     after_row: int | None = 0
     while after_row is not None:
-        after_row = (await backend.store.add_tombstones(POLICY, after=after_row)).next
+        after_row = (
+            await backend.store.add_tombstones(POLICY, Status.COMPLETED, after=after_row)
+        ).next
     backend.clock.advance(minutes=1)
     while (await backend.store.prune(POLICY)).more:
         pass
-    steps = [await backend.store.reclaim_space()]
+    steps = [await backend.store._writer.run(reclaim_space)]
     while steps[-1]:
-        steps.append(await backend.store.reclaim_space())
+        steps.append(await backend.store._writer.run(reclaim_space))
     assert sum(steps) > 400
     assert max(steps) <= 128

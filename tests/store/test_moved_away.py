@@ -40,10 +40,10 @@ async def test_a_ledger_that_is_gone_is_noticed_while_nothing_is_written(
 ) -> None:
     store = await open_it()
     path.rename(path.with_suffix(".away"))
-    store.check_free_space()
+    store.disk_space.check()
     await until(lambda: store.unavailable_reason is not None)
     path.with_suffix(".away").rename(path)
-    store.check_free_space()
+    store.disk_space.check()
     await until(lambda: store.unavailable_reason is None)
 
 

@@ -202,8 +202,8 @@ POLICY = RetentionPolicy(keep=timedelta(days=1), keep_keys=timedelta(days=1))
 
 
 async def run_retention(store: SqliteStore, reader: SqliteReader) -> None:
-    assert (await store.add_tombstones(POLICY, after=5000)).next is not None
-    await store.add_dead_letter_tombstones(POLICY, after=0)
+    assert (await store.add_tombstones(POLICY, Status.COMPLETED, after=5000)).next is not None
+    await store.add_tombstones(POLICY, Status.FAILED, after=0)
     await store.prune(POLICY)
     await store.purge_tombstones(POLICY)
 

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from ackbox.model import Outcome, Release, RetentionPolicy
+from ackbox.model import Outcome, Release, RetentionPolicy, Status
 from support.ledgers.events import envelope, envelopes, record_in
 from support.ledgers.postgres_backend import PostgresBackend
 from support.workers.queue_worker import QueueWorker, dead, done, retry_later
@@ -76,8 +76,8 @@ async def test_a_pruned_event_has_no_live_row(backend: PostgresBackend) -> None:
     for claim, end in zip(await me.claim(), ends, strict=False):
         await me.settle(claim, end)
     backend.clock.now += timedelta(days=40)
-    assert (await backend.store.add_tombstones(POLICY, after=0)).rows == 1
-    assert (await backend.store.add_dead_letter_tombstones(POLICY, after=0)).rows == 1
+    assert (await backend.store.add_tombstones(POLICY, Status.COMPLETED, after=0)).rows == 1
+    assert (await backend.store.add_tombstones(POLICY, Status.FAILED, after=0)).rows == 1
     backend.clock.now += timedelta(hours=1)
     assert (await backend.store.prune(POLICY)).rows == 2
     await assert_agrees(backend, 1)

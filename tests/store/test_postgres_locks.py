@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from ackbox.errors import AckboxError, ConnectionLost, Unavailable
-from ackbox.model import Outcome, RetentionPolicy, Settlement
+from ackbox.model import Outcome, RetentionPolicy, Settlement, Status
 from ackbox.stores.postgres.write import record, settlement
 from ackbox.stores.postgres.write.lanes import lock_lanes
 from ackbox.stores.postgres.write.settlement import lock_claims
@@ -109,8 +109,8 @@ async def test_an_event_that_is_being_replayed_is_not_pruned(backend: PostgresBa
     for claim, end in zip(await me.claim(), ends, strict=True):
         await me.settle(claim, end)
     backend.clock.advance(days=40)
-    assert (await backend.store.add_tombstones(POLICY, after=0)).rows == 1
-    assert (await backend.store.add_dead_letter_tombstones(POLICY, after=0)).rows == 1
+    assert (await backend.store.add_tombstones(POLICY, Status.COMPLETED, after=0)).rows == 1
+    assert (await backend.store.add_tombstones(POLICY, Status.FAILED, after=0)).rows == 1
     backend.clock.advance(hours=1)
     ids = [row["id"] for row in await backend.rows()]
     async with backend.store.database.transaction() as session:

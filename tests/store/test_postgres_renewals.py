@@ -12,7 +12,7 @@ from ackbox.errors import Unavailable
 from ackbox.model import EventId
 from ackbox.stores.postgres import database
 from ackbox.stores.postgres.database import Address, KeptConnection
-from ackbox.stores.postgres.store import PostgresStore, open_store
+from ackbox.stores.postgres.store import PostgresStore, StoreOptions, open_store
 from ackbox.telemetry import ignore_facts
 from support.databases.postgres import Install, PostgresServer, find_installs
 from support.ledgers.events import envelope, record_in
@@ -66,7 +66,9 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> Connections:
 @pytest.fixture
 async def beats(server: PostgresServer, connections: Connections) -> AsyncIterator[Beats]:
     address = Address(server.create_database())
-    store = await open_store(address, clock=utc_now, observe=ignore_facts, notify=False)
+    store = await open_store(
+        address, clock=utc_now, observe=ignore_facts, options=StoreOptions(notify=False)
+    )
     await record_in(store, [envelope()])
     made = Beats(store, await claim(store))
     yield made

@@ -45,9 +45,9 @@ async def test_a_notification_wakes_the_instances_of_its_own_ledger_alone(
     before = wakes.copy()
     for number in range(5):
         await record_in(sender, [envelope(f"key-{number}")])
-        await until(lambda: wakes[peer._own_queue] > before[peer._own_queue])
-        before[peer._own_queue] = wakes[peer._own_queue]
-    assert wakes[other._own_queue] == before[other._own_queue]
+        await until(lambda: wakes[peer.queue] > before[peer.queue])
+        before[peer.queue] = wakes[peer.queue]
+    assert wakes[other.queue] == before[other.queue]
 
 
 @pytest.mark.parametrize("purpose", ["migrate", "users' schema", "compact counts"])

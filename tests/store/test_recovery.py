@@ -22,7 +22,6 @@ class Ledger:
 
     async def start(self) -> QueueWorker:
         self.store: SqliteStore = await self._open_it(clock=self.clock)
-        await self.store.recover()
         return QueueWorker(self.store.queue)
 
     async def restart(self, **clock_set_by: float) -> QueueWorker:

@@ -68,7 +68,6 @@ async def released(
         restore(server, postgres_dump(release), url)
         store = await open_store(Address(url), clock=now, observe=ignore_facts)
         reader = PostgresReader(Address(url))
-    await store.recover()
     yield store, reader
     await reader.close()
     await store.close()

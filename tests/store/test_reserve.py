@@ -102,7 +102,7 @@ async def test_a_store_opens_and_works_where_the_disk_cannot_be_measured(
     open_it: OpenStore, facts: Facts
 ) -> None:
     store = await open_it(free_bytes=failing(errno.EIO))
-    store.check_free_space()
+    store.disk_space.check()
     assert (await record_in(store, [envelope()]))[0].kind is ReceiptKind.NEW
     assert store.unavailable_reason is None
 

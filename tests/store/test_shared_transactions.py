@@ -78,6 +78,7 @@ async def keys(store: SqliteStore) -> list[str]:
 async def test_operations_queued_while_a_commit_syncs_share_the_next_one(
     faulty: SqliteStore, vfs: FaultyVfs, facts: Facts
 ) -> None:
+    facts.clear()
     async with gathering(faulty, vfs):
         calls = [asyncio.ensure_future(record_in(faulty, [sent])) for sent in envelopes(30)]
     await asyncio.gather(*calls)
@@ -146,6 +147,7 @@ async def test_an_error_of_a_driver_becomes_one_of_ours(faulty: SqliteStore) -> 
 async def test_a_commit_refused_for_all_is_tried_again_for_each(
     faulty: SqliteStore, vfs: FaultyVfs, facts: Facts
 ) -> None:  # F9
+    facts.clear()
     async with gathering(faulty, vfs):
         calls = [asyncio.ensure_future(record_in(faulty, [sent])) for sent in envelopes(5)]
         vfs.fail("write", "wal", disk_full)
@@ -219,7 +221,7 @@ async def test_a_first_transaction_that_fails_after_its_insert_leaves_no_trace_o
     vfs.fail("write", "wal", disk_full)
     with pytest.raises(Unavailable):
         await record_in(faulty, [envelope()])
-    faulty.check_free_space()
+    faulty.disk_space.check()
     again = envelope()
     receipts = await record_in(faulty, [again])
     assert (receipts[0].kind, receipts[0].id) == (ReceiptKind.NEW, again.id)

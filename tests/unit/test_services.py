@@ -161,11 +161,13 @@ async def test_a_stopping_loop_ends_even_while_it_waits_for_its_restart() -> Non
     assert len(bench.facts.of(ServiceFailed)) == 1
 
 
-async def test_a_one_time_step_is_repeated_until_it_succeeds_and_then_not_listed() -> None:
-    bench, steps = Bench(), Steps(ValueError("x"), ValueError("x"), None)
-    await asyncio.wait_for(bench.services.run_once("loop", steps), 5)
-    assert len(bench.facts.of(ServiceFailed)) == 2
-    assert bench.services.statuses == []
+async def test_a_loop_pauses_after_each_step_and_counts_as_recovered_before_the_pause() -> None:
+    bench, steps = Bench(), Steps(None, ValueError("x"), None)
+    task = bench.services.run("loop", steps, pause=60.0)
+    await asyncio.wait_for(steps.idle.wait(), 5)
+    task.cancel()
+    assert bench.slept == [60.0, 0.1, 60.0]
+    assert bench.facts.of(ServiceRecovered) == [ServiceRecovered("loop", 1)]
 
 
 def test_the_summary_of_an_error_has_no_value_of_a_sender() -> None:

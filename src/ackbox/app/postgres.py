@@ -6,19 +6,19 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from ackbox.app.backends import names
+from ackbox.app.backends import Description, Process, Shared, names
 from ackbox.config import Settings, show_address
 from ackbox.errors import AckboxError, CommandFailed, SettingError
 from ackbox.model import BackupProgress, Clock, Finding
-from ackbox.services import Services
-from ackbox.telemetry import Observer
+from ackbox.ports import Relay
+from ackbox.telemetry import Observer, ignore_facts
 
 try:
     from ackbox.stores.postgres.admin import migrator, rights, transfer_in
     from ackbox.stores.postgres.admin.doctor import examine, examine_deep
     from ackbox.stores.postgres.database import Address, Database
     from ackbox.stores.postgres.read.reader import PostgresReader
-    from ackbox.stores.postgres.store import PostgresStore, open_store
+    from ackbox.stores.postgres.store import PostgresStore, StoreOptions, open_store
 except ModuleNotFoundError as error:
     if error.name != "asyncpg":
         raise
@@ -30,73 +30,80 @@ except ModuleNotFoundError as error:
 T = TypeVar("T")
 
 _DEFAULT_SCHEMA = Settings.model_fields["database_schema"].default
+_RETRY_SECONDS = 1.0
 _NO_COPY = "Back up a PostgreSQL ledger with pg_dump, or together with your server."
 
 
 class PostgresBackend:
-    engine = "PostgreSQL"
-    batches = 2
-    shared = True
+    """Implements `Backend`."""
 
     def __init__(self, settings: Settings, url: str) -> None:
-        self.name = _name(url, settings.database_schema)
         self._settings = settings
-        self._attach_queue = _find_queue(settings)
-        self._address = Address(
-            url,
-            settings.durability,
-            pooled=settings.database_pooling == "transaction",
-            schema=settings.database_schema,
-        )
+        self._address = _address(settings, url)
+        self._make_relay = _find_relay(settings)
 
-    async def open_store(
-        self,
-        clock: Clock,
-        observe: Observer,
-        on_fatal: Callable[[AckboxError], None],
-        services: Services,
-    ) -> PostgresStore:
-        store = await open_store(
+    def describe(self) -> Description:
+        address, schema = show_address(self._address.url).partition("?")[0], self._address.schema
+        name = address if schema == _DEFAULT_SCHEMA else f"{address} (schema {schema})"
+        return Description(name, "PostgreSQL", batches=2)
+
+    async def open(self, process: Process) -> PostgresStore:
+        return await open_store(
             self._address,
-            clock=clock,
-            observe=observe,
-            notify=self._settings.notify,
-            services=services,
+            clock=process.clock,
+            observe=process.observe,
+            options=self._options(process.observe),
+            services=process.services,
         )
-        if self._attach_queue is not None:
-            self._attach_queue(store, observe, services)
-        return store
 
-    def open_reader(self) -> PostgresReader:
-        return PostgresReader(self._address, waiting_limit=self._settings.queue_maxsize + 1)
+    async def wait_after(self, error: AckboxError) -> None:
+        await asyncio.sleep(_RETRY_SECONDS)
 
-    async def assert_readable(self) -> None:
-        await self._use_database(migrator.assert_current)
-        await self._use_database(transfer_in.assert_no_unfinished_promotion)
+    async def open_for_command(self, clock: Clock) -> PostgresStore:
+        await self._assert_readable()
+        await _use_database(self._address, rights.assert_writable)
+        return await open_store(
+            self._address, clock=clock, observe=ignore_facts, options=self._options(ignore_facts)
+        )
 
-    async def assert_writable(self) -> None:
-        await self._use_database(rights.assert_writable)
-
-    def holder(self) -> None:
-        """Return None: no process holds the ledger exclusively, and commands use the database."""
+    async def open_reader(self) -> PostgresReader:
+        await self._assert_readable()
+        return PostgresReader(self._address, waiting_limit=self._waiting_limit)
 
     def ensure_token(self) -> None:
         """Return None: instances may run on many machines, and only a setting reaches them all."""
 
+    async def _assert_readable(self) -> None:
+        await _use_database(self._address, migrator.assert_current)
+        await _use_database(self._address, transfer_in.assert_no_unfinished_promotion)
+
+    def _options(self, observe: Observer) -> StoreOptions:
+        relay = None if self._make_relay is None else self._make_relay(observe)
+        return StoreOptions(self._settings.notify, relay, self._waiting_limit)
+
+    @property
+    def _waiting_limit(self) -> int:
+        return self._settings.queue_maxsize + 1
+
+
+class PostgresAdmin:
+    """Implements `Admin`."""
+
+    def __init__(self, settings: Settings, url: str) -> None:
+        self._settings = settings
+        self._address = _address(settings, url)
+
+    def holder(self) -> Shared:
+        return Shared()
+
     def find_token(self) -> None:
-        """Return None: see `ensure_token`."""
-
-    def copy(self, target: Path) -> AsyncGenerator[BackupProgress, None]:
-        raise CommandFailed(_NO_COPY)
-
-    def copy_beside_server(self, target: Path) -> AsyncGenerator[BackupProgress, None]:
-        raise CommandFailed(_NO_COPY)
+        """Return None: see `PostgresBackend.ensure_token`."""
 
     def migrate(self) -> list[str]:
-        return names(asyncio.run(self._use_database(migrator.migrate)))
+        return names(asyncio.run(_use_database(self._address, migrator.migrate)))
 
     def pending_migrations(self) -> list[str]:
-        return names(asyncio.run(self._use_database(migrator.pending)))
+        return names(asyncio.run(_use_database(self._address, migrator.pending)))
 
     def schema_sql(self) -> str:
         return migrator.schema_sql(self._address.schema)
@@ -104,33 +111,40 @@ class PostgresBackend:
     def examine(self, clock: Clock, mounts: str) -> Iterator[Finding]:
         yield from examine(self._address, clock, notify=self._settings.notify)
         if self._settings.queue_url is not None:
-            from ackbox.app.redis import examine_queue
+            from ackbox.app.redis import examine_stream
 
-            yield examine_queue(self._settings.queue_url.get_secret_value())
+            yield examine_stream(self._settings.queue_url.get_secret_value())
 
     def examine_deep(self, tick: Callable[[float], None]) -> Iterator[Finding]:
         return examine_deep(self._address, tick)
 
-    async def _use_database(self, work: Callable[[Database], Awaitable[T]]) -> T:
-        database = Database(self._address, size=1)
-        try:
-            return await work(database)
-        finally:
-            await database.close()
+    def back_up(self, target: Path) -> AsyncGenerator[BackupProgress, None]:
+        raise CommandFailed(_NO_COPY)
+
+    def back_up_beside_server(self, target: Path) -> AsyncGenerator[BackupProgress, None]:
+        raise CommandFailed(_NO_COPY)
 
 
-def _name(url: str, schema: str) -> str:
-    """Return a name that tells the ledgers of one database apart."""
-    address = show_address(url).partition("?")[0]
-    return address if schema == _DEFAULT_SCHEMA else f"{address} (schema {schema})"
+def _address(settings: Settings, url: str) -> Address:
+    return Address(
+        url,
+        settings.durability,
+        pooled=settings.database_pooling == "transaction",
+        schema=settings.database_schema,
+    )
 
 
-AttachQueue = Callable[[PostgresStore, Observer, Services], None]
+async def _use_database(address: Address, work: Callable[[Database], Awaitable[T]]) -> T:
+    database = Database(address, size=1)
+    try:
+        return await work(database)
+    finally:
+        await database.close()
 
 
-def _find_queue(settings: Settings) -> AttachQueue | None:
+def _find_relay(settings: Settings) -> Callable[[Observer], Relay] | None:
     if settings.queue_url is None:
         return None
-    from ackbox.app.redis import attach_queue
+    from ackbox.app.redis import Stream
 
-    return partial(attach_queue, settings.queue_url.get_secret_value())
+    return partial(Stream, settings.queue_url.get_secret_value())

@@ -57,7 +57,7 @@ async def promote_ledger(settings: Settings, file: Path, url: str, report: Repor
             await transfer_in.analyze(database)
             await _verify(ledger, database, report)
             await transfer_in.finish(database, ledger.sequences())
-            target = PostgresBackend(settings, url).name
+            target = PostgresBackend(settings, url).describe().name
             return Promoted(target, ledger.counts(), ledger.user_tables())
     finally:
         await database.close()

@@ -30,14 +30,14 @@ def backup(
     The copy is complete: it also contains the events that are still in the -wal file. A copy of the
     ledger file made by hand, without its -wal file, lacks the newest events.
     """
-    from ackbox.app import copy_ledger
+    from ackbox.app import choose_admin
     from ackbox.config import load_from_process
 
     settings = load_from_process()
     target = file.absolute()
     with _progress() as report:
         try:
-            _copy_here(copy_ledger(settings, target), report)
+            _copy_here(choose_admin(settings).back_up(target), report)
         except LedgerInUse as in_use:
             _copy_from_server(settings, in_use, target, report)
     typer.echo(printable(f"{target} is complete in itself: it needs no -wal file"))
@@ -48,16 +48,16 @@ def _copy_from_server(
 ) -> None:
     """Let the server copy if the target is in its `BACKUP_DIR`. Otherwise copy in this process, as
     a reader of the ledger."""
-    from ackbox.app import copy_beside_server, running_server
-    from ackbox.cli.client import call_server
+    from ackbox.app import choose_admin
+    from ackbox.cli.client import call_server, find_server
 
     folder = settings.backup_dir
     if folder is not None and realpath(target.parent) == realpath(folder):
         call_server(settings, in_use, lambda client, url: _follow(client, url, target, report))
-    elif (holder := running_server(settings)) is None or holder.url is None:
+    elif find_server(settings) is None:
         raise in_use  # a command, or a server that starts or stops, holds it and may migrate
     else:
-        _copy_here(copy_beside_server(settings, target), report)
+        _copy_here(choose_admin(settings).back_up_beside_server(target), report)
 
 
 def _copy_here(steps: "AsyncGenerator[BackupProgress, None]", report: Report) -> None:

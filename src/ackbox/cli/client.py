@@ -23,15 +23,22 @@ _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared with
 def server_url(settings: "Settings", given: str | None = None) -> str:
     """Return the address of the server: the given address, or the address in the lock file of the
     ledger, or the address that the settings name."""
-    from ackbox.app import running_server
-
     if given is not None:
         return given.rstrip("/").removesuffix(Route.POST_EVENT.path)
-    holder = running_server(settings)
-    if holder is not None and holder.url is not None:
-        return reachable(holder.url)
+    if (url := find_server(settings)) is not None:
+        return url
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     return reachable(f"http://{host}:{settings.port}")
+
+
+def find_server(settings: "Settings") -> str | None:
+    """Return the address of the server that holds the ledger; None if no server holds it alone."""
+    from ackbox.app import Shared, choose_admin
+
+    holder = choose_admin(settings).holder()
+    if holder is None or isinstance(holder, Shared) or holder.url is None:
+        return None
+    return reachable(holder.url)
 
 
 def call_server(
@@ -41,12 +48,10 @@ def call_server(
     operator token is sent to the address in the lock file, which only the holder writes."""
     import httpx2
 
-    from ackbox.app import find_operator_token, running_server
+    from ackbox.app import find_operator_token
 
-    holder = running_server(settings)
-    if holder is None or holder.url is None:
+    if (url := find_server(settings)) is None:
         raise in_use
-    url = reachable(holder.url)
     try:
         with open_client(find_operator_token(settings), timeout=_STEP_SECONDS) as client:
             client.headers["ackbox-actor"] = actor()

@@ -16,6 +16,7 @@ from ackbox.errors import SettingError
 from ackbox.text import printable
 
 if TYPE_CHECKING:
+    from ackbox.app import Holder
     from ackbox.config import Settings
     from ackbox.model import Finding
 
@@ -49,7 +50,7 @@ def doctor(
 
 
 def _examine(deep: bool, tick: Callable[[float], None]) -> "Iterator[Finding]":
-    from ackbox.app import examine_ledger, examine_ledger_deep, is_shared
+    from ackbox.app import Shared, choose_admin, utc_now
     from ackbox.config import cautions, resolve_process, warn_of_open_ingest
     from ackbox.model import Finding, Verdict
 
@@ -58,7 +59,8 @@ def _examine(deep: bool, tick: Callable[[float], None]) -> "Iterator[Finding]":
     try:
         resolved = resolve_process()
         settings = resolved.settings
-        ledger = list(examine_ledger(settings, mounts=_read_mounts()))
+        admin = choose_admin(settings)
+        ledger = list(admin.examine(utc_now, _read_mounts()))
     except SettingError as error:
         remedy = f"Correct it. For what each setting does, see {name_page('reference/settings')}."
         yield Finding("settings", Verdict.FAIL, str(error), remedy)
@@ -67,10 +69,11 @@ def _examine(deep: bool, tick: Callable[[float], None]) -> "Iterator[Finding]":
     for caution in (*cautions(settings), *warn_of_open_ingest(settings), *variables):
         yield Finding("settings", Verdict.WARN, *caution.split(": ", 1))
     yield from ledger
-    if not is_shared(settings):
-        yield check_server(settings)
+    holder = admin.holder()
+    if not isinstance(holder, Shared):
+        yield check_server(settings, holder)
     if deep and not _failed(ledger):
-        yield from examine_ledger_deep(settings, tick)
+        yield from admin.examine_deep(tick)
 
 
 def _with_addresses(finding: "Finding") -> "Finding":
@@ -91,12 +94,12 @@ def _check_open_files() -> "Finding":
     return Finding("open files", Verdict.OK, shown)
 
 
-def check_server(settings: "Settings", *, timeout: float = _HEALTH_SECONDS) -> "Finding":
+def check_server(
+    settings: "Settings", holder: "Holder | None", *, timeout: float = _HEALTH_SECONDS
+) -> "Finding":
     """Report which process holds the ledger, and whether it responds within `timeout` seconds."""
-    from ackbox.app import running_server
     from ackbox.model import Finding, Verdict
 
-    holder = running_server(settings)
     if holder is None:
         return Finding("server", Verdict.OK, "no server runs on this ledger")
     who = f"process {holder.pid} holds the ledger"

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from msgspec.structs import asdict
 
-from ackbox.app import open_ledger_to_read
+from ackbox.app import choose_backend
 from ackbox.config import load_from_process
 from ackbox.errors import CommandFailed
 from ackbox.model import (
@@ -38,7 +38,7 @@ def read_ledger(read: Callable[[Reader], Coroutine[Any, Any, T]]) -> T:
     settings = load_from_process()
 
     async def run() -> T:
-        reader = await open_ledger_to_read(settings)
+        reader = await choose_backend(settings).open_reader()
         try:
             return await read(reader)
         finally:

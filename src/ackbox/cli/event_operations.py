@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import httpx2
 import msgspec
 
-from ackbox.app import open_ledger_to_read, open_ledger_to_write, utc_now
+from ackbox.app import choose_backend, utc_now
 from ackbox.cli.client import actor, call_server, describe_problem
 from ackbox.config import Settings, load_from_process
 from ackbox.errors import CommandFailed, LedgerInUse
@@ -85,13 +85,9 @@ def _run(
 
 
 async def _with_ledger(settings: Settings, work: Callable[[Ledger], Coroutine[Any, Any, T]]) -> T:
-    store = await open_ledger_to_write(settings)
+    store = await choose_backend(settings).open_for_command(utc_now)
     try:
-        reader = await open_ledger_to_read(settings)
-        try:
-            return await work((store, reader))
-        finally:
-            await reader.close()
+        return await work((store, store.reader))
     finally:
         await store.close()
 

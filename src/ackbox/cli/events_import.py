@@ -131,10 +131,10 @@ class Import:
 def _record(settings: "Settings", work: Import, stream: BinaryIO) -> Counter[str]:
     import asyncio
 
-    from ackbox.app import open_ledger_to_write
+    from ackbox.app import choose_backend, utc_now
 
     async def record() -> Counter[str]:
-        store = await open_ledger_to_write(settings)
+        store = await choose_backend(settings).open_for_command(utc_now)
         try:
             return await work.record(store, stream)
         finally:

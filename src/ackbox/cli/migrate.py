@@ -45,38 +45,39 @@ def migrate(
 
 
 def _print_sql() -> None:
-    from ackbox.app import schema_sql
+    from ackbox.app import choose_admin
     from ackbox.config import load_from_process
 
-    typer.echo(schema_sql(load_from_process()))
+    typer.echo(choose_admin(load_from_process()).schema_sql())
 
 
 def _check(target: str | None) -> None:
-    from ackbox.app import is_shared, ledger_name, pending_migrations
+    from ackbox.app import Shared, choose_admin, choose_backend
     from ackbox.errors import SchemaMismatch
 
     settings, tables = _load(target)
-    if missing := pending_migrations(settings) or _pending_of_user(settings, tables):
-        run = "Run" if is_shared(settings) else "Stop its server and run"
+    admin, ledger = choose_admin(settings), choose_backend(settings).describe().name
+    if missing := admin.pending_migrations() or _pending_of_user(settings, tables):
+        run = "Run" if isinstance(admin.holder(), Shared) else "Stop its server and run"
         command = "ackbox migrate" if target is None else f"ackbox migrate {target}"
         raise SchemaMismatch(
-            f"{ledger_name(settings)} lacks {', '.join(missing)}. {run} `{command}`, or start "
+            f"{ledger} lacks {', '.join(missing)}. {run} `{command}`, or start "
             "the server of this release, which migrates the ledger."
         )
-    typer.echo(f"{ledger_name(settings)} is up to date")
+    typer.echo(f"{ledger} is up to date")
 
 
 def _apply(target: str | None) -> None:
-    from ackbox.app import ledger_name, migrate_ledger
+    from ackbox.app import choose_admin, choose_backend
 
     settings, tables = _load(target)
-    applied = migrate_ledger(settings)
+    applied = choose_admin(settings).migrate()
     if target is not None:
         applied += _change_users_tables(settings, tables)
     for name in applied:
         typer.echo(f"applied {name}")
     if not applied:
-        typer.echo(f"{ledger_name(settings)} is up to date")
+        typer.echo(f"{choose_backend(settings).describe().name} is up to date")
 
 
 def _load(target: str | None) -> "tuple[Settings, UserTables]":
@@ -92,10 +93,10 @@ def _load(target: str | None) -> "tuple[Settings, UserTables]":
 def _pending_of_user(settings: "Settings", tables: "UserTables") -> list[str]:
     import asyncio
 
-    from ackbox.app import open_ledger_to_read
+    from ackbox.app import choose_backend
 
     async def read() -> list[str]:
-        reader = await open_ledger_to_read(settings)
+        reader = await choose_backend(settings).open_reader()
         try:
             return await reader.pending_migrations(tables.migrations)
         finally:
@@ -108,10 +109,10 @@ def _change_users_tables(settings: "Settings", tables: "UserTables") -> list[str
     """Do what a start does: create the user's tables, and apply the user's migrations."""
     import asyncio
 
-    from ackbox.app import open_ledger_to_write
+    from ackbox.app import choose_backend, utc_now
 
     async def change() -> list[str]:
-        store = await open_ledger_to_write(settings)
+        store = await choose_backend(settings).open_for_command(utc_now)
         try:
             await store.apply_schema(tables.schemas)
             return await store.apply_migrations(tables.migrations)

@@ -25,11 +25,11 @@ _NOBODY = Workers("no server runs on this ledger: start `ackbox serve`", False)
 def find_workers(settings: "Settings") -> Workers:
     """Describe the workers. On SQLite, the holder of the lock has recorded its workers; on
     PostgreSQL, no process knows all instances."""
-    from ackbox.app import is_shared, running_server
+    from ackbox.app import Shared, choose_admin
 
-    if is_shared(settings):
+    holder = choose_admin(settings).holder()
+    if isinstance(holder, Shared):
         return _SHARED
-    holder = running_server(settings)
     if holder is None:
         return _NOBODY
     who = f"process {holder.pid}"

@@ -49,6 +49,7 @@ from ackbox.telemetry import (
     ServiceFailed,
     ServiceRecovered,
     Settled,
+    SpaceReclaimed,
     Started,
     StopBegan,
     StopEnded,
@@ -126,6 +127,7 @@ class LogObserver:
             LoopBlocked: self._log_blocked,
             ClockSkewed: self._log_skewed,
             Pruned: self._log_pruned,
+            SpaceReclaimed: self._log_reclaimed,
             PruneFailed: self._log_prune_failed,
             RetentionPaused: self._log_retention_paused,
             Replayed: self._log_replayed,
@@ -273,16 +275,18 @@ class LogObserver:
             self._logger.warning("clocks agree again")
 
     def _log_pruned(self, fact: Pruned) -> None:
-        if fact.tombstoned or fact.deleted or fact.purged or fact.pages or fact.audit:
+        if fact.tombstoned or fact.deleted or fact.purged or fact.audit:
             self._logger.info(
                 "ledger pruned",
                 tombstoned=fact.tombstoned,
                 deleted=fact.deleted,
                 purged=fact.purged,
-                pages=fact.pages,
                 audit=fact.audit,
                 seconds=round(fact.seconds, 3),
             )
+
+    def _log_reclaimed(self, fact: SpaceReclaimed) -> None:
+        self._logger.info("space reclaimed", pages=fact.pages)
 
     def _log_prune_failed(self, fact: PruneFailed) -> None:
         self._logger.error("ledger not pruned", error=fact.error)

@@ -178,7 +178,7 @@ class PrometheusMetrics:
 
     def _observe_maintenance(self, fact: Fact) -> None:
         match fact:
-            case Pruned(tombstoned, deleted, purged, _, _):
+            case Pruned(tombstoned, deleted, purged, _):
                 self._counts["ackbox_tombstones_made"] += tombstoned
                 self._counts["ackbox_events_pruned"] += deleted
                 self._counts["ackbox_tombstones_purged"] += purged

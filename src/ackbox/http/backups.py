@@ -62,7 +62,7 @@ def _target(folder: Path | None, name: str) -> Path:
 
 async def _progress_lines(runtime: Runtime, target: Path) -> AsyncIterator[bytes]:
     try:
-        async for progress in runtime.operations.backup(target):
+        async for progress in runtime.store.backup(target):
             yield msgspec.json.encode(progress) + b"\n"
     except AckboxError as error:
         yield msgspec.json.encode({"error": str(error)}) + b"\n"

@@ -1,5 +1,5 @@
-"""Once a second: read the gauges, check the clock and the disk, and test whether a store that
-refused writes accepts them again."""
+"""Once a second: read the gauges, check the clock, and test whether a store that refused writes
+accepts them again."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import Protocol
 
 from ackbox.errors import OUTAGES
-from ackbox.model import Stats
-from ackbox.ports import Reader, Store
+from ackbox.model import Clock, Stats
+from ackbox.ports import Ledger, Reader
 from ackbox.telemetry import ClockStepped, Measured, Observer
 
 _SECONDS = 1.0
@@ -26,6 +26,11 @@ class IngestState(Protocol):
     @property
     def failing(self) -> bool: ...
 
+    @property
+    def recorded(self) -> int: ...
+
+    def recount(self, waiting: int, recorded_before: int) -> None: ...
+
     def note_writable(self) -> None: ...
 
 
@@ -33,25 +38,25 @@ class Monitor:
     """The one-second ticker.
 
     Ingest notices when writes fail. The monitor notices when they succeed again, even if no sender
-    tries. `recount` corrects the backlog of ingest (W7).
+    tries. It also corrects the backlog of ingest (W7).
     """
 
     def __init__(
         self,
-        store: Store,
+        ledger: Ledger,
         reader: Reader,
+        ingest: IngestState,
         *,
-        observe: Observer,
-        ingest_state: IngestState,
-        recount: Callable[[], Awaitable[None]],
+        clock: Clock,
         clock_steps: Callable[[], float],
+        observe: Observer,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        self._store = store
+        self._ledger = ledger
         self._reader = reader
         self._observe = observe
-        self._ingest_state = ingest_state
-        self._recount = recount
+        self._ingest = ingest
+        self._clock = clock
         self._clock_steps = clock_steps
         self._sleep = sleep
 
@@ -62,19 +67,19 @@ class Monitor:
 
     async def tick(self) -> None:
         self._check_clock()
-        await asyncio.to_thread(self._store.check_free_space)
-        await self._recount()
+        recorded = self._ingest.recorded
+        self._ingest.recount(await self._reader.waiting(self._clock()), recorded)
         self.measure(await self._reader.stats())
         # Do not test while the store itself says that it is unavailable: on a nearly full disk the
         # tiny test write would succeed.
-        if self._ingest_state.failing and self._store.unavailable_reason is None:
-            await self._store.prove_writable()
-            self._ingest_state.note_writable()
+        if self._ingest.failing and self._ledger.unavailable_reason is None:
+            await self._ledger.prove_writable()
+            self._ingest.note_writable()
 
     def _check_clock(self) -> None:
         if abs(seconds := self._clock_steps()) > _STEP_SECONDS:
             self._observe(ClockStepped(seconds))
 
     def measure(self, stats: Stats) -> None:
-        events, size = self._ingest_state.buffered
+        events, size = self._ingest.buffered
         self._observe(Measured(stats, events, size))

@@ -1,14 +1,13 @@
-"""Delete old events, a batch at a time, and return their space (W11, F36)."""
+"""Delete old events, a batch at a time (W11, F36)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from time import monotonic
-from typing import Protocol
 
 from ackbox.errors import OUTAGES
-from ackbox.model import RetentionPolicy, TombstonePass
-from ackbox.ports import Operations
+from ackbox.model import RetentionPolicy, Status
+from ackbox.ports import RetentionStore
 from ackbox.telemetry import Observer, Pruned, PruneFailed, RetentionPaused
 
 _TICK_SECONDS = 60.0
@@ -25,24 +24,18 @@ Sleep = Callable[[float], Awaitable[None]]
 Monotonic = Callable[[], float]
 
 
-class AddTombstones(Protocol):
-    """Add tombstones for some old events; the next call starts after `TombstonePass.next`."""
-
-    async def __call__(self, policy: RetentionPolicy, *, after: int) -> TombstonePass: ...
-
-
 class Retention:
     """Makes a pass every `interval`. Between two passes, once a minute, it deletes the events whose
-    tombstones have become old enough."""
+    tombstones have become old enough. `recorded` returns how many events senders have sent."""
 
     def __init__(
         self,
-        store: Operations,
+        store: RetentionStore,
         policy: RetentionPolicy,
         *,
         interval: timedelta,
         observe: Observer,
-        is_busy: Callable[[], bool] = lambda: False,
+        recorded: Callable[[], int] = lambda: 0,
         sleep: Sleep = asyncio.sleep,
         monotonic: Monotonic = monotonic,
     ) -> None:
@@ -50,7 +43,8 @@ class Retention:
         self._policy = policy
         self._interval = interval.total_seconds()
         self._observe = observe
-        self._is_busy = is_busy
+        self._recorded = recorded
+        self._recorded_before = recorded()
         self._sleep = sleep
         self._monotonic = monotonic
         self._starts_at = 0.0
@@ -92,35 +86,32 @@ class Retention:
 
     async def prune(self) -> None:
         """Make one pass: add tombstones for old events, delete events with tombstones that are old
-        enough, purge old tombstones and audit rows, and return free space."""
+        enough, and purge old tombstones and audit rows."""
         started = self._monotonic()
         tombstoned = await self._add_tombstones()
         deleted = await self._delete()
         purged = await self._repeat(lambda: self._store.purge_tombstones(self._policy))
         audit = await self._repeat(lambda: self._store.prune_audit(self._policy))
-        pages = await self._repeat(self._store.reclaim_space)
         seconds = self._monotonic() - started
-        self._observe(Pruned(tombstoned, deleted, purged, pages, seconds, audit))
+        self._observe(Pruned(tombstoned, deleted, purged, seconds, audit))
 
     async def sweep(self) -> None:
         """Delete the events whose tombstones have become old enough since the last pass."""
         started = self._monotonic()
         if deleted := await self._delete():
-            pages = await self._repeat(self._store.reclaim_space)
-            self._observe(Pruned(0, deleted, 0, pages, self._monotonic() - started))
+            self._observe(Pruned(0, deleted, 0, self._monotonic() - started))
 
     async def _add_tombstones(self) -> int:
-        tombstoned = await self._add_all(self._store.add_tombstones)
-        tombstoned += await self._add_all(self._store.add_dead_letter_tombstones)
+        tombstoned = await self._add_all(Status.COMPLETED) + await self._add_all(Status.FAILED)
         self._has_tombstoned_rows = self._has_tombstoned_rows or tombstoned > 0
         return tombstoned
 
-    async def _add_all(self, step: AddTombstones) -> int:
+    async def _add_all(self, status: Status) -> int:
         after: int | None = 0
         tombstoned = 0
         while after is not None:
             started = self._monotonic()
-            added = await step(self._policy, after=after)
+            added = await self._store.add_tombstones(self._policy, status, after=after)
             tombstoned += added.rows
             after = added.next
             await self._yield(started)
@@ -148,7 +139,9 @@ class Retention:
     async def _yield(self, started: float) -> None:
         """Pause, so that most of the writer's time is left to others however much work is due."""
         now = self._monotonic()
-        is_polite = self._is_busy() and now < self._polite_until
+        recorded = self._recorded()
+        is_polite = recorded != self._recorded_before and now < self._polite_until
+        self._recorded_before = recorded
         await self._sleep(
             (now - started) * (_PAUSE_FACTOR_BESIDE_SENDERS if is_polite else _PAUSE_FACTOR)
         )

@@ -61,7 +61,8 @@ class _Outage:
 
 
 class Stream:
-    """A client that connects on first use. All calls come from one event loop."""
+    """Implements `Relay`: a client that connects on first use. All calls come from one event
+    loop."""
 
     def __init__(
         self, url: str, observe: Observer, *, clock: Callable[[], float] = monotonic
@@ -82,15 +83,13 @@ class Stream:
         seconds.
 
         A call that does not block returns nothing during an outage: it is in a hurry, and calls
-        that block notice when the outage is over.
+        that block notice when the outage is over. They first wait until a read is worth trying.
         """
-        if self._outages_of(_Scope.READING) and not block:
-            return []
+        if self._outages_of(_Scope.READING):
+            if not block:
+                return []
+            await asyncio.sleep(max(self._delay_before(_Scope.READING), 0.0))
         return await self._attempt(_Scope.READING, lambda: self._read(count, block), [])
-
-    async def wait_for_retry(self) -> None:
-        """Wait until a read is worth trying: no time at all, unless there is an outage."""
-        await asyncio.sleep(max(self._delay_before(_Scope.READING), 0.0))
 
     async def close(self) -> None:
         await self._client.aclose()

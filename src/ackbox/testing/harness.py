@@ -192,7 +192,7 @@ class InboxHarness:
 
     async def read(self, sql: str, /, **params: object) -> list[dict[str, Any]]:
         """Read your own tables, as `inbox.read` does."""
-        return await self.runtime.read(sql, params)
+        return await self.runtime.reader.query(sql, params)
 
     @property
     def runtime(self) -> Runtime:

@@ -22,6 +22,7 @@ from support.databases.postgres import Install, PostgresServer, find_installs
 from support.ledgers.events import envelope, noon, record_in
 from support.ledgers.postgres_backend import PostgresBackend
 from support.time.clocks import ManualClock
+from support.workers.queue_worker import QueueWorker
 
 Row = dict[str, Any]
 
@@ -165,6 +166,13 @@ async def row(backend: Backend, key: str) -> Row:
     """Return the columns of the event with this key."""
     (matching,) = [row for row in await backend.rows() if row["idempotency_key"] == key]
     return matching
+
+
+async def restart(backend: Backend) -> QueueWorker:
+    """Close the ledger and open it again, as another process does. Return a worker of it."""
+    await backend.close()
+    await backend.open()
+    return QueueWorker(backend.store.queue)
 
 
 async def crash(clock: ManualClock) -> None:

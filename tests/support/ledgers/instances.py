@@ -7,14 +7,13 @@ from datetime import timedelta
 from time import monotonic
 
 from ackbox.app import utc_now
-from ackbox.app.redis import attach_queue
 from ackbox.model import Caps, Claim, Envelope, Settlement, WorkerId
+from ackbox.queues.stream import Stream
 from ackbox.stores.postgres.database import Address
-from ackbox.stores.postgres.store import PostgresStore, open_store
+from ackbox.stores.postgres.store import PostgresStore, StoreOptions, open_store
 from ackbox.telemetry import QueueRecovered
 from support.ledgers.events import envelope, record_in
 from support.ledgers.facts import Facts
-from support.time.supervisor import supervisor
 from support.workers.queue_worker import LEASE, QueueWorker, done
 
 SECOND = timedelta(seconds=1)
@@ -65,9 +64,13 @@ async def joined(
 ) -> AsyncIterator[Instance]:
     """Open an instance. NOTIFY is off by default, so that only the stream can wake it."""
     facts = Facts()
-    store = await open_store(Address(database), clock=utc_now, observe=facts, notify=notify)
-    if queue_url is not None:
-        attach_queue(queue_url, store, facts, supervisor(facts))
+    relay = None if queue_url is None else Stream(queue_url, facts)
+    store = await open_store(
+        Address(database),
+        clock=utc_now,
+        observe=facts,
+        options=StoreOptions(notify=notify, relay=relay),
+    )
     try:
         yield Instance(store, facts, name)
     finally:

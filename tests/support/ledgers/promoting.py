@@ -12,7 +12,7 @@ from uuid import UUID
 
 import asyncpg
 
-from ackbox.model import Cursor, RetentionPolicy, to_text
+from ackbox.model import Cursor, RetentionPolicy, Status, to_text
 from ackbox.stores.postgres.database import Address
 from ackbox.stores.postgres.store import PostgresStore, open_store
 from ackbox.stores.sqlite.store import SqliteStore
@@ -64,11 +64,11 @@ class Everything:
         await record_in(store, [self.old, self.tombstoned], cursor=Cursor("feed", "page-7"))
         await work(store, [self.old])
         clock.advance(seconds=1)
-        await store.add_tombstones(AT_ONCE, after=0)
+        await store.add_tombstones(AT_ONCE, Status.COMPLETED, after=0)
         await store.prune(AT_ONCE)
         await work(store, [self.tombstoned])
         clock.advance(seconds=1)
-        await store.add_tombstones(AT_ONCE, after=0)
+        await store.add_tombstones(AT_ONCE, Status.COMPLETED, after=0)
         await self.states.seed(store)
         await store.replay([self.states.failed.id], actor="ann")
         await record_in(store, [self.later, self.twice])

@@ -7,16 +7,17 @@ The queue uses the test's clock, so that a test decides when the database is que
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from ackbox.model import Receipt, Submission
-from ackbox.queues.redis_streams import RedisQueue
 from ackbox.queues.stream import Stream
+from ackbox.stores.postgres.store import StoreOptions
+from ackbox.stores.postgres.write.relayed_queue import RelayedQueue
 from ackbox.telemetry import ignore_facts
 from support.databases.postgres import Install, PostgresServer, find_installs
 from support.databases.valkey import ValkeyServer
 from support.ledgers.postgres_backend import PostgresBackend
-from support.time.supervisor import supervisor
 
 MAJOR = 16
 
@@ -27,24 +28,23 @@ class RedisBackend(PostgresBackend):
         super().__init__(Path(), servers(install))
         self.valkey = valkey
 
+    def options(self) -> StoreOptions:
+        return replace(
+            super().options(),
+            relay=Stream(self.valkey.url(), ignore_facts),
+            monotonic=lambda: self.clock().timestamp(),
+        )
+
     async def open(self) -> None:
-        await super().open()
         async with Redis.from_url(self.valkey.url()) as client:
             await client.flushall()
-        store = self.store
-        queue = RedisQueue(
-            store.queue,
-            Stream(self.valkey.url(), ignore_facts),
-            fallback=store.notify,
-            services=supervisor(),
-            clock=lambda: self.clock().timestamp(),
-        )
-        store.attach_relay(queue)
-        record = store.record
+        await super().open()
+        record, queue = self.store.record, self.store.queue
+        assert isinstance(queue, RelayedQueue)
 
         async def record_and_send(submissions: Sequence[Submission]) -> list[Receipt]:
             receipts = await record(submissions)
             await queue.send()
             return receipts
 
-        store.record = record_and_send  # type: ignore[method-assign]
+        self.store.record = record_and_send  # type: ignore[method-assign]

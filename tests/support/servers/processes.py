@@ -37,7 +37,7 @@ async def main():
         observe=lambda fact: None,
         on_fatal=lambda error: None,
     )
-    store.advertise("http://127.0.0.1:8000")
+    store._lock.describe("http://127.0.0.1:8000")
     print("ready", flush=True)
     await asyncio.to_thread(sys.stdin.read)
 

@@ -5,6 +5,9 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequenc
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from time import monotonic
+
+from msgspec import Struct
 
 from ackbox.errors import (
     OUTAGES,
@@ -28,17 +31,20 @@ from ackbox.model import (
     Submission,
     TombstonePass,
 )
-from ackbox.ports import EventQueue, Relay
+from ackbox.ports import Relay
 from ackbox.services import Services
 from ackbox.stores.postgres.admin.migrator import assert_durable, migrate
 from ackbox.stores.postgres.admin.rights import assert_users_path, assert_writable
 from ackbox.stores.postgres.admin.transfer_in import assert_no_unfinished_promotion
 from ackbox.stores.postgres.database import Address, Database
+from ackbox.stores.postgres.read.reader import WAITING_LIMIT, PostgresReader
 from ackbox.stores.postgres.statements import lock_key
 from ackbox.stores.postgres.write import replay, retention, schema
+from ackbox.stores.postgres.write.claim_scans import SCAN_SECONDS
 from ackbox.stores.postgres.write.notifications import Notifications
 from ackbox.stores.postgres.write.queue import PostgresQueue
 from ackbox.stores.postgres.write.record import record
+from ackbox.stores.postgres.write.relayed_queue import RelayedQueue
 from ackbox.telemetry import ClockSkewed, Observer
 
 _CHECK_SECONDS = 1.0
@@ -49,12 +55,27 @@ _LONGEST_DELAY = 5.0
 _CLOSE_SECONDS = 5.0
 
 
+class StoreOptions(Struct, frozen=True):
+    """How a store wakes workers and claims events. With a relay, new events go to the workers
+    through it, not by NOTIFY. `waiting_limit` is the highest count of waiting events that a caller
+    needs; `scan_seconds` is the time between two full scans of a busy queue."""
+
+    notify: bool = True
+    relay: Relay | None = None
+    waiting_limit: int = WAITING_LIMIT
+    scan_seconds: float = SCAN_SECONDS
+    monotonic: Callable[[], float] = monotonic
+
+
+_DEFAULTS = StoreOptions()
+
+
 async def open_store(
     address: Address,
     *,
     clock: Clock,
     observe: Observer,
-    notify: bool = True,
+    options: StoreOptions = _DEFAULTS,
     services: Services | None = None,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> "PostgresStore":
@@ -82,13 +103,13 @@ async def open_store(
         database,
         clock=clock,
         observe=observe,
-        notify=notify,
+        options=options,
         services=services or Services(observe, clock=clock),
     )
 
 
 class PostgresStore:
-    """Implements `Ledger` and `Operations`."""
+    """Implements `Store`."""
 
     def __init__(
         self,
@@ -96,23 +117,25 @@ class PostgresStore:
         *,
         clock: Clock,
         observe: Observer,
-        notify: bool,
+        options: StoreOptions,
         services: Services,
     ) -> None:
-        self._own_queue = PostgresQueue(database)
-        self.queue: EventQueue = self._own_queue
+        self._relayed = self._make_relayed_queue(database, options)
+        self.queue = self._relayed or PostgresQueue(database, scan_seconds=options.scan_seconds)
+        self.reader = PostgresReader(database.address, waiting_limit=options.waiting_limit)
         self.database = database
         self._counts_lock = lock_key(database.address.schema, "compact counts")
-        self._relay: Relay | None = None
         self._clock = clock
         self._observe = observe
         self._skewed = False
         self._closed = False
         self._recording: set[asyncio.Task[list[Receipt]]] = set()
-        listening = notify and not database.address.pooled
-        wake = self._own_queue.wake
+        listening = options.notify and not database.address.pooled
+        wake = self.queue.wake
         self._notifications = Notifications(database, wake, services) if listening else None
-        self._checks = services.run("database-checks", self._check)
+        self._loops = [services.run("database-checks", self._check)]
+        if self._relayed is not None:
+            self._loops.append(services.run("redis-publisher", self._relayed.send_next))
 
     @property
     def unavailable_reason(self) -> str | None:
@@ -128,16 +151,12 @@ class PostgresStore:
         self._recording.add(recording)
         recording.add_done_callback(self._recorded)
         receipts = await asyncio.shield(recording)
-        self._own_queue.scans.note_sources({envelope.source for envelope in envelopes})
-        if self._relay is None:
+        self.queue.scans.note_sources({envelope.source for envelope in envelopes})
+        if self._relayed is None:
             self.notify()
         else:
-            self._relay.publish(_new_events(envelopes, receipts))
+            self._relayed.publish(_new_events(envelopes, receipts))
         return receipts
-
-    def attach_relay(self, relay: Relay) -> None:
-        """Let this relay bring new events to the workers. It is closed with the store."""
-        self.queue = self._relay = relay
 
     async def cursor(self, source: str) -> str | None:
         rows = await self.database.fetch("cursor", source=source)
@@ -145,10 +164,6 @@ class PostgresStore:
 
     async def prove_writable(self) -> None:
         await self.database.prove_writable()
-
-    async def recover(self) -> None:
-        """Do nothing: claims of a dead instance return when their leases expire. Other instances
-        may be alive (W4)."""
 
     async def apply_schema(self, ddl: Sequence[str]) -> None:
         """Run the users' DDL, all of it or none, one instance at a time."""
@@ -169,7 +184,7 @@ class PostgresStore:
         completed: bool = False,
     ) -> Mapping[EventId, ReplayKind]:
         done = await replay.replay(self.database, ids, Caller(actor, peer), completed=completed)
-        self._own_queue.scans.request_full_scan()
+        self.queue.scans.request_full_scan()
         self.notify()
         return done
 
@@ -177,23 +192,20 @@ class PostgresStore:
         self, ids: Sequence[EventId], *, actor: str, peer: str | None = None
     ) -> Mapping[EventId, DiscardKind]:
         done = await replay.discard(self.database, ids, Caller(actor, peer))
-        self._own_queue.scans.request_full_scan()  # a lane may go on
+        self.queue.scans.request_full_scan()  # a lane may go on
         self.notify()
         return done
 
     async def unpark(self, source: str, event_type: str) -> int:
         rows = await replay.unpark(self.database, source, event_type)
-        self._own_queue.scans.request_full_scan()
+        self.queue.scans.request_full_scan()
         self.notify()
         return rows
 
-    async def add_tombstones(self, policy: RetentionPolicy, *, after: int) -> TombstonePass:
-        return await retention.add_tombstones(self.database, policy, after)
-
-    async def add_dead_letter_tombstones(
-        self, policy: RetentionPolicy, *, after: int
+    async def add_tombstones(
+        self, policy: RetentionPolicy, status: Status, *, after: int
     ) -> TombstonePass:
-        return await retention.add_tombstones(self.database, policy, after, status=Status.FAILED)
+        return await retention.add_tombstones(self.database, policy, status, after)
 
     async def prune(self, policy: RetentionPolicy) -> PruneResult:
         return await retention.prune(self.database, policy)
@@ -204,16 +216,6 @@ class PostgresStore:
     async def prune_audit(self, policy: RetentionPolicy) -> int:
         return await retention.prune_audit(self.database, policy)
 
-    async def reclaim_space(self) -> int:
-        """Do nothing: vacuum reclaims space."""
-        return 0
-
-    def check_free_space(self) -> None:
-        """Do nothing: the server watches its own disk."""
-
-    def advertise(self, url: str, *, workers: int | None = None) -> None:
-        """Do nothing: commands go to the database, not to a server of ours."""
-
     def backup(self, target: Path) -> AsyncIterable[BackupProgress]:
         raise CommandFailed("A PostgreSQL ledger is backed up with pg_dump, or as your server is.")
 
@@ -222,14 +224,26 @@ class PostgresStore:
         self._closed = True
         if self._recording:
             await asyncio.wait(self._recording, timeout=_CLOSE_SECONDS)
-        if self._relay is not None:
-            await self._relay.close()
-        self._checks.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._checks
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        if self._relayed is not None:
+            await self._relayed.close()
+        await self.reader.close()
         if self._notifications is not None:
             await self._notifications.close()
         await self.database.close()
+
+    def _make_relayed_queue(self, database: Database, options: StoreOptions) -> RelayedQueue | None:
+        if options.relay is None:
+            return None
+        return RelayedQueue(
+            database,
+            options.relay,
+            fallback=self.notify,
+            scan_seconds=options.scan_seconds,
+            monotonic=options.monotonic,
+        )
 
     def _recorded(self, recording: "asyncio.Task[list[Receipt]]") -> None:
         self._recording.discard(recording)
@@ -238,7 +252,7 @@ class PostgresStore:
 
     def notify(self) -> None:
         """Wake our own workers and other instances: an event may be claimable."""
-        self._own_queue.wake()
+        self.queue.wake()
         if self._notifications is not None:
             self._notifications.notify()
 

@@ -23,6 +23,7 @@ from ackbox.model import (
     TombstonePass,
     to_text,
 )
+from ackbox.services import Services
 from ackbox.stores.sqlite.admin.backup import Backup
 from ackbox.stores.sqlite.connections import Connect, open_writer
 from ackbox.stores.sqlite.files import lock_ledger, open_ledger
@@ -30,14 +31,17 @@ from ackbox.stores.sqlite.foreign_connections import refuse_in_process
 from ackbox.stores.sqlite.ledger_files import LedgerFiles, open_files
 from ackbox.stores.sqlite.lock import LedgerLock
 from ackbox.stores.sqlite.read.reader import SqliteReader
+from ackbox.stores.sqlite.services import SpaceReclaimer, start_services
 from ackbox.stores.sqlite.statements import Statements, blocks
-from ackbox.stores.sqlite.write import recovery, replay, retention, schema
+from ackbox.stores.sqlite.write import replay, retention, schema
+from ackbox.stores.sqlite.write.disk_space import DiskSpace
 from ackbox.stores.sqlite.write.effects import Effects
 from ackbox.stores.sqlite.write.queue import SqliteQueue
 from ackbox.stores.sqlite.write.record import RecordOperations
+from ackbox.stores.sqlite.write.recovery import recover
 from ackbox.stores.sqlite.write.reserve import Reserve, free_bytes
 from ackbox.stores.sqlite.write.writer import Writer
-from ackbox.telemetry import Observer, StoreFailed, StoreRecovered
+from ackbox.telemetry import Observer
 
 
 async def open_store(
@@ -50,8 +54,8 @@ async def open_store(
     free_bytes: Callable[[Path], int] = free_bytes,
     vfs: str | None = None,
 ) -> "SqliteStore":
-    """Take the lock, check and migrate the file, and start the writer. Raise `StoreError` if that
-    fails."""
+    """Take the lock, check and migrate the file, start the writer, and make the events claimable
+    that a dead process left in `processing`. Raise `StoreError` if that fails."""
     lock = lock_ledger(path)
     path = lock.ledger
     reserve = Reserve(path, free_bytes)
@@ -67,9 +71,14 @@ async def open_store(
 
     reconnect = partial(open_writer, path, durability=durability, vfs=vfs)
     writer = Writer(connection, reconnect, files, observe=observe, on_fatal=on_fatal)
-    queue = SqliteQueue(writer, Effects(), clock)
-    store = SqliteStore(lock, writer, reserve, queue, clock=clock, observe=observe)
-    store.check_free_space()
+    disk_space = DiskSpace(reserve, writer, observe)
+    store = SqliteStore(lock, writer, disk_space, clock=clock, observe=observe)
+    try:
+        disk_space.check()
+        await recover(writer, clock())
+    except BaseException:
+        await store.close()
+        raise
     return store
 
 
@@ -88,49 +97,56 @@ async def _open_in_thread(connect: Connect, files: LedgerFiles) -> apsw.Connecti
 
 
 class SqliteStore:
-    """Implements `Ledger` and `Operations`; holds the lock of the file until `close`."""
+    """Implements `Store`; holds the lock of the file until `close`."""
 
     def __init__(
         self,
         lock: LedgerLock,
         writer: Writer,
-        reserve: Reserve,
-        queue: SqliteQueue,
+        disk_space: DiskSpace,
         *,
         clock: Clock,
         observe: Observer,
     ) -> None:
-        self.queue = queue
+        self.queue = SqliteQueue(writer, Effects(), clock)
+        self.reader = SqliteReader(lock.ledger)
+        writer.readers.append(self.reader.connections)  # closed before the ledger is reopened
+        self.disk_space = disk_space
         self._lock = lock
         self._writer = writer
-        self._reserve = reserve
         self._clock = clock
-        self._observe = observe
+        self._reclaimer = SpaceReclaimer(writer, observe)
+        self._services: list[asyncio.Task[None]] = []
         self._operations = RecordOperations(blocks())
-        self._reported_full = False
         self._allow_foreign = refuse_in_process(lock.ledger)
-        # SQLite reported a full disk although we measure free space (because of a quota, for
-        # example). Only a successful `record` shows that this is over.
-        self._is_unexplained = False
+
+    def start_services(
+        self, services: Services, *, urls: "asyncio.Queue[str]", workers: int
+    ) -> None:
+        """Run the background loops of a server; see `ackbox.stores.sqlite.services`."""
+        self._services = start_services(
+            services,
+            disk_space=self.disk_space,
+            reclaimer=self._reclaimer,
+            lock=self._lock,
+            urls=urls,
+            workers=workers,
+        )
 
     @property
     def unavailable_reason(self) -> str | None:
-        return self._writer.unavailable_reason or (
-            self._reserve.reason if self._reserve.full else None
-        )
+        return self._writer.unavailable_reason or self.disk_space.full_reason
 
     async def record(self, submissions: Sequence[Submission]) -> list[Receipt]:
-        if self._reserve.full:
-            raise StorageFull(self._reserve.reason, retry_after=5)
+        self.disk_space.assert_not_full()
         operation = self._operations.record(submissions, self._clock)
         try:
             receipts = await self._writer.submit(operation)
         except StorageFull:
-            self._refuse_new()
+            self.disk_space.note_full()
             raise
-        if self._is_unexplained:
-            self._is_unexplained = False
-            self._report(full=False)
+        self.disk_space.note_recorded()
+        self._reclaimer.is_busy = True
         self.queue.wake()
         return receipts
 
@@ -141,13 +157,6 @@ class SqliteStore:
     async def prove_writable(self) -> None:
         """Commit and sync a tiny write. Raise the errors that `record` would."""
         await self._writer.run(Statements.fetch, "write_probe", now=to_text(self._clock()))
-
-    async def recover(self) -> None:
-        """End all leases now: we hold the lock, so the process that held them is gone (W4)."""
-        now = self._clock()
-        after = 0 if await self._writer.run(recovery.end_leases, now) else None
-        while after is not None:
-            after = await self._writer.run(recovery.reschedule_future_rows, after, now)
 
     async def apply_schema(self, ddl: Sequence[str]) -> None:
         """Create the users' own tables."""
@@ -185,65 +194,38 @@ class SqliteStore:
         self.queue.wake()
         return rows
 
-    async def add_tombstones(self, policy: RetentionPolicy, *, after: int) -> TombstonePass:
-        return await self._writer.run(retention.add_tombstones, policy, after, self._clock())
-
-    async def add_dead_letter_tombstones(
-        self, policy: RetentionPolicy, *, after: int
+    async def add_tombstones(
+        self, policy: RetentionPolicy, status: Status, *, after: int
     ) -> TombstonePass:
         return await self._writer.run(
-            retention.add_tombstones, policy, after, self._clock(), status=Status.FAILED
+            retention.add_tombstones, policy, status, after, self._clock()
         )
 
     async def prune(self, policy: RetentionPolicy) -> PruneResult:
-        return await self._writer.run(retention.prune, policy, self._clock())
+        pruned = await self._writer.run(retention.prune, policy, self._clock())
+        self._reclaimer.note_deleted(pruned.rows)
+        return pruned
 
     async def purge_tombstones(self, policy: RetentionPolicy) -> int:
-        return await self._writer.run(retention.purge_tombstones, policy, self._clock())
+        rows = await self._writer.run(retention.purge_tombstones, policy, self._clock())
+        self._reclaimer.note_deleted(rows)
+        return rows
 
     async def prune_audit(self, policy: RetentionPolicy) -> int:
-        return await self._writer.run(retention.prune_audit, policy, self._clock())
-
-    async def reclaim_space(self) -> int:
-        return await self._writer.run(retention.reclaim_space)
-
-    def check_free_space(self) -> None:
-        """Notice a full disk before SQLite does, and its end; and a ledger that was moved, even
-        while no operation runs. Called about once a second."""
-        self._writer.inspect()
-        if self._reserve.check():
-            self._is_unexplained = False
-            self._report(full=True)
-        elif not self._is_unexplained:
-            self._report(full=False)
-
-    def advertise(self, url: str, *, workers: int | None = None) -> None:
-        """Publish the URL of this process and its number of workers to other processes."""
-        self._lock.describe(url, workers)
-
-    def open_reader(self) -> SqliteReader:
-        """Return a reader. Before the writer reopens the ledger, it closes this reader's
-        connections."""
-        reader = SqliteReader(self._lock.ledger)
-        self._writer.readers.append(reader.connections)
-        return reader
+        rows = await self._writer.run(retention.prune_audit, policy, self._clock())
+        self._reclaimer.note_deleted(rows)
+        return rows
 
     def backup(self, target: Path) -> Backup:
         return Backup(self._writer, self._lock.ledger, target)
 
     async def close(self) -> None:
+        """Close the reader before the writer: the last connection to be closed deletes the log."""
+        self._writer.refuse_new()
+        for task in self._services:
+            task.cancel()
+        await asyncio.gather(*self._services, return_exceptions=True)
+        await self.reader.close()
         await self._writer.stop()
         self._allow_foreign()
         self._lock.release()
-
-    def _refuse_new(self) -> None:
-        if not self._reserve.full:
-            self._reserve.give_up()
-            self._is_unexplained = True
-            self._report(full=True)
-
-    def _report(self, *, full: bool) -> None:
-        """Report that the disk became full, or has space again, once for each change (F9)."""
-        if full != self._reported_full:
-            self._reported_full = full
-            self._observe(StoreFailed(self._reserve.reason) if full else StoreRecovered())

@@ -43,7 +43,7 @@ from ackbox.stores.user_tables import find_pending
 
 _UUID_DIGITS = 32
 _HEX = frozenset("0123456789abcdef")
-_WAITING_LIMIT = 1_000_000
+WAITING_LIMIT = 1_000_000
 _CONNECTIONS = 3
 _SECONDS = 5.0
 _READ_ONLY = "SET TRANSACTION READ ONLY"
@@ -57,7 +57,7 @@ _WRONG = (
 class PostgresReader:
     """A reader whose `waiting` counts up to `waiting_limit`: no caller needs a higher count."""
 
-    def __init__(self, address: Address, *, waiting_limit: int = _WAITING_LIMIT) -> None:
+    def __init__(self, address: Address, *, waiting_limit: int = WAITING_LIMIT) -> None:
         address = replace(address, planned_by_value=True)
         self._database = Database(address, size=_CONNECTIONS, seconds=_SECONDS)
         self._waiting_limit = waiting_limit

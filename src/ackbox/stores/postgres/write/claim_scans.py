@@ -58,10 +58,11 @@ class ClaimScans:
     """The state of the scans, and the cursors: the due time and number of the last row that was
     claimed of each source."""
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, now: float, *, scan_seconds: float = SCAN_SECONDS) -> None:
         self.state = State.STEADY
         self.cursors: dict[str, tuple[datetime, int]] = {}
-        self._due = dict.fromkeys(Scan, now + SCAN_SECONDS)
+        self._scan_seconds = scan_seconds
+        self._due = dict.fromkeys(Scan, now + scan_seconds)
         self._seconds_after_cursors = inf
 
     def choose(self, now: float) -> Scan:
@@ -76,9 +77,9 @@ class ClaimScans:
         is_slow = seconds > _SLOW_FACTOR * self._seconds_after_cursors + _SLACK_SECONDS
         self.state = _move(self.state, scan, is_slow=is_slow, limit_reached=limit_reached)
         if scan is Scan.FULL:
-            self._due[scan] = now + max(seconds * FULL_SCAN_SHARE, SCAN_SECONDS)
+            self._due[scan] = now + max(seconds * FULL_SCAN_SHARE, self._scan_seconds)
         else:
-            self._due[scan] = now + SCAN_SECONDS
+            self._due[scan] = now + self._scan_seconds
             self._seconds_after_cursors = seconds
 
     def next_claim_at(self, next_due: float | None) -> float | None:

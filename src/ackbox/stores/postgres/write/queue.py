@@ -19,7 +19,7 @@ from ackbox.model import Caps, Claim, EventId, Outcome, Release, Settlement, Sus
 from ackbox.stores.outcomes import has_effects
 from ackbox.stores.postgres.database import Database, KeptConnection
 from ackbox.stores.postgres.read.reader import is_event_id
-from ackbox.stores.postgres.write.claim_scans import ClaimScans, Scan
+from ackbox.stores.postgres.write.claim_scans import SCAN_SECONDS, ClaimScans, Scan
 from ackbox.stores.postgres.write.effects import settle_with_effects
 from ackbox.stores.postgres.write.settlement import Written, settle_plain
 
@@ -33,13 +33,13 @@ class PostgresQueue:
     """A queue whose wake-ups are hints: code that makes a row claimable calls `wake`, and
     `scans.request_full_scan` if the row may be before the cursors."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, scan_seconds: float = SCAN_SECONDS) -> None:
         self._database = database
         self._renewals = KeptConnection(database.address)
         self._loop = asyncio.get_running_loop()
         self._wake_up = asyncio.Event()
         self._due_at: float | None = None
-        self.scans = ClaimScans(monotonic())
+        self.scans = ClaimScans(monotonic(), scan_seconds=scan_seconds)
 
     async def claim(
         self, worker: WorkerId, *, limit: int, lease: timedelta, caps: Caps

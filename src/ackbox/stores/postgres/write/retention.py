@@ -12,7 +12,7 @@ _ROWS = 1000
 
 
 async def add_tombstones(
-    database: Database, policy: RetentionPolicy, after: int, *, status: Status = Status.COMPLETED
+    database: Database, policy: RetentionPolicy, status: Status, after: int
 ) -> TombstonePass:
     """Write tombstones for one batch of old events. Arrival order is nearly the order of time, so
     the pass ends with the first batch that has no old event. An event that a wrong clock dated into

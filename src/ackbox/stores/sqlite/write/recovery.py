@@ -9,8 +9,17 @@ from datetime import datetime
 
 from ackbox.model import to_text
 from ackbox.stores.sqlite.statements import Statements
+from ackbox.stores.sqlite.write.writer import Writer
 
 _ROWS = 10_000
+
+
+async def recover(writer: Writer, now: datetime) -> None:
+    """Make the events claimable that a dead process left in `processing` (W4). This process holds
+    the lock, so the process that held their leases is gone."""
+    after = 0 if await writer.run(end_leases, now) else None
+    while after is not None:
+        after = await writer.run(reschedule_future_rows, after, now)
 
 
 def end_leases(sql: Statements, now: datetime) -> bool:

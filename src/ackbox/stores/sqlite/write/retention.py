@@ -30,12 +30,7 @@ Prunable = tuple[str, str, int, int]
 
 
 def add_tombstones(
-    sql: Statements,
-    policy: RetentionPolicy,
-    after: int,
-    now: datetime,
-    *,
-    status: Status = Status.COMPLETED,
+    sql: Statements, policy: RetentionPolicy, status: Status, after: int, now: datetime
 ) -> TombstonePass:
     """Write tombstones for old events after the row `after`. Rows are nearly in the order of time,
     so the pass ends with the first batch that has no old row. Rows that a wrong clock dated into

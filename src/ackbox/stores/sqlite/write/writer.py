@@ -130,11 +130,15 @@ class Writer:
         """Compare the files soon. May be called from any thread."""
         self._jobs.put(Signal.INSPECT)
 
-    async def stop(self) -> None:
-        """Finish the queued operations, then close the file."""
+    def refuse_new(self) -> None:
+        """Refuse new operations. Those that are queued go on."""
         if self._dead is None:
             self._dead = Stopped("The ledger is closed.")
-            self._jobs.put(Signal.STOP)
+
+    async def stop(self) -> None:
+        """Finish the queued operations, then close the file."""
+        self.refuse_new()
+        self._jobs.put(Signal.STOP)
         await asyncio.to_thread(self._thread.join)
 
     def _main(self) -> None:
