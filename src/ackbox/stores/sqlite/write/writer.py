@@ -370,9 +370,9 @@ class Writer:
 
     def _disconnect(self, *, keep_log: bool = False) -> None:
         """Close the connection. SQLite then deletes the log, unless the shared locks are held: they
-        keep every connection, also our own, from deleting it. With `keep_log`, the locks stay held: after a fatal error, and
-        before the files are opened again because another program changed them. Otherwise the locks
-        are released first."""
+        keep every connection, also our own, from deleting it. With `keep_log`, the locks stay held:
+        after a fatal error, and before the files are opened again because another program changed
+        them. Otherwise the locks are released first."""
         connection, self._connection = self._connection, None
         if connection is not None:
             if not keep_log:
