@@ -28,20 +28,20 @@ class ByteBuffer:
         self.monotonic = monotonic
         self.arriving: set[Reservation] = set()
         self.held = 0
-        self._limit = limit
+        self.limit = limit
         self._note_refusal = note_refusal
 
     def make_room(self, size: int) -> None:
         """Revoke the slowest reservations one by one until `size` bytes fit. Revoke none, and raise
         `Overloaded`, if even all of them together would not free enough bytes. A request larger
         than the buffer gets the whole buffer."""
-        if self.held + size <= self._limit or not self.held:
+        if not self.held:
             return
-        if self.held + size - sum(r.size for r in self.arriving) > self._limit:
+        if self.held + size - sum(r.size for r in self.arriving) > self.limit:
             self._note_refusal("buffer_bytes")
             raise Overloaded("The ingest buffer has no room for more bytes; try again soon.")
         now = self.monotonic()
-        while self.held + size > self._limit and self.arriving:
+        while self.held + size > self.limit and self.arriving:
             min(self._large_reservations(), key=lambda r: r.rate(now)).revoke()
             self._note_refusal("slow_body")
 
@@ -81,7 +81,8 @@ class Reservation(Struct, eq=False):
     def hold(self, size: int) -> None:
         """Account for the bytes of a complete request. Raise `Overloaded` if other complete
         requests leave no room."""
-        self.buffer.make_room(size)
+        if self.buffer.held + size > self.buffer.limit:
+            self.buffer.make_room(size)
         self.size += size
         self.buffer.held += size
 
@@ -89,7 +90,8 @@ class Reservation(Struct, eq=False):
         """Account for `size` bytes of a request that is still arriving. Raise `Revoked` if the
         reservation was revoked, and `Overloaded` if complete requests leave no room."""
         self._note_arrival(size, self.buffer.monotonic())
-        self.buffer.make_room(size)
+        if self.buffer.held + size > self.buffer.limit:
+            self.buffer.make_room(size)
         self._check()
         self.buffer.arriving.add(self)
         self.size += size

@@ -118,10 +118,18 @@ class Ingest:
 
     def submit(self, submission: Submission) -> asyncio.Future[list[Receipt]]:
         """Add the submission to the next batch. The future has one receipt for each envelope when
-        all of them are durable; else it raises `NotStored` or `OutcomeUnknown`. If there is no
-        room, raise `NotStored` at once: all are admitted, or none."""
+        all of them are durable. Raise `NotAccepted` if there is no room: all are admitted, or none.
+        """
         events = len(submission.envelopes)
-        self._admit(events)
+        if self._closed is not None:
+            raise Stopped(self._closed)
+        if self._admitted + events > self._limits.buffer_events:
+            raise self._overloaded("buffer_events", "The ingest buffer is full")
+        if self._backlog + self._admitted + events > self._limits.queue_events:
+            raise self._overloaded("queue", f"{self.waiting} events wait already")
+        if (unavailable_reason := self._ledger.unavailable_reason) is not None:
+            raise self._unavailable(unavailable_reason)
+        self._admitted += events
         waiter: asyncio.Future[list[Receipt]] = self._loop.create_future()
         self._queue.append(Waiting(submission, waiter, self._monotonic(), events))
         self._wake.set()
@@ -195,22 +203,14 @@ class Ingest:
         while self._admitted and self._monotonic() < end:
             await self._sleep(_DRAIN_SECONDS)
 
-    def _admit(self, events: int) -> None:
-        if self._closed is not None:
-            raise Stopped(self._closed)
-        if self._admitted + events > self._limits.buffer_events:
-            raise self._overloaded("buffer_events", "The ingest buffer is full")
-        if self.waiting + events > self._limits.queue_events:
-            raise self._overloaded("queue", f"{self.waiting} events wait already")
-        if (unavailable_reason := self._ledger.unavailable_reason) is not None:
-            self._observe(Refused("unavailable"))
-            self._note_failing()
-            raise Unavailable(unavailable_reason, retry_after=5)
-        self._admitted += events
-
     def _overloaded(self, reason: str, message: str) -> Overloaded:
         self._observe(Refused(reason))
         return Overloaded(f"{message}; try again soon.")
+
+    def _unavailable(self, reason: str) -> Unavailable:
+        self._observe(Refused("unavailable"))
+        self._note_failing()
+        return Unavailable(reason, retry_after=5)
 
     async def _record_next(self) -> None:
         await self._wake.wait()
@@ -306,7 +306,8 @@ class Ingest:
             start, end = len(envelopes), len(envelopes) + waiting.admitted
             envelopes += waiting.submission.envelopes
             seconds += [now - waiting.arrived] * waiting.admitted
-            self._uncount(waiting)
+            self._admitted -= waiting.admitted
+            waiting.admitted = 0
             if not waiting.waiter.done():
                 waiting.waiter.set_result(list(receipts[start:end]))
         self._observe(Recorded(envelopes, receipts, seconds))

@@ -39,12 +39,17 @@ class EnvelopeReader:
         posted = self._parse(body)
         if posted.payload is UNSET:
             raise InvalidEvent("payload is required: any JSON value")
+        key = posted.idempotency_key
+        if header_key is not None:
+            key = _agreed_key(key, header_key)
+        if key is None:
+            raise InvalidEvent(_NO_KEY)
         return seal(
             bytes(posted.payload),
             self._clock(),
             self._random_bits,
             source=SOURCE,
-            idempotency_key=_key(posted.idempotency_key, header_key),
+            idempotency_key=key,
             event_type=posted.event_type,
             source_sequence=posted.source_sequence,
             source_emitted_at=posted.source_emitted_at,
@@ -56,7 +61,8 @@ class EnvelopeReader:
         try:
             body.decode()  # msgspec checks the structure of a raw value, but not its UTF-8
             posted = self._decode(body)
-            if is_deeper_than(body, NESTING_LIMIT + 1):  # the body adds one level
+            # Each level takes a byte, and the body itself adds one level.
+            if len(body) > NESTING_LIMIT and is_deeper_than(body, NESTING_LIMIT + 1):
                 raise InvalidEvent(_TOO_DEEP)
         except UnicodeDecodeError as error:
             raise InvalidEvent(f"the body must be UTF-8; byte {error.start} is not") from None
@@ -77,12 +83,7 @@ def _reason(body: bytes, error: msgspec.DecodeError) -> str:
     return str(error)
 
 
-def _key(in_body: str | None, header: bytes | None) -> str:
-    """Return the key, which the body or the header Idempotency-Key gives."""
-    if header is None:
-        if in_body is None:
-            raise InvalidEvent(_NO_KEY)
-        return in_body
+def _agreed_key(in_body: str | None, header: bytes) -> str:
     try:
         in_header = header.decode()
     except UnicodeDecodeError:

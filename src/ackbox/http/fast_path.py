@@ -68,14 +68,13 @@ class FastPath:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] == "POST":
-            route = self._routes.get(local_path(scope))
-            if route is not None:
-                await self._respond(route, scope, receive, send)
-                return
-        await self._rest(scope, receive, send)
-
-    async def _respond(self, route: FastRoute, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._rest(scope, receive, send)
+            return
+        path = local_path(scope) if scope.get("root_path") else scope["path"]
+        if (route := self._routes.get(path)) is None:
+            await self._rest(scope, receive, send)
+            return
         metric, verify, respond = route
         headers = read_headers(scope)
         request_id = choose_request_id(headers.get(b"x-request-id"), random.getrandbits)

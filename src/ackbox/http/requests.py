@@ -76,16 +76,22 @@ def check_headers(headers: dict[bytes, bytes], limit: int) -> None:
         raise HttpError(415, "Content-Encoding must be identity: send the body uncompressed.")
     if headers.get(b"content-type", b"")[:10].lower() == b"multipart/":
         raise HttpError(415, "Content-Type must not be multipart: send JSON.")
-    check_length(headers, limit)
+    length = headers.get(b"content-length", b"0")
+    if not length.isdigit() or len(length) > _LENGTH_DIGITS or int(length) > limit:
+        raise _refuse_length(length, limit)
 
 
 def check_length(headers: dict[bytes, bytes], limit: int) -> None:
     """Raise if Content-Length is over the limit, before a byte of the body is read."""
-    text = headers.get(b"content-length", b"0").rstrip()
-    if not text.isdigit():
-        raise HttpError(400, "Content-Length must be a whole number.")
-    if len(text) > _LENGTH_DIGITS or int(text) > limit:
-        raise too_large(limit)
+    length = headers.get(b"content-length", b"0").rstrip()
+    if not length.isdigit() or len(length) > _LENGTH_DIGITS or int(length) > limit:
+        raise _refuse_length(length, limit)
+
+
+def _refuse_length(length: bytes, limit: int) -> HttpError:
+    if length.isdigit():
+        return too_large(limit)
+    return HttpError(400, "Content-Length must be a whole number.")
 
 
 def check_url(scope: Scope) -> None:

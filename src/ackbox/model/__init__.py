@@ -53,6 +53,7 @@ from ackbox.model.events import (
     Submission,
     fingerprint,
     new_event_id,
+    new_receipt,
 )
 from ackbox.model.moments import (
     Clock,
@@ -157,6 +158,7 @@ __all__ = [
     "from_text",
     "make_failure",
     "new_event_id",
+    "new_receipt",
     "parse_source_cursor",
     "seal",
     "to_text",

@@ -131,6 +131,11 @@ class EventRecord(Struct, frozen=True):
     processed_at: datetime | None
 
 
+def new_receipt(envelope: Envelope, created_at: datetime) -> Receipt:
+    """Return the receipt of an envelope whose key was new."""
+    return Receipt(ReceiptKind.NEW, envelope.id, Status.PENDING, created_at)
+
+
 def new_event_id(now: datetime, random_bits: RandomBits) -> EventId:
     """Return a UUIDv7 (RFC 9562): 48 bits of milliseconds, then 74 random bits."""
     randomness = random_bits(74)

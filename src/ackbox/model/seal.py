@@ -1,7 +1,7 @@
 """Make envelopes from the fields that a source gives. No other module makes envelopes."""
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -22,16 +22,17 @@ def seal(  # noqa: PLR0913 - one argument for each field that a source usually s
     lane: str | None = None,
     request_id: str | None = None,
     headers: str | None = None,
-    **others: Any,
+    **names: str | None,
 ) -> Envelope:
-    """Check the fields, and return an envelope with a new id that is received now. `others` are
-    further fields of `Envelope`, all of them names. Raise `InvalidEvent` with the name of a field
-    that is invalid."""
+    """Return an envelope with a new id that is received now. `names` are further fields, such as
+    `verified_by`. Raise `InvalidEvent` if a field is invalid."""
     check_name("source", source)
     check_name("idempotency_key", idempotency_key)
     check_name("event_type", event_type)
-    _check_optional("lane", lane)
-    _check_optional("request_id", request_id)
+    if lane is not None:
+        check_name("lane", lane)
+    if request_id is not None:
+        check_name("request_id", request_id)
     envelope = Envelope(
         id=new_event_id(now, random_bits),
         source=source,
@@ -46,11 +47,11 @@ def seal(  # noqa: PLR0913 - one argument for each field that a source usually s
         lane=lane,
         request_id=request_id,
     )
-    for name, value in others.items():
-        _check_optional(name, value)
-    return replace(envelope, **others) if others else envelope
+    return _add_names(envelope, names) if names else envelope
 
 
-def _check_optional(name: str, value: str | None) -> None:
-    if value is not None:
-        check_name(name, value)
+def _add_names(envelope: Envelope, names: Mapping[str, str | None]) -> Envelope:
+    for name, value in names.items():
+        if value is not None:
+            check_name(name, value)
+    return replace(envelope, **names)

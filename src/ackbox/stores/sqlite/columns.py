@@ -2,12 +2,26 @@
 text here."""
 
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
+from typing import Any
 
-from ackbox.model import Claim, EventRecord
+from ackbox.model import Claim, Envelope, EventRecord, to_text
 from ackbox.stores.columns import EVENT_COLUMNS, LEASE, RECORDED, Kind
 
 RECORDED_ROW = f"({', '.join('?' * (len(RECORDED) + 1))})"
 """The row of one event in `record`: the recorded columns and the time when it was received."""
+
+_RECORDED = attrgetter(*RECORDED)
+_TIMES = [index for index, name in enumerate(RECORDED) if EVENT_COLUMNS[name] is Kind.TIME]
+
+
+def to_row(envelope: Envelope) -> list[Any]:
+    """Return the values of `RECORDED`, with times as text, and the time of receipt."""
+    row = [*_RECORDED(envelope), to_text(envelope.received_at)]
+    for index in _TIMES:
+        if row[index] is not None:
+            row[index] = to_text(row[index])
+    return row
 
 
 def parts() -> Mapping[str, str]:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from ackbox.errors import Unavailable
-from ackbox.model import Cursor, Envelope, EventId, Receipt, ReceiptKind, Status
+from ackbox.model import Cursor, Envelope, EventId, Receipt, ReceiptKind, Status, new_receipt
 from ackbox.stores.columns import RECORDED
 from ackbox.stores.postgres.database import Database
 from ackbox.stores.postgres.write.lanes import lock_lanes, promote
@@ -49,7 +49,7 @@ async def record(
     else:
         (row,) = await database.fetch("record", **values)
     if row["new"] == len(envelopes):
-        return [_new(envelope, row["now"]) for envelope in envelopes]
+        return [new_receipt(envelope, row["now"]) for envelope in envelopes]
     return await _count_repeats(database, envelopes)
 
 
@@ -113,15 +113,11 @@ def _key(envelope: Envelope) -> Key:
     return envelope.source, envelope.idempotency_key
 
 
-def _new(envelope: Envelope, now: datetime) -> Receipt:
-    return Receipt(ReceiptKind.NEW, envelope.id, Status.PENDING, now)
-
-
 def _receipt(envelope: Envelope, kept: KnownKey | None) -> Receipt:
     if kept is None:  # pruned and purged since the insert found its key: a retry records it
         raise Unavailable("The event with this key was just deleted. Send it again.")
     if kept.id == envelope.id:
-        return _new(envelope, kept.created_at)
+        return new_receipt(envelope, kept.created_at)
     kind = ReceiptKind.CONFLICT if _is_conflict(envelope, kept) else ReceiptKind.DUPLICATE
     return Receipt(kind, kept.id, kept.status, kept.created_at)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 import apsw
+from msgspec import Struct
 
 from ackbox.errors import AckboxError, StoreError, Unavailable
 from ackbox.stores.sqlite.connections import translate
@@ -13,38 +14,20 @@ T = TypeVar("T")
 Operation = Callable[[apsw.Connection], T]
 
 
-class Job(Generic[T]):
+class Job(Struct, Generic[T], eq=False, kw_only=True):
     """An operation and the future that waits for its result.
 
     A job runs with others in one transaction, unless it is `outside_transaction`. An `in_savepoint`
     job has a savepoint if its transaction has other jobs.
     """
 
-    __slots__ = (
-        "error",
-        "in_savepoint",
-        "is_resolved",
-        "operation",
-        "outside_transaction",
-        "result",
-        "waiter",
-    )
-
-    def __init__(
-        self,
-        operation: Operation[T],
-        waiter: asyncio.Future[T],
-        *,
-        outside_transaction: bool,
-        in_savepoint: bool,
-    ) -> None:
-        self.operation = operation
-        self.waiter = waiter
-        self.outside_transaction = outside_transaction
-        self.in_savepoint = in_savepoint
-        self.is_resolved = False
-        self.result: T | None = None
-        self.error: BaseException | None = None
+    operation: Operation[T]
+    waiter: asyncio.Future[T]
+    outside_transaction: bool
+    in_savepoint: bool
+    is_resolved: bool = False
+    result: T | None = None
+    error: BaseException | None = None
 
 
 class TransactionLost(Exception):

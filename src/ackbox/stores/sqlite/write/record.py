@@ -8,8 +8,6 @@ compete for the interpreter lock at every row that is bound or fetched separatel
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from operator import attrgetter
-from typing import Any
 
 import apsw
 import msgspec
@@ -25,18 +23,14 @@ from ackbox.model import (
     Status,
     Submission,
     from_text,
+    new_receipt,
     to_text,
 )
-from ackbox.stores.columns import EVENT_COLUMNS, RECORDED, Kind
-from ackbox.stores.sqlite.columns import RECORDED_ROW
+from ackbox.stores.sqlite.columns import RECORDED_ROW, to_row
 from ackbox.stores.sqlite.write.jobs import Operation
 
 _ROWS_PER_STATEMENT = 128
 _NO_SQL_VALUE = (OverflowError, TypeError, UnicodeError)  # raised by binding a value (F28)
-_RECORDED = attrgetter(*RECORDED)
-_TIMES = [index for index, name in enumerate(RECORDED) if EVENT_COLUMNS[name] is Kind.TIME]
-
-Row = list[Any]
 
 
 class KnownKey(Struct, frozen=True, array_like=True):
@@ -63,40 +57,32 @@ class RecordOperations:
         """Return the operation. Build the rows here, on the caller's thread: the writer thread only
         has to bind them."""
         envelopes = [envelope for s in submissions for envelope in s.envelopes]
-        rows = [_row(envelope) for envelope in envelopes]
+        rows = [to_row(envelope) for envelope in envelopes]
+        chunks = [
+            rows[at : at + _ROWS_PER_STATEMENT] for at in range(0, len(rows), _ROWS_PER_STATEMENT)
+        ]
+        inserts = [(self._for_rows[len(c)], tuple(chain.from_iterable(c))) for c in chunks]
+        lanes = {(e.source, e.lane) for e in envelopes if e.lane is not None}
         read = [s.cursor for s in submissions if s.cursor is not None]
         cursors = [(cursor.source, cursor.cursor, to_text(clock())) for cursor in read]
 
         def operation(connection: apsw.Connection) -> list[Receipt]:
+            new = 0
             try:
-                new = self._insert(connection, rows)
+                for insert, values in inserts:
+                    connection.execute(insert, values)
+                    new += connection.changes()
                 if cursors:
                     connection.executemany(self._sql["save_cursor"], cursors)
             except _NO_SQL_VALUE as error:
                 raise InvalidEvent(f"The event cannot be stored: {error}") from error
-            if new:
-                self._promote_lanes(connection, envelopes)
+            if new and lanes:  # make the events claimable that are the oldest of their lanes
+                connection.execute(self._sql["promote"], {"lanes": _json(sorted(lanes))})
             if new == len(rows):
-                return [_new(envelope) for envelope in envelopes]
+                return [new_receipt(e, e.received_at) for e in envelopes]
             return self._note_repeats(connection, envelopes)
 
         return operation
-
-    def _insert(self, connection: apsw.Connection, rows: Sequence[Row]) -> int:
-        """Insert the rows and return how many were new."""
-        new = 0
-        for start in range(0, len(rows), _ROWS_PER_STATEMENT):
-            chunk = rows[start : start + _ROWS_PER_STATEMENT]
-            values = tuple(chain.from_iterable(chunk))
-            connection.execute(self._for_rows[len(chunk)], values)
-            new += connection.changes()
-        return new
-
-    def _promote_lanes(self, connection: apsw.Connection, envelopes: Sequence[Envelope]) -> None:
-        """Make new events claimable if they are the oldest of their lanes."""
-        lanes = {(e.source, e.lane) for e in envelopes if e.lane is not None}
-        if lanes:
-            connection.execute(self._sql["promote"], {"lanes": _json(sorted(lanes))})
 
     def _note_repeats(
         self, connection: apsw.Connection, envelopes: Sequence[Envelope]
@@ -119,15 +105,6 @@ def _widen(sql: str, rows: int) -> str:
     return sql.replace(RECORDED_ROW, ", ".join([RECORDED_ROW] * rows))
 
 
-def _row(envelope: Envelope) -> Row:
-    """Return the values of `RECORDED`, with times as text, and the time of receipt."""
-    row = [*_RECORDED(envelope), to_text(envelope.received_at)]
-    for index in _TIMES:
-        if row[index] is not None:
-            row[index] = to_text(row[index])
-    return row
-
-
 def _repeats(envelopes: Sequence[Envelope], kept: ByKey) -> list[tuple[int, int, int, str]]:
     """Return for each known key its row, the number of repeats, the number of conflicts, and the
     time of the last repeat."""
@@ -144,14 +121,10 @@ def _repeats(envelopes: Sequence[Envelope], kept: ByKey) -> list[tuple[int, int,
     return [(row, count, conflicts[row], last[row]) for row, count in times.items()]
 
 
-def _new(envelope: Envelope) -> Receipt:
-    return Receipt(ReceiptKind.NEW, envelope.id, Status.PENDING, envelope.received_at)
-
-
 def _receipt(envelope: Envelope, kept: ByKey) -> Receipt:
     row = kept[envelope.source, envelope.idempotency_key]
     if row.id == envelope.id:
-        return _new(envelope)
+        return new_receipt(envelope, envelope.received_at)
     kind = ReceiptKind.CONFLICT if _is_conflict(envelope, row) else ReceiptKind.DUPLICATE
     return Receipt(kind, row.id, row.status, from_text(row.created_at))
 

@@ -112,8 +112,8 @@ class Writer:
         waiter: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._jobs.put(
             Job(
-                operation,
-                waiter,
+                operation=operation,
+                waiter=waiter,
                 outside_transaction=outside_transaction,
                 in_savepoint=in_savepoint,
             )
