@@ -102,13 +102,13 @@ class EventQueue(Protocol):
     ) -> list[Claim]:
         """Claim at most `limit` events that are due or whose lease has expired.
 
-        - SQLite claims the events that have been due longest. So does a full scan on PostgreSQL. To
-          stay fast beside many running events, PostgreSQL may instead continue after the events
-          that it claimed before (about one claim a second, or all claims while there is a backlog).
-          Such a claim may pass over events that became due earlier, and may return fewer events
-          than are due, but it returns at least one if any is due. A full scan, which finds all due
-          events, runs at least about once a second; if full scans are slow, they take at most a
-          tenth of the time.
+        - SQLite claims the events that have been due longest. So does a full scan on PostgreSQL.
+          Usually each claim there is a full scan, except that about one claim a second continues
+          after the events that were claimed before. While there is a backlog, or while full scans
+          are slow, it is the reverse: claims continue, and about one claim a second is a full scan.
+        - A claim that continues may pass over events that became due earlier, and may return fewer
+          events than are due, but it returns at least one if any is due. If full scans are slow,
+          they take at most a tenth of the time.
         - Each claim adds one to `run` and spends one attempt. Taking over an expired lease adds one
           to `unsettled` and refunds the attempt of the lost run, unless that run was a suspect's.
           At any time, an event has at most one valid claim.

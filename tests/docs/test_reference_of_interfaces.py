@@ -53,7 +53,9 @@ def test_the_limits_of_a_connection_are_the_real_ones() -> None:
         "requests waiting on one connection": f"{PIPELINED_REQUESTS}",
         "time that a client takes to read a response": f"{READ_RESPONSE_SECONDS:.0f} s",
         "idle keep-alive connection": f"{KEEP_ALIVE_SECONDS:.0f} s",
-        "reading bytes after the last response": f"{linger}; {LINGER_BYTES >> 20} MiB",
+        "discarding what the client still sends after the last response": (
+            f"{linger}; at most {LINGER_BYTES >> 20} MiB in all"
+        ),
     }
     listed = {row[0]: row[1] for row in rows(sections(HTTP)["Limits of a connection"])}
     assert real.items() <= listed.items()

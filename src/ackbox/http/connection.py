@@ -167,8 +167,8 @@ class Connection(HttpToolsProtocol):
         self.deadline = min(self.deadline + size / MIN_BYTES_PER_SECOND, latest)
 
     def linger(self) -> None:
-        """Close as the module's docstring describes: at once if the peer has ended its side, or if
-        the server stops."""
+        """Close in two steps, as the module's docstring describes. If the peer has ended its side,
+        or if the server stops, close at once."""
         if self.lingering:
             return
         self.closing = self.lingering = True

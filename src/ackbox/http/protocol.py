@@ -1,8 +1,9 @@
 """Parse HTTP/1.1: uvicorn's protocol with the limits that it lacks (F39, F40, F52, F55).
 
-A request has ten seconds to arrive, plus one second for every 64 KiB of its body; bytes that arrive
-early never extend the deadline in advance. Headers may have 64 KiB, the URL 8 KiB. Bytes that break
-the protocol get a problem document, after the responses to the requests before them.
+A request has ten seconds to arrive, plus one second for every 64 KiB of its body. A body that
+arrives fast earns no credit for a later pause: the deadline is never more than ten seconds away.
+Headers may have 64 KiB, the URL 8 KiB. Bytes that break the protocol get a problem document, after
+the responses to the requests before them.
 """
 
 import asyncio

@@ -70,8 +70,8 @@ class Settler:
     async def settle_next(self) -> None:
         """Wait for outcomes, then settle them.
 
-        Quick handlers end one after the other. A few iterations of the event loop cost less than a
-        commit for each, and the next claim may share the commit.
+        Quick handlers end one after the other. To wait a few iterations of the event loop for their
+        outcomes costs less than a commit for each outcome, and the next claim may share the commit.
         """
         await self._wake.wait()
         size = 0
