@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from ackbox import Inbox, runtime
+from ackbox import Inbox
 from ackbox.app import App
 from ackbox.config import Settings
 from ackbox.errors import Unavailable
@@ -197,7 +197,6 @@ async def test_a_database_that_goes_away_during_the_start_is_waited_for(
         return await original(reader)
 
     monkeypatch.setattr(PostgresReader, "stats", stats)
-    monkeypatch.setattr(runtime, "_RETRY_SECONDS", 0.01)
     settings = Settings(database_url=SecretStr(server.create_database()))
     async with Inbox().running(App(settings, guest=True)) as started:
         assert started.why_not_ready() is None

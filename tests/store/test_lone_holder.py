@@ -1,16 +1,21 @@
 """Behaviour of a store that one process holds: only SQLite's."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from ackbox.model import RetentionPolicy, Status
+from ackbox.stores.sqlite.services import SpaceReclaimer
 from ackbox.stores.sqlite.write.recovery import recover
 from ackbox.stores.sqlite.write.retention import reclaim_space
+from ackbox.telemetry import SpaceReclaimed
 from support.ledgers.backends import SqliteBackend
 from support.ledgers.events import envelope, envelopes, record_in
+from support.ledgers.facts import Facts
 from support.workers.event_runs import DONE, work
 from support.workers.queue_worker import QueueWorker
 
@@ -59,3 +64,31 @@ async def test_space_is_reclaimed_a_little_at_a_time(
         steps.append(await backend.store._writer.run(reclaim_space))
     assert sum(steps) > 400
     assert max(steps) <= 128
+
+
+# F36
+async def test_the_service_returns_the_pages_of_deleted_rows_and_pauses_longer_beside_senders(
+    backend: SqliteBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ackbox.stores.sqlite.write.retention._SPARE_PAGES", 0)
+    facts, seconds = Facts(), count()
+    pauses: list[float] = []
+
+    async def sleep(pause: float) -> None:
+        pauses.append(pause)
+
+    await record_in(backend.store, envelopes(400, size=8000))
+    await backend.store._writer.submit(lambda c: c.execute("DELETE FROM events").get)
+    reclaimer = SpaceReclaimer(
+        backend.store._writer, facts, sleep=sleep, monotonic=lambda: float(next(seconds))
+    )
+    reclaimer.is_busy = True
+    while not facts:
+        await reclaimer.step()
+    assert [fact.pages > 400 for fact in facts.of(SpaceReclaimed)] == [True]
+    assert pauses[:2] == [99.0, 4.0]
+    waiting = asyncio.ensure_future(reclaimer.step())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    reclaimer.note_deleted(1)
+    await waiting
