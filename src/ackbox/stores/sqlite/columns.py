@@ -2,22 +2,26 @@
 text here."""
 
 from collections.abc import Iterable, Mapping
-from operator import attrgetter
 from typing import Any
+
+from msgspec.structs import astuple
 
 from ackbox.model import Claim, Envelope, EventRecord, to_text
 from ackbox.stores.columns import EVENT_COLUMNS, LEASE, RECORDED, Kind
 
-RECORDED_ROW = f"({', '.join('?' * (len(RECORDED) + 1))})"
-"""The row of one event in `record`: the recorded columns and the time when it was received."""
+ENVELOPE_ROW = f"({', '.join('?' * len(Envelope.__struct_fields__))})"
+"""The row of one event in `record`: the fields of its envelope."""
 
-_RECORDED = attrgetter(*RECORDED)
-_TIMES = [index for index, name in enumerate(RECORDED) if EVENT_COLUMNS[name] is Kind.TIME]
+_TIMES = [
+    index
+    for index, name in enumerate(Envelope.__struct_fields__)
+    if EVENT_COLUMNS.get(name, Kind.TIME) is Kind.TIME  # `received_at` is no column of its own
+]
 
 
 def to_row(envelope: Envelope) -> list[Any]:
-    """Return the values of `RECORDED`, with times as text, and the time of receipt."""
-    row = [*_RECORDED(envelope), to_text(envelope.received_at)]
+    """Return the fields of the envelope, with times as text."""
+    row = [*astuple(envelope)]
     for index in _TIMES:
         if row[index] is not None:
             row[index] = to_text(row[index])
@@ -28,7 +32,8 @@ def parts() -> Mapping[str, str]:
     """Return the parts that the `.sql` files do not define themselves."""
     return {
         "recorded_columns": _listed(RECORDED),
-        "recorded_row": RECORDED_ROW,
+        "envelope_fields": _listed(Envelope.__struct_fields__),
+        "envelope_row": ENVELOPE_ROW,
         "claim_columns": _listed(_claimed(name) for name in Claim.__struct_fields__),
         "record_columns": _listed(
             _shown(n) for n in EventRecord.__struct_fields__ if n in EVENT_COLUMNS

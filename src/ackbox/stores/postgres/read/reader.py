@@ -74,7 +74,7 @@ class PostgresReader:
         if "\0" in source + idempotency_key:
             return None  # no text in PostgreSQL contains NUL
         async with self._database.reading() as session:
-            ids = [row[0] for row in await session.fetch("id_by_key", **key)]
+            ids = [row["id"] for row in await session.fetch("id_by_key", **key)]
             events = await records(session, ids)
         return events[0] if events else None
 
@@ -85,21 +85,21 @@ class PostgresReader:
         first, last = digits.ljust(_UUID_DIGITS, "0"), digits.ljust(_UUID_DIGITS, "f")
         async with self._database.reading() as session:
             rows = await session.fetch("ids_by_prefix", first=first, last=last, limit=limit)
-        return [EventId(row[0]) for row in rows]
+        return [EventId(row["id"]) for row in rows]
 
     async def payload(self, event_id: EventId) -> bytes | None:
         if not is_event_id(event_id):
             return None
         async with self._database.reading() as session:
             row = await session.fetch_one("payload", id=event_id)
-        return None if row is None else row[0]
+        return None if row is None else row["payload"]
 
     async def content(self, event_id: EventId) -> Content | None:
         if not is_event_id(event_id):
             return None
         async with self._database.reading() as session:
             row = await session.fetch_one("content", id=event_id)
-        return None if row is None else Content(*row)
+        return None if row is None else Content(**row)
 
     async def events(
         self, where: EventFilter, *, order: Order, limit: int, cursor: int | None = None
@@ -121,7 +121,7 @@ class PostgresReader:
 
     async def stats(self) -> Stats:
         async with self._database.reading() as session:
-            status_counts = {row[0]: row[1] for row in await session.fetch("status_counts")}
+            status_counts = dict(map(tuple, await session.fetch("status_counts")))
             oldest = await session.fetch_one("oldest_pending")
         counts = {status: status_counts.get(status, 0) for status in Status}
         return Stats(counts, None if oldest is None else oldest[0])
@@ -149,7 +149,7 @@ class PostgresReader:
     async def parked_type(self, after: tuple[str, str]) -> tuple[str, str] | None:
         async with self._database.reading() as session:
             row = await session.fetch_one("parked_type", source=after[0], event_type=after[1])
-        return None if row is None else (row[0], row[1])
+        return None if row is None else (row["source"], row["event_type"])
 
     async def pending_migrations(self, declared: Sequence[InboxMigration]) -> list[str]:
         async with self._database.reading() as session:

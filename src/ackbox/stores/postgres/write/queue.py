@@ -64,7 +64,7 @@ class PostgresQueue:
 
     async def suspect(self) -> Suspect | None:
         rows = await self._database.fetch("suspect")
-        return Suspect(*rows[0]) if rows else None
+        return Suspect(**rows[0]) if rows else None
 
     async def claim_suspect(
         self, worker: WorkerId, event_id: EventId, *, lease: timedelta

@@ -3,9 +3,9 @@
 -- The row is repeated for each event of a batch. PostgreSQL passes arrays, and also saves the cursor,
 -- adds live rows and updates the counts in this statement.
 WITH fresh (
-    -- here: recorded_columns
-    , received_at) AS (VALUES
-    -- here: recorded_row
+    -- here: envelope_fields
+) AS (VALUES
+    -- here: envelope_row
 )
 INSERT INTO events (
     -- here: recorded_columns

@@ -26,7 +26,7 @@ from ackbox.model import (
     new_receipt,
     to_text,
 )
-from ackbox.stores.sqlite.columns import RECORDED_ROW, to_row
+from ackbox.stores.sqlite.columns import ENVELOPE_ROW, to_row
 from ackbox.stores.sqlite.write.jobs import Operation
 
 _ROWS_PER_STATEMENT = 128
@@ -102,7 +102,7 @@ class RecordOperations:
 
 
 def _widen(sql: str, rows: int) -> str:
-    return sql.replace(RECORDED_ROW, ", ".join([RECORDED_ROW] * rows))
+    return sql.replace(ENVELOPE_ROW, ", ".join([ENVELOPE_ROW] * rows))
 
 
 def _repeats(envelopes: Sequence[Envelope], kept: ByKey) -> list[tuple[int, int, int, str]]:
