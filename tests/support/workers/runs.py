@@ -132,7 +132,7 @@ class ScriptedQueue:
         return {c.id for c in claims if (c.id, c.run) not in self.lost}
 
     async def end_renewals(self) -> None:
-        self.renewals_ended = True
+        """Do nothing: renewals need no connection here."""
 
     async def settle(self, settlements: Sequence[Settlement]) -> Mapping[EventId, Outcome]:
         await self.open.wait()
