@@ -335,6 +335,15 @@ async def test_a_ledger_that_fails_while_a_bad_event_is_isolated_is_retried() ->
     assert [type(result) for result in results] == [Receipt, InvalidEvent, Receipt]
 
 
+async def test_an_event_that_was_isolated_before_a_failure_is_counted_once() -> None:  # F28
+    ledger = ScriptedLedger(InvalidEvent("bad"), None, ZeroDivisionError("a bug"))
+    async with ingesting(ledger) as (ingest, _):
+        calls = await submit(ingest, envelopes(3))
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        assert [isinstance(result, Receipt) for result in results] == [True, False, False]
+        assert ingest.buffered == (0, 0)
+
+
 async def test_the_buffer_is_bounded_in_number() -> None:  # W7, L2
     gate = asyncio.Event()
     ledger = ScriptedLedger(gate)
