@@ -117,8 +117,11 @@ class Ingest:
         ]
 
     def submit(self, submission: Submission) -> asyncio.Future[list[Receipt]]:
-        """Add the submission to the next batch. The future has one receipt for each envelope when
-        all of them are durable. Raise `NotAccepted` if there is no room: all are admitted, or none.
+        """Add the submission to the next batch: all of its envelopes, or none.
+
+        The future has one receipt for each envelope when all of them are durable. Raise
+        `Overloaded` if there is no room for all of them, `Stopped` if ingest is closed, and
+        `Unavailable` if the ledger accepts no writes.
         """
         events = len(submission.envelopes)
         if self._closed is not None:

@@ -73,9 +73,12 @@ class RelayedQueue(PostgresQueue):
     async def claim(
         self, worker: WorkerId, *, limit: int, lease: timedelta, caps: Caps
     ) -> list[Claim]:
-        """Claim published events first, then events that the database finds. When a query of the
-        database is due, begin with the database instead. The second claim is made only if the first
-        leaves room."""
+        """Claim published events. Claim from the database too if nothing was published, or if a
+        query of the database has become due meanwhile.
+
+        If a query of the database is due at the beginning, claim from the database first. Then
+        claim published events, if there is room left.
+        """
 
         async def claim_published(limit: int, caps: Caps) -> list[Claim]:
             ids = await self._receive_within(limit, caps)
