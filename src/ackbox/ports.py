@@ -223,12 +223,8 @@ class Reader(Protocol):
         """
         ...
 
-    async def payload(self, event_id: EventId) -> bytes | None:
-        """Return the exact bytes of the payload."""
-        ...
-
     async def content(self, event_id: EventId) -> Content | None:
-        """Return the exact bytes of the payload and the stored headers, for an export."""
+        """Return the exact bytes of the payload, and the stored headers."""
         ...
 
     async def events(
@@ -334,11 +330,16 @@ class RetentionStore(Protocol):
 class Operations(Protocol):
     """The port of operators: it replays, discards, unparks and backs up."""
 
-    async def apply_migrations(self, declared: Sequence[InboxMigration]) -> list[str]:
-        """Apply the pending migrations of the user's tables; return their names (N12).
+    async def apply_tables(
+        self, schemas: Sequence[str], migrations: Sequence[InboxMigration] = ()
+    ) -> list[str]:
+        """Run the user's DDL statements, then apply the pending migrations of the user's tables;
+        return the names of these migrations (N12).
 
-        - They run in the order of their declaration. Each one commits together with its record, or
-          not at all. Each one is applied once, however many instances start at the same time.
+        - All DDL statements commit together or not at all.
+        - Migrations run in the order of their declaration. Each one commits together with its
+          record, or not at all. Each one is applied once, however many instances start at the same
+          time.
         - Raises `StartupError` if the SQL of an applied migration has changed: nothing is applied
           then. Raises the same error if a migration fails or is not allowed: this migration and all
           later migrations are not applied then.
@@ -387,10 +388,6 @@ class Operations(Protocol):
 
     async def unpark(self, source: str, event_type: str) -> int:
         """Make some parked events of this type claimable; return how many, 0 if none is left."""
-        ...
-
-    async def apply_schema(self, ddl: Sequence[str]) -> None:
-        """Run the user's DDL statements."""
         ...
 
     def backup(self, target: Path) -> AsyncIterable[BackupProgress]:

@@ -154,8 +154,8 @@ class Runtime:
         reader = store.reader
         while True:
             try:
-                await store.apply_schema(self._tables.schemas)
-                for name in await store.apply_migrations(self._tables.migrations):
+                tables = self._tables
+                for name in await store.apply_tables(tables.schemas, tables.migrations):
                     self.logger.info("migration applied", migration=name)
                 newest_age = await reader.newest_age(self.clock())
                 return newest_age, await reader.stats(), await reader.waiting(self.clock())

@@ -18,7 +18,7 @@ ADD = "INSERT INTO mine (id, n) VALUES (:id, :n)"
 
 @pytest.fixture(autouse=True)
 async def tables(backend: Backend) -> None:
-    await backend.store.apply_schema(SCHEMA)
+    await backend.store.apply_tables(SCHEMA)
 
 
 async def mine(backend: Backend) -> list[Any]:
@@ -207,7 +207,7 @@ async def test_effects_of_concurrent_settlements_are_all_applied(backend: Backen
 @pytest.mark.parametrize("sql", ["DROP TABLE events", "nonsense", "DELETE FROM tombstones"])
 async def test_a_user_schema_cannot_touch_the_tables_of_ackbox(backend: Backend, sql: str) -> None:
     with pytest.raises(StartupError, match="refused"):
-        await backend.store.apply_schema(["CREATE TABLE good (id TEXT)", sql])
+        await backend.store.apply_tables(["CREATE TABLE good (id TEXT)", sql])
     with pytest.raises(InvalidStatement):
         await backend.reader.query("SELECT * FROM good", {})
 
@@ -256,7 +256,7 @@ async def test_a_user_query_changes_nothing(backend: Backend, sql: str) -> None:
 
 
 async def test_an_error_found_only_at_commit_fails_its_event_alone(backend: Backend) -> None:
-    await backend.store.apply_schema(
+    await backend.store.apply_tables(
         [
             "CREATE TABLE parent (id TEXT PRIMARY KEY)",
             "CREATE TABLE child (id TEXT REFERENCES parent (id) DEFERRABLE INITIALLY DEFERRED)",

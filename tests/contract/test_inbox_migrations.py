@@ -1,4 +1,4 @@
-"""`Operations.apply_migrations`: changes to users' own tables, each applied once (N12)."""
+"""`Operations.apply_tables`: changes to users' own tables, each applied once (N12)."""
 
 import asyncio
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ TOTALS = "SELECT id, total FROM orders ORDER BY id"
 
 
 async def apply(backend: Backend, *declared: InboxMigration) -> Sequence[str]:
-    return await backend.store.apply_migrations(declared)
+    return await backend.store.apply_tables([], declared)
 
 
 async def pending(backend: Backend, *declared: InboxMigration) -> Sequence[str]:

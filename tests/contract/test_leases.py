@@ -59,7 +59,7 @@ async def test_a_lost_lease_cannot_be_renewed(
 async def test_a_lost_lease_cannot_settle(
     backend: Backend, me: QueueWorker, other: QueueWorker, clock: ManualClock, outcome: Outcome
 ) -> None:  # F17
-    await backend.store.apply_schema(["CREATE TABLE mine (id TEXT)"])
+    await backend.store.apply_tables(["CREATE TABLE mine (id TEXT)"])
     await record(backend, "a")
     stale = await me.claim_one()
     clock.advance(seconds=30)
@@ -81,7 +81,7 @@ async def test_a_stale_run_cannot_change_what_another_run_settled(
     outcome: Outcome,
     stale_outcome: Outcome,
 ) -> None:  # F17, F18
-    await backend.store.apply_schema(["CREATE TABLE mine (id TEXT)"])
+    await backend.store.apply_tables(["CREATE TABLE mine (id TEXT)"])
     await record(backend, "a")
     stale = await me.claim_one()
     clock.advance(seconds=30)
@@ -97,7 +97,7 @@ async def test_a_stale_run_cannot_change_what_another_run_settled(
 async def test_settling_again_changes_nothing_and_returns_the_same_outcomes(
     backend: Backend, me: QueueWorker, clock: ManualClock
 ) -> None:
-    await backend.store.apply_schema(["CREATE TABLE mine (id TEXT)"])
+    await backend.store.apply_tables(["CREATE TABLE mine (id TEXT)"])
     await record(backend, "a", "b")
     effect = done("INSERT INTO mine (id) VALUES ('x')")
     first, second = await me.claim()

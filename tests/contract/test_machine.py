@@ -195,7 +195,7 @@ class LedgerMachine(RuleBasedStateMachine):
         await self.backend.open()
         self.store: Store = self.backend.store
         self.me = QueueWorker(self.store.queue)
-        await self.store.apply_schema(SCHEMA)
+        await self.store.apply_tables(SCHEMA)
 
     def do(self, step: Coroutine[Any, Any, T]) -> T:
         return self.loop.run_until_complete(step)

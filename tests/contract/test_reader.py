@@ -70,7 +70,6 @@ async def test_the_content_of_an_event_is_what_was_sent(backend: Backend) -> Non
 async def test_an_unknown_event_is_none(reader: Reader) -> None:
     assert await reader.event(envelope().id) is None
     assert await reader.event_by_key("webhooks", "nothing") is None
-    assert await reader.payload(envelope().id) is None
     assert await reader.content(envelope().id) is None
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ackbox.errors import InvalidEvent
-from ackbox.model import Envelope, Receipt, ReceiptKind, Status, fingerprint, to_text
+from ackbox.model import Content, Envelope, Receipt, ReceiptKind, Status, fingerprint, to_text
 from ackbox.ports import Reader, Store
 from support.ledgers.backends import Backend, Fresh
 from support.ledgers.events import NOON, envelope, envelopes, record_in
@@ -45,7 +45,7 @@ async def test_other_bytes_under_a_known_key_are_a_conflict_and_the_first_stay( 
     await record_in(store, [first])
     receipts = await record_in(store, [envelope(payload=b"second")])
     assert receipts == [Receipt(CONFLICT, first.id, Status.PENDING, NOON)]
-    assert await reader.payload(first.id) == b"first"
+    assert await reader.content(first.id) == Content(b"first", None)
 
 
 async def test_a_repeat_counts_itself_and_refreshes_last_seen_and_changes_nothing_else(  # L6
@@ -166,7 +166,7 @@ async def test_a_payload_is_kept_to_the_byte(  # F41
 ) -> None:
     sent = envelope(payload=payload)
     await record_in(store, [sent])
-    assert await reader.payload(sent.id) == payload
+    assert await reader.content(sent.id) == Content(payload, None)
     event = await reader.event(sent.id)
     assert event is not None
     assert (event.payload_bytes, event.payload_sha256) == (len(payload), fingerprint(payload).hex())

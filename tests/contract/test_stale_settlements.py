@@ -13,7 +13,7 @@ async def test_of_two_runs_in_one_batch_only_the_valid_run_has_effects(
     backend: Backend, stale_first: bool
 ) -> None:
     me = QueueWorker(backend.store.queue)
-    await backend.store.apply_schema(["CREATE TABLE seen (run INTEGER)"])
+    await backend.store.apply_tables(["CREATE TABLE seen (run INTEGER)"])
     await record_in(backend.store, [envelope("a")])
     stale = await me.claim_one()
     backend.clock.advance(seconds=LEASE.total_seconds())

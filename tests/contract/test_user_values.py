@@ -40,7 +40,7 @@ NAIVE = datetime(2026, 1, 31, 12)  # noqa: DTZ001
 
 @pytest.fixture(autouse=True)
 async def table(backend: Backend) -> None:
-    await backend.store.apply_schema([SCHEMA])
+    await backend.store.apply_tables([SCHEMA])
 
 
 async def insert(backend: Backend, column: str, value: object) -> Outcome:

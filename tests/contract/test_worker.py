@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 
 from ackbox.handlers import Event, Registration
-from ackbox.model import DeadLetter, Done, EventId, Outcome, Status, WorkerId
+from ackbox.model import Content, DeadLetter, Done, EventId, Outcome, Status, WorkerId
 from ackbox.telemetry import Fact, Settled
 from ackbox.worker import Worker, WorkerConfig
 from support.ledgers.backends import Backend
@@ -66,7 +66,8 @@ async def test_a_durable_event_is_run_by_the_same_worker_on_every_queue(
     seen: list[bytes] = []
 
     async def handle(event: Event) -> None:
-        assert await backend.reader.payload(event.id) == event.body  # durable before it is run
+        stored = await backend.reader.content(event.id)  # durable before it is run
+        assert stored == Content(event.body, None)
         seen.append(event.body)
 
     sent = envelope("key", b'{"n":7}')

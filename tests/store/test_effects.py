@@ -39,7 +39,7 @@ SELECT 'x' FROM n WHERE n < 0
 
 @pytest.fixture
 async def store(faulty: SqliteStore) -> SqliteStore:
-    await faulty.apply_schema(SCHEMA)
+    await faulty.apply_tables(SCHEMA)
     return faulty
 
 
@@ -231,7 +231,7 @@ async def test_nothing_is_applied_when_the_claim_was_lost(
     open_it: OpenStore,
 ) -> None:  # F17
     store = await open_it()
-    await store.apply_schema(SCHEMA)
+    await store.apply_tables(SCHEMA)
     me = QueueWorker(store.queue)
     await record_in(store, [envelope()])
     stale = await me.claim_one()
@@ -247,7 +247,7 @@ async def test_the_guard_is_not_in_the_way_of_our_own_statements(store: SqliteSt
     await settle(store, done(ADD, id="1", n=1))
     assert store._writer._connection is not None
     assert store._writer._connection.authorizer is not None
-    await store.apply_schema(["CREATE TABLE IF NOT EXISTS later (id TEXT)"])
+    await store.apply_tables(["CREATE TABLE IF NOT EXISTS later (id TEXT)"])
     written = await settle(store, done(), retry_later(), done("INSERT INTO later VALUES ('x')"))
     assert [type(outcome) for outcome in written] == [Done, RetryLater, Done]
     await recover(store._writer, noon())

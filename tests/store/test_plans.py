@@ -11,7 +11,7 @@ from typing import Any
 import apsw
 import pytest
 
-from ackbox.model import EventFilter, EventId, Order, RetentionPolicy, Status
+from ackbox.model import Content, EventFilter, EventId, Order, RetentionPolicy, Status
 from ackbox.stores.sqlite.connections import open_reader
 from ackbox.stores.sqlite.migrations import all_migrations, apply
 from ackbox.stores.sqlite.read import reader_connections
@@ -181,7 +181,7 @@ async def look_up(store: SqliteStore, reader: SqliteReader) -> None:
     event = await reader.event_by_key("webhooks", "old-7")
     assert event is not None
     assert await reader.event(event.id) == event
-    assert await reader.payload(EventId(event.id)) == b"\0"
+    assert await reader.content(EventId(event.id)) == Content(b"\0", None)
 
 
 async def stats(store: SqliteStore, reader: SqliteReader) -> None:

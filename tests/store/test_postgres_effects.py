@@ -29,7 +29,7 @@ LONG_NAP = "INSERT INTO naps SELECT 1 FROM pg_sleep(10)"
 
 @pytest.fixture(autouse=True)
 async def tables(backend: PostgresBackend) -> None:
-    await backend.store.apply_schema(SCHEMA)
+    await backend.store.apply_tables(SCHEMA)
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ async def test_a_run_that_loses_its_claim_while_it_is_settled_has_no_effects(
 async def test_an_error_at_the_commit_has_the_message_of_the_server(
     backend: PostgresBackend,
 ) -> None:
-    await backend.store.apply_schema(
+    await backend.store.apply_tables(
         ["CREATE TABLE child (id TEXT REFERENCES mine (id) DEFERRABLE INITIALLY DEFERRED)"]
     )
     orphan = done("INSERT INTO child VALUES ('nobody')")
@@ -194,7 +194,7 @@ async def test_a_statement_that_times_out_is_stopped_and_fails_only_its_event(
 async def test_a_deferred_trigger_that_raises_fails_only_its_event(
     backend: PostgresBackend,
 ) -> None:
-    await backend.store.apply_schema(
+    await backend.store.apply_tables(
         [
             "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
             "$$ BEGIN IF NEW.n > 5 THEN RAISE EXCEPTION 'too much'; END IF; RETURN NEW; END $$",
@@ -214,7 +214,7 @@ async def test_a_deferred_trigger_that_raises_fails_only_its_event(
 async def test_a_deferred_check_does_not_lock_its_lane_for_senders(
     backend: PostgresBackend, neighbour: PostgresStore
 ) -> None:
-    await backend.store.apply_schema(
+    await backend.store.apply_tables(
         ["CREATE TABLE child (id TEXT REFERENCES mine (id) DEFERRABLE INITIALLY DEFERRED)"]
     )
     await record_in(backend.store, [envelope("slow", lane="l")])
@@ -248,7 +248,7 @@ async def test_a_failed_run_that_is_settled_again_returns_its_failure(
 async def test_a_type_that_the_driver_looks_up_does_not_change_the_session(
     backend: PostgresBackend,
 ) -> None:
-    await backend.store.apply_schema(
+    await backend.store.apply_tables(
         ["CREATE TYPE colour AS ENUM ('red')", "CREATE TABLE painted (colour colour)"]
     )
     batch = await claimed(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ackbox.model import Content
 from support.databases.postgres import find_installs
 from support.ledgers.backends import Server
 from support.ledgers.events import envelope, record_in
@@ -29,7 +30,7 @@ async def test_a_payload_whose_json_is_too_long_for_the_server_has_only_its_byte
     """The JSON text would have 1.2 GB: neither `SELECT` nor `pg_dump` could read the table."""
     sent = envelope(payload=BOMB)
     await record_in(backend.store, [sent])
-    assert await backend.reader.payload(sent.id) == BOMB
+    assert await backend.reader.content(sent.id) == Content(BOMB, None)
     assert await backend.fetch("SELECT length(payload_json::text) FROM events") == [(None,)]
 
 

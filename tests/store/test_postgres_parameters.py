@@ -32,7 +32,7 @@ async def url(postgres_of: Callable[[Install], PostgresServer]) -> AsyncIterator
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[PostgresStore]:
     opened = await open_store(Address(url), clock=noon, observe=ignore_facts)
-    await opened.apply_schema(SCHEMA)
+    await opened.apply_tables(SCHEMA)
     yield opened
     await opened.close()
 

@@ -96,7 +96,7 @@ async def test_events_are_recorded_once_claimed_and_settled(
 async def test_effects_are_those_of_the_valid_run(
     store: PostgresStore, reader: PostgresReader, me: QueueWorker
 ) -> None:
-    await store.apply_schema(["CREATE TABLE seen (key text, n bigint)"])
+    await store.apply_tables(["CREATE TABLE seen (key text, n bigint)"])
     await record_in(store, [envelope("a"), envelope("b")])
     claims = await me.claim()
     for claim in claims:
@@ -115,7 +115,7 @@ async def test_users_sql_never_finds_our_schema(
     store = await open_store(address, clock=utc_now, observe=ignore_facts)
     reader = PostgresReader(address)
     try:
-        await store.apply_schema(["CREATE TABLE lanes (key text)"])
+        await store.apply_tables(["CREATE TABLE lanes (key text)"])
         await record_in(store, [envelope("a", lane="one")])
         me = QueueWorker(store.queue)
         claim = await me.claim_one()
@@ -144,7 +144,7 @@ async def test_users_sql_does_not_use_the_path_that_another_client_left_behind(
     store = await open_store(address, clock=utc_now, observe=ignore_facts)
     reader = PostgresReader(address)
     try:
-        await store.apply_schema(["CREATE TABLE mine (key text)"])
+        await store.apply_tables(["CREATE TABLE mine (key text)"])
         await record_in(store, [envelope("a"), envelope("b")])
         me = QueueWorker(store.queue)
         for claim in await me.claim():
@@ -179,8 +179,8 @@ async def test_a_search_path_with_an_empty_entry_does_not_end_the_start(
         url = f"postgresql://postgres@127.0.0.1:{proxy.port}/any"
         store = await open_store(Address(url, pooled=True), clock=utc_now, observe=ignore_facts)
         try:
-            await store.apply_schema(["CREATE TABLE first (id int)"])
-            await store.apply_schema(["CREATE TABLE second (id int)"])
+            await store.apply_tables(["CREATE TABLE first (id int)"])
+            await store.apply_tables(["CREATE TABLE second (id int)"])
         finally:
             await store.close()
         tables = "SELECT count(*) FROM pg_tables WHERE tablename IN ('first', 'second')"

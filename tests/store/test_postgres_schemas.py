@@ -58,7 +58,7 @@ async def test_no_ledger_waits_for_a_lock_of_another(
     async with first.database.transaction() as session:
         await session.fetch("lock", key=lock_key("first", purpose))
         second = await opened("second")
-        await second.apply_schema(["CREATE TABLE mine (id int)"])
+        await second.apply_tables(["CREATE TABLE mine (id int)"])
         await record_in(second, envelopes(2))
         await record_in(second, envelopes(2, prefix="more"))
         await second.database.fetch("compact_counts", lock=lock_key("second", purpose))
@@ -80,7 +80,7 @@ async def test_a_schema_may_have_any_allowed_name(
     ledger: PostgresLedger, opened: Open, schema: str
 ) -> None:
     store = await opened(schema, notify=True)
-    await store.apply_schema(["CREATE TABLE mine (id text)"])
+    await store.apply_tables(["CREATE TABLE mine (id text)"])
     await record_in(store, [envelope("a", lane="one")])
     worker = QueueWorker(store.queue)
     claim = await worker.claim_one()
@@ -118,13 +118,13 @@ def test_a_ledger_id_is_restored_from_its_low_bits(number: int) -> None:
 
 async def test_a_restored_dump_is_the_same_ledger(ledger: PostgresLedger, opened: Open) -> None:
     store = await opened("inbox")
-    await store.apply_schema(["CREATE TABLE mine (id text)"])
+    await store.apply_tables(["CREATE TABLE mine (id text)"])
     await record_in(store, [envelope("a", b"[1]", lane="one"), envelope("b", lane="one")])
     restored = PostgresLedger(ledger.server)
     try:
         dump_and_restore(ledger, restored)
         reopened = await opened("inbox", url=restored.url)
-        await reopened.apply_schema(["CREATE TABLE IF NOT EXISTS mine (id text)"])
+        await reopened.apply_tables(["CREATE TABLE IF NOT EXISTS mine (id text)"])
         kinds = [
             receipt.kind
             for receipt in await record_in(reopened, [envelope("a", b"[1]"), envelope("c")])

@@ -24,7 +24,7 @@ SELECT current_setting('statement_timeout'), current_setting('plan_cache_mode'),
 
 @pytest.fixture(autouse=True)
 async def tables(backend: PostgresBackend) -> None:
-    await backend.store.apply_schema(SCHEMA)
+    await backend.store.apply_tables(SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ async def test_a_search_path_that_a_users_function_set_does_not_outlive_its_tran
     backend: PostgresBackend,
 ) -> None:
     """The settings of other events, and of users' DDL, are those of the start."""
-    await backend.store.apply_schema(
+    await backend.store.apply_tables(
         [
             "CREATE SCHEMA IF NOT EXISTS elsewhere",
             "CREATE TABLE IF NOT EXISTS elsewhere.mine (id TEXT)",
@@ -79,7 +79,7 @@ async def test_a_search_path_that_a_users_function_set_does_not_outlive_its_tran
         strict=True,
     ):
         assert isinstance((await me.settle(claim, done(sql)))[claim.id], Done)
-    await backend.store.apply_schema(["CREATE TABLE IF NOT EXISTS later (id TEXT)"])
+    await backend.store.apply_tables(["CREATE TABLE IF NOT EXISTS later (id TEXT)"])
     assert await backend.fetch("SELECT id FROM public.mine") == [("elsewhere",), ("b",)]
     assert await backend.fetch("SELECT to_regclass('elsewhere.later')::text") == [(None,)]
     await backend.fetch("DROP SCHEMA elsewhere CASCADE")

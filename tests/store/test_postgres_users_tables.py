@@ -12,7 +12,7 @@ from support.workers.queue_worker import QueueWorker, done
 
 async def assert_tables_named_like_ours_work(store: PostgresStore) -> None:
     """Create users' tables `events`, `audit` and `lanes`, and use them through `tx` and reads."""
-    await store.apply_schema(
+    await store.apply_tables(
         [
             "CREATE TABLE events (events text)",
             "CREATE TABLE audit (id int PRIMARY KEY, lanes text)",
@@ -67,7 +67,7 @@ async def test_users_sql_does_not_find_the_tables_of_another_ledger(
         if other_first:
             await opened("ackbox", url=url)
         store = await opened("billing", url=url, pooled=pooled)
-        await store.apply_schema([])  # now it knows the search path
+        await store.apply_tables([])  # now it knows the search path
         if not other_first:
             await opened("ackbox", url=url)
         await assert_tables_named_like_ours_work(store)
@@ -93,7 +93,7 @@ async def test_a_schema_that_users_create_later_is_in_their_path(
 ) -> None:
     ledger.execute(f'ALTER DATABASE {ledger.database} SET search_path = ackbox, "My shop", public')
     store = await opened()
-    await store.apply_schema(['CREATE SCHEMA "My shop"', "CREATE TABLE mine (id int)"])
+    await store.apply_tables(['CREATE SCHEMA "My shop"', "CREATE TABLE mine (id int)"])
     assert ledger.execute('SELECT count(*) FROM "My shop".mine') == "0"
 
 
@@ -139,7 +139,7 @@ async def test_a_search_path_is_folded_without_the_locale_of_the_database(
     ledger.server.execute('CREATE SCHEMA "École"', name)
     url = f"{ledger.server.url(name)}?search_path=%C3%89COLE"
     store = await opened(url=url)
-    await store.apply_schema(["CREATE TABLE mine (id int)"])
+    await store.apply_tables(["CREATE TABLE mine (id int)"])
     await store.close()
     assert ledger.server.execute('SELECT count(*) FROM "École".mine', name) == "0"
     ledger.execute(f"DROP DATABASE {name}")

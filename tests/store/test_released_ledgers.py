@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ackbox.model import EventRecord, ReceiptKind, Status
+from ackbox.model import Content, EventRecord, ReceiptKind, Status
 from ackbox.ports import Reader, Store
 from ackbox.stores.migrations import Migration
 from ackbox.stores.postgres.admin import migrator
@@ -83,7 +83,9 @@ async def event_of(reader: Reader, key: str) -> EventRecord:
 async def test_a_released_ledger_opens_with_all_it_contains(released: Released) -> None:
     store, reader = released
     assert {key: (await event_of(reader, key)).status for key in STATES} == STATES
-    assert await reader.payload((await event_of(reader, "pending")).id) == b"\xff\x00exact"
+    assert await reader.content((await event_of(reader, "pending")).id) == Content(
+        b"\xff\x00exact", None
+    )
     assert await store.cursor("feed") == "page-7"
     audit = await reader.audit(limit=10)
     assert [(entry.actor, entry.action) for entry in audit.items] == [("ann", "replay")]

@@ -18,7 +18,7 @@ from support.ledgers.facts import Facts
 
 async def dump_of_a_ledger(path: Path) -> str:
     store = await open_sqlite(path)
-    await store.apply_schema(["CREATE TABLE access (customer TEXT PRIMARY KEY)"])
+    await store.apply_tables(["CREATE TABLE access (customer TEXT PRIMARY KEY)"])
     await record_in(store, envelopes(20))
     await store.close()
     with closing(sqlite3.connect(path)) as connection:

@@ -102,9 +102,9 @@ async def find(reader: Reader, id_or_key: str, source: str) -> EventRecord:
 
 async def find_payload(reader: Reader, id_or_key: str, source: str) -> bytes:
     event = await find(reader, id_or_key, source)
-    if (content := await reader.payload(event.id)) is None:
+    if (content := await reader.content(event.id)) is None:
         raise CommandFailed(f"The event {event.id} was deleted just now.")
-    return content
+    return content.payload
 
 
 async def find_detail(reader: Reader, id_or_key: str, source: str) -> EventDetail:

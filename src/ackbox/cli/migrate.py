@@ -114,8 +114,7 @@ def _change_users_tables(settings: "Settings", tables: "UserTables") -> list[str
     async def change() -> list[str]:
         store = await choose_backend(settings).open_for_command(utc_now)
         try:
-            await store.apply_schema(tables.schemas)
-            return await store.apply_migrations(tables.migrations)
+            return await store.apply_tables(tables.schemas, tables.migrations)
         finally:
             await store.close()
 

@@ -107,10 +107,10 @@ def _add_detail(api: FastAPI, runtime: Runtime) -> None:
     )
     async def show_payload(event_id: UUID) -> Response:
         """Return the exact bytes, as a file to save: a browser never shows them as a page."""
-        payload = await runtime.reader.payload(EventId(str(event_id)))
-        if payload is None:
+        content = await runtime.reader.content(EventId(str(event_id)))
+        if content is None:
             raise HttpError(404, _NOT_FOUND)
-        return _as_file(str(event_id), payload)
+        return _as_file(str(event_id), content.payload)
 
 
 def _add_replay_by_filter(api: FastAPI, runtime: Runtime) -> None:

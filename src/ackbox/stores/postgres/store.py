@@ -165,15 +165,15 @@ class PostgresStore:
     async def prove_writable(self) -> None:
         await self.database.prove_writable()
 
-    async def apply_schema(self, ddl: Sequence[str]) -> None:
-        """Run the users' DDL, all of it or none, one instance at a time."""
-        if ddl:
-            await schema.apply_schema(self.database.address, ddl)
-
-    async def apply_migrations(self, declared: Sequence[InboxMigration]) -> list[str]:
-        if not declared:
+    async def apply_tables(
+        self, schemas: Sequence[str], migrations: Sequence[InboxMigration] = ()
+    ) -> list[str]:
+        """Change the users' tables, one instance at a time."""
+        if schemas:
+            await schema.apply_schema(self.database.address, schemas)
+        if not migrations:
             return []
-        return await schema.apply_migrations(self.database.address, declared)
+        return await schema.apply_migrations(self.database.address, migrations)
 
     async def replay(
         self,

@@ -158,14 +158,13 @@ class SqliteStore:
         """Commit and sync a tiny write. Raise the errors that `record` would."""
         await self._writer.run(Statements.fetch, "write_probe", now=to_text(self._clock()))
 
-    async def apply_schema(self, ddl: Sequence[str]) -> None:
-        """Create the users' own tables."""
-        await self._writer.run(schema.apply_schema, ddl)
-
-    async def apply_migrations(self, declared: Sequence[InboxMigration]) -> list[str]:
+    async def apply_tables(
+        self, schemas: Sequence[str], migrations: Sequence[InboxMigration] = ()
+    ) -> list[str]:
+        await self._writer.run(schema.apply_schema, schemas)
         applied: list[str] = []
         apply_next, now = schema.apply_next_migration, self._clock()
-        while (name := await self._writer.run(apply_next, declared, now)) is not None:
+        while (name := await self._writer.run(apply_next, migrations, now)) is not None:
             applied.append(name)
         return applied
 

@@ -87,13 +87,6 @@ class PostgresReader:
             rows = await session.fetch("ids_by_prefix", first=first, last=last, limit=limit)
         return [EventId(row["id"]) for row in rows]
 
-    async def payload(self, event_id: EventId) -> bytes | None:
-        if not is_event_id(event_id):
-            return None
-        async with self._database.reading() as session:
-            row = await session.fetch_one("payload", id=event_id)
-        return None if row is None else row["payload"]
-
     async def content(self, event_id: EventId) -> Content | None:
         if not is_event_id(event_id):
             return None

@@ -12,10 +12,6 @@ SELECT id::text FROM {schema}.events WHERE source = :source AND idempotency_key 
 -- Return the ids from the first to the last that can have this prefix. SQLite stores ids as text.
 SELECT id::text FROM {schema}.events WHERE id BETWEEN :first::uuid AND :last::uuid ORDER BY id LIMIT :limit
 
--- name: payload
--- Return the payload of an event.
-SELECT payload FROM {schema}.events WHERE id = :id::uuid
-
 -- name: content
 -- Return the payload and the headers of an event.
 SELECT payload, headers FROM {schema}.events WHERE id = :id::uuid

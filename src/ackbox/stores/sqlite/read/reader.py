@@ -66,9 +66,6 @@ class SqliteReader:
         rows = await self._read(lambda sql: sql.rows("ids_by_prefix", **parameters))
         return [EventId(row["id"]) for row in rows]
 
-    async def payload(self, event_id: EventId) -> bytes | None:
-        return await self._read(lambda sql: sql.run("payload", id=event_id).get)
-
     async def content(self, event_id: EventId) -> Content | None:
         rows = await self._read(lambda sql: sql.rows("content", id=event_id))
         return Content(**rows[0]) if rows else None

@@ -14,10 +14,6 @@ SELECT id FROM events WHERE source = :source AND idempotency_key = :idempotency_
 -- prefix.
 SELECT id FROM events WHERE id >= :prefix AND id < :prefix || 'g' ORDER BY id LIMIT :limit
 
--- name: payload
--- Return the payload of an event.
-SELECT payload FROM events WHERE id = :id
-
 -- name: content
 -- Return the payload and the headers of an event.
 SELECT payload, headers FROM events WHERE id = :id
