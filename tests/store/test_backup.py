@@ -14,6 +14,7 @@ import pytest
 from ackbox.errors import AckboxError, OutcomeUnknown, StoreError, Unavailable
 from ackbox.model import BackupProgress, ReceiptKind
 from ackbox.stores.sqlite.admin import backup as backup_module
+from ackbox.stores.sqlite.limits import Limits
 from ackbox.stores.sqlite.names import SIDE_SUFFIXES
 from ackbox.stores.sqlite.store import SqliteStore
 from support.faults.faulty_vfs import FaultyVfs, io_error_on_sync
@@ -21,10 +22,12 @@ from support.ledgers.backends import OpenStore, all_rows, open_sqlite
 from support.ledgers.events import envelope, envelopes, record_in
 from support.ledgers.facts import Fatal
 
+SMALL_STEPS = Limits(backup_pages=8)
+
 
 @pytest.fixture
 async def store(open_it: OpenStore) -> SqliteStore:
-    opened = await open_it(durability="normal")
+    opened = await open_it(durability="normal", limits=SMALL_STEPS)
     await record_in(opened, envelopes(2000, prefix="before", size=300))
     return opened
 
@@ -33,11 +36,6 @@ async def store(open_it: OpenStore) -> SqliteStore:
 def target(tmp_path: Path) -> Path:
     (tmp_path / "backups").mkdir()
     return tmp_path / "backups" / "copy.db"
-
-
-@pytest.fixture(autouse=True)
-def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backup_module, "_PAGES_PER_STEP", 8)
 
 
 async def copy(store: SqliteStore, target: Path) -> int:
@@ -302,7 +300,7 @@ async def test_a_store_closed_in_mid_copy_leaves_no_file(store: SqliteStore, tar
 async def test_a_store_that_breaks_in_mid_copy_fails_the_copy_and_recovers(
     open_it: OpenStore, vfs: FaultyVfs, target: Path, fatal: Fatal
 ) -> None:  # F8
-    store = await open_it(vfs=vfs.name)
+    store = await open_it(vfs=vfs.name, limits=SMALL_STEPS)
     await record_in(store, envelopes(1000, size=300))
     steps = aiter(store.backup(target))
     await anext(steps)

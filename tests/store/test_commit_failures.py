@@ -8,10 +8,9 @@ import pytest
 
 from ackbox.errors import OutcomeUnknown, Unavailable
 from ackbox.model import ReceiptKind
-from ackbox.stores.sqlite import connections
+from ackbox.stores.sqlite.limits import Limits
 from ackbox.stores.sqlite.read.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore
-from ackbox.stores.sqlite.write import checkpoints, writer
 from ackbox.telemetry import StoreFailed, StoreRecovered
 from support.faults.faulty_vfs import (
     FaultyVfs,
@@ -84,9 +83,9 @@ async def test_a_retry_after_an_unknown_outcome_is_one_row_and_new(
 
 
 async def test_a_broken_store_reopens_while_no_event_comes(
-    faulty: SqliteStore, vfs: FaultyVfs, facts: Facts, monkeypatch: pytest.MonkeyPatch
+    open_it: OpenStore, vfs: FaultyVfs
 ) -> None:  # F8
-    monkeypatch.setattr(writer, "_RETRY_SECONDS", 0.001)
+    faulty = await open_it(vfs=vfs.name, limits=Limits(retry_seconds=0.001))
     recovered = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -132,10 +131,12 @@ async def test_a_failing_test_write_is_the_second_failure(
 
 
 async def test_a_second_failure_after_a_minute_is_recovered_from_again(
-    faulty: SqliteStore, vfs: FaultyVfs, fatal: Fatal, monkeypatch: pytest.MonkeyPatch
+    open_it: OpenStore, vfs: FaultyVfs, fatal: Fatal
 ) -> None:  # F8
-    for minute in (10, 12):
-        monkeypatch.setattr(writer, "monotonic", lambda minute=minute: minute * 60.0)
+    now = 600.0
+    faulty = await open_it(vfs=vfs.name, monotonic=lambda: now)
+    for _ in range(2):
+        now += 120.0
         vfs.fail("sync", "wal", io_error_on_sync)
         with pytest.raises(OutcomeUnknown):
             await record_in(faulty, [envelope()])
@@ -188,9 +189,9 @@ async def test_a_reopen_leaks_no_file(faulty: SqliteStore, vfs: FaultyVfs, path:
 
 
 async def test_a_file_that_cannot_be_reopened_is_tried_again_and_is_not_fatal(
-    faulty: SqliteStore, vfs: FaultyVfs, fatal: Fatal, monkeypatch: pytest.MonkeyPatch
+    open_it: OpenStore, vfs: FaultyVfs, fatal: Fatal
 ) -> None:  # F10
-    monkeypatch.setattr(writer, "_RETRY_SECONDS", 0.0)
+    faulty = await open_it(vfs=vfs.name, limits=Limits(retry_seconds=0.0))
     vfs.fail("sync", "wal", io_error_on_sync)
     opening = vfs.fail("open", "db", cannot_open, times=None)
     with pytest.raises(OutcomeUnknown):
@@ -221,10 +222,9 @@ async def test_an_io_error_before_commit_keeps_nothing_and_a_retry_works(
 
 
 async def test_a_write_lock_of_another_process_is_transient(
-    open_it: OpenStore, path: Path, fatal: Fatal, monkeypatch: pytest.MonkeyPatch
+    open_it: OpenStore, path: Path, fatal: Fatal
 ) -> None:  # L9: such as an operator's shell
-    monkeypatch.setattr(connections, "_BUSY_MILLISECONDS", 20)
-    store = await open_it()
+    store = await open_it(limits=Limits(busy_milliseconds=20))
     with process(HOLDS_A_WRITE, path):
         with pytest.raises(Unavailable, match="lock") as caught:
             await record_in(store, [envelope()])
@@ -234,13 +234,12 @@ async def test_a_write_lock_of_another_process_is_transient(
 
 
 async def test_an_io_error_of_a_checkpoint_is_recovered_from_like_one_of_commit(
-    faulty: SqliteStore, vfs: FaultyVfs, facts: Facts, fatal: Fatal
+    open_it: OpenStore, vfs: FaultyVfs, facts: Facts, fatal: Fatal
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoints, "DUE_PAGES", 1)
-        vfs.fail("write", "db", io_error_on_write)
-        assert (await record_in(faulty, [envelope("acked")]))[0].kind is ReceiptKind.NEW
-        assert (await record_in(faulty, [envelope("after")]))[0].kind is ReceiptKind.NEW
+    faulty = await open_it(vfs=vfs.name, limits=Limits(checkpoint_pages=1))
+    vfs.fail("write", "db", io_error_on_write)
+    assert (await record_in(faulty, [envelope("acked")]))[0].kind is ReceiptKind.NEW
+    assert (await record_in(faulty, [envelope("after")]))[0].kind is ReceiptKind.NEW
     assert [type(fact) for fact in facts.of(StoreFailed, StoreRecovered)] == [
         StoreFailed,
         StoreRecovered,

@@ -2,6 +2,7 @@
 
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -50,8 +51,8 @@ def test_normal_durability_is_a_named_choice(ledger: Path) -> None:
 def test_a_pragma_that_does_not_take_is_refused(
     ledger: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:  # W12
-    def set_all_but_one(connection: apsw.Connection, durability: str) -> None:
-        set_pragmas(connection, durability)
+    def set_all_but_one(connection: apsw.Connection, *given: Any) -> None:
+        set_pragmas(connection, *given)
         connection.pragma(name, {"journal_mode": "delete"}.get(name, 0))
 
     set_pragmas = connections._set_pragmas

@@ -10,8 +10,8 @@ import pytest
 
 from ackbox.errors import OutcomeUnknown, StorageFull, Unavailable
 from ackbox.model import Envelope, ReceiptKind
+from ackbox.stores.sqlite.limits import Limits
 from ackbox.stores.sqlite.store import SqliteStore
-from ackbox.stores.sqlite.write import checkpoints, writer
 from ackbox.stores.sqlite.write.reserve import LOW_BYTES, RESERVE_BYTES
 from ackbox.telemetry import StoreFailed, StoreRecovered
 from support.faults.faulty_vfs import FaultyVfs, disk_full, io_error_on_write
@@ -201,9 +201,10 @@ async def test_small_writes_still_share_a_commit_that_a_large_one_overfilled(
 
 
 async def test_a_checkpoint_on_a_full_disk_is_postponed_and_nothing_else_stops(
-    store: SqliteStore, vfs: FaultyVfs, fatal: Fatal, monkeypatch: pytest.MonkeyPatch
+    open_it: OpenStore, vfs: FaultyVfs, disk: Disk, fatal: Fatal
 ) -> None:  # F9
-    monkeypatch.setattr(checkpoints, "DUE_PAGES", 1)
+    limits = Limits(checkpoint_pages=1)
+    store = await open_it(vfs=vfs.name, free_bytes=disk.free_bytes, limits=limits)
     full = vfs.fail("write", "db", disk_full, times=None)
     for sent in envelopes(5):
         assert (await record_in(store, [sent]))[0].kind is ReceiptKind.NEW
@@ -248,14 +249,11 @@ async def test_a_disk_full_at_start_opens_all_the_same_and_refuses_new_events(
 
 
 async def test_a_file_system_that_became_read_only_is_retried(
-    store: SqliteStore,
-    vfs: FaultyVfs,
-    facts: Facts,
-    fatal: Fatal,
-    monkeypatch: pytest.MonkeyPatch,
+    open_it: OpenStore, vfs: FaultyVfs, disk: Disk, facts: Facts, fatal: Fatal
 ) -> None:  # F10
     """Linux fails writes to the open file, and opens the file read-only from then on."""
-    monkeypatch.setattr(writer, "_RETRY_SECONDS", 0.0)
+    limits = Limits(retry_seconds=0.0)
+    store = await open_it(vfs=vfs.name, free_bytes=disk.free_bytes, limits=limits)
     await record_in(store, [envelope("acked")])
     vfs.opens_read_only = True
     vfs.fail("write", "any", io_error_on_write, times=None)

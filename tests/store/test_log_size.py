@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from ackbox.model import EventFilter, Order
-from ackbox.stores.sqlite import connections
+from ackbox.stores.sqlite.limits import Limits
 from ackbox.stores.sqlite.read.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore
 from ackbox.stores.sqlite.write import checkpoints
@@ -22,19 +22,13 @@ from support.servers.processes import HOLDS_A_READ, process
 
 PAGE = 4096
 DUE, ALARM, KEPT = 50, 150, 200
-
-
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use the same rules with a hundredth of the size."""
-    monkeypatch.setattr(checkpoints, "DUE_PAGES", DUE)
-    monkeypatch.setattr(checkpoints, "ALARM_PAGES", ALARM)
-    monkeypatch.setattr(connections, "_WAL_BYTES_KEPT", KEPT * PAGE)
+SMALL = Limits(checkpoint_pages=DUE, alarm_pages=ALARM, log_bytes_kept=KEPT * PAGE)
+"""The same rules with a hundredth of the size."""
 
 
 @pytest.fixture
 async def store(open_it: OpenStore) -> SqliteStore:
-    return await open_it(durability="normal")
+    return await open_it(durability="normal", limits=SMALL)
 
 
 @pytest.fixture
@@ -83,9 +77,10 @@ async def test_the_log_stays_small_while_readers_page_through_everything(
 
 
 async def test_a_stuck_reader_of_another_process_is_reported_and_the_log_shrinks_after_it(
-    store: SqliteStore, path: Path, facts: Facts, monkeypatch: pytest.MonkeyPatch
+    open_it: OpenStore, path: Path, facts: Facts
 ) -> None:  # F35
-    monkeypatch.setattr(checkpoints, "_READER_WAIT_MILLISECONDS", 1)
+    limits = SMALL._replace(reader_wait_milliseconds=1)
+    store = await open_it(durability="normal", limits=limits)
     with process(HOLDS_A_READ, path):
         largest = await write(store, path, "stuck", calls=60)
         assert largest > 2 * KEPT
@@ -99,17 +94,15 @@ async def test_a_stuck_reader_of_another_process_is_reported_and_the_log_shrinks
 
 
 async def test_a_log_left_large_by_a_crash_is_copied_back_soon(
-    open_it: OpenStore, path: Path, facts: Facts, monkeypatch: pytest.MonkeyPatch
+    open_it: OpenStore, path: Path
 ) -> None:  # F35
-    monkeypatch.setattr(checkpoints, "DUE_PAGES", 1 << 30)
-    store = await open_it()
+    store = await open_it(limits=SMALL._replace(checkpoint_pages=1 << 30))
     await write(store, path, "before")
     large = {name: path.with_name(path.name + name).read_bytes() for name in ("", "-wal")}
     await store.close()
     for name, content in large.items():  # the files that a crash leaves
         path.with_name(path.name + name).write_bytes(content)
-    monkeypatch.setattr(checkpoints, "DUE_PAGES", DUE)
-    again = await open_it()
+    again = await open_it(limits=SMALL)
     await write(again, path, "after", calls=2 * DUE)
     assert log_pages(path) <= KEPT + 1
 
@@ -123,7 +116,7 @@ def test_a_count_of_written_pages_that_overflows_stops_no_checkpoint(
     reported = Facts()
     with closing(apsw.Connection(str(path))) as connection:
         connection.pragma("journal_mode", "wal")
-        due = checkpoints.Checkpoints(connection, reported)
+        due = checkpoints.Checkpoints(connection, reported, SMALL)
         count[0] = 5
         due.run_if_due(connection)
         count[0] += DUE
@@ -154,7 +147,7 @@ def test_past_the_alarm_a_checkpoint_waits_a_moment_for_a_reader_to_end(path: Pa
         writer.pragma("journal_mode", "wal")
         writer.execute("CREATE TABLE grown (content)")
         writer.wal_autocheckpoint(0)
-        due = checkpoints.Checkpoints(writer, reported)
+        due = checkpoints.Checkpoints(writer, reported, SMALL)
         reader.execute("BEGIN; SELECT count(*) FROM grown").fetchall()
         grow(writer, ALARM + DUE)
         due.run_if_due(writer)

@@ -10,8 +10,8 @@ import apsw
 import pytest
 
 from ackbox.errors import AckboxError, LedgerCorrupt, StoreError
-from ackbox.stores.sqlite import connections
 from ackbox.stores.sqlite.files import open_ledger
+from ackbox.stores.sqlite.limits import LIMITS, Limits
 from support.ledgers.backends import all_rows, open_sqlite
 from support.ledgers.events import envelope, envelopes, record_in
 from support.servers.processes import open_files
@@ -54,8 +54,8 @@ def flip(path: Path, at: int, size: int = 1024) -> None:
         file.write(flipped)
 
 
-def keys(path: Path) -> set[str]:
-    with closing(open_ledger(path, durability="full")) as connection:
+def keys(path: Path, limits: Limits = LIMITS) -> set[str]:
+    with closing(open_ledger(path, durability="full", limits=limits)) as connection:
         return {row["idempotency_key"] for row in all_rows(connection)}
 
 
@@ -251,13 +251,9 @@ async def test_a_new_ledger_is_readable_by_its_owner_only(path: Path) -> None:
     assert set(modes.values()) == {0o600}
 
 
-async def test_the_check_at_start_has_a_time_limit(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_check_at_start_has_a_time_limit(path: Path) -> None:
     await fill(path, 3000)
-    monkeypatch.setattr(connections, "_CHECK_SECONDS", -1.0)
-    monkeypatch.setattr(connections, "_PROGRESS_STEPS", 10)
-    assert len(keys(path)) == 3000
+    assert len(keys(path, Limits(check_seconds=-1.0))) == 3000
 
 
 async def test_a_clean_close_leaves_no_log_and_a_restart_needs_no_other(path: Path) -> None:

@@ -18,10 +18,9 @@ import apsw
 import pytest
 
 from ackbox.model import Envelope
-from ackbox.stores.sqlite import connections
 from ackbox.stores.sqlite.files import _build, open_ledger
+from ackbox.stores.sqlite.limits import Limits
 from ackbox.stores.sqlite.store import SqliteStore
-from ackbox.stores.sqlite.write import checkpoints
 from support.faults.recording_vfs import MODES, Disk, RecordingVfs, recording_vfs
 from support.ledgers.backends import open_sqlite
 from support.ledgers.events import envelope, record_in
@@ -45,16 +44,12 @@ class Verdict(NamedTuple):
     checkpoints: int
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cause many checkpoints of every kind, and logs that restart and are truncated."""
-    monkeypatch.setattr(checkpoints, "DUE_PAGES", 30)
-    monkeypatch.setattr(checkpoints, "ALARM_PAGES", 60)
-    monkeypatch.setattr(connections, "_WAL_BYTES_KEPT", 40 * 4096)
+SMALL = Limits(checkpoint_pages=30, alarm_pages=60, log_bytes_kept=40 * 4096)
+"""Limits that cause many checkpoints of every kind, and logs that restart and are truncated."""
 
 
 async def run_store(path: Path, vfs: RecordingVfs, durability: str, chance: Random) -> list[Ack]:
-    store = await open_sqlite(path, durability=durability, vfs=vfs.name)
+    store = await open_sqlite(path, durability=durability, vfs=vfs.name, limits=SMALL)
     acks: list[Ack] = []
     await asyncio.gather(*[call(store, n, vfs, acks, chance) for n in range(CALLERS)])
     await store.close()

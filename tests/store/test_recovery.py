@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from ackbox.model import Release
+from ackbox.stores.sqlite.limits import LIMITS, Limits
 from ackbox.stores.sqlite.store import SqliteStore
-from ackbox.stores.sqlite.write import recovery
 from support.ledgers.backends import OpenStore, Row, all_rows
 from support.ledgers.events import NOON, envelope, record_in
 from support.time.clocks import ManualClock
@@ -16,12 +16,13 @@ from support.workers.queue_worker import QueueWorker, done, retry_later
 class Ledger:
     """A ledger that one process after the other opens."""
 
-    def __init__(self, open_it: OpenStore) -> None:
+    def __init__(self, open_it: OpenStore, limits: Limits = LIMITS) -> None:
         self.clock = ManualClock()
         self._open_it = open_it
+        self._limits = limits
 
     async def start(self) -> QueueWorker:
-        self.store: SqliteStore = await self._open_it(clock=self.clock)
+        self.store: SqliteStore = await self._open_it(clock=self.clock, limits=self._limits)
         return QueueWorker(self.store.queue)
 
     async def restart(self, **clock_set_by: float) -> QueueWorker:
@@ -102,10 +103,8 @@ async def test_a_parked_event_is_due_when_it_is_unparked(ledger: Ledger) -> None
     assert await me.keys() == ["a"]
 
 
-async def test_all_of_a_backlog_is_checked(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:  # F25
-    monkeypatch.setattr(recovery, "_ROWS", 3)
+async def test_all_of_a_backlog_is_checked(open_it: OpenStore) -> None:  # F25
+    ledger = Ledger(open_it, Limits(recovery_rows=3))
     await ledger.start()
     await ledger.record(*(f"k-{n}" for n in range(10)))
     me = await ledger.restart(hours=-1)

@@ -24,23 +24,23 @@ from ackbox.errors import (
     Unavailable,
 )
 from ackbox.stores.sqlite import migrations
+from ackbox.stores.sqlite.limits import LIMITS, Limits
 
 APPLICATION_ID = 0x41434B42  # "ACKB"
-_BUSY_MILLISECONDS = 5000
 _CACHE_KIBIBYTES = 49152
-_WAL_BYTES_KEPT = 64 * 1024 * 1024
-_CHECK_SECONDS = 2.0
 _PROGRESS_STEPS = 10_000
 _MAGIC = b"SQLite format 3\0"
 _HEADER_BYTES, _APPLICATION_ID_AT = 100, 68
 
 
-def open_writer(path: Path, *, durability: str, vfs: str | None = None) -> apsw.Connection:
+def open_writer(
+    path: Path, *, durability: str, vfs: str | None = None, limits: Limits = LIMITS
+) -> apsw.Connection:
     """Open the only writing connection. Set its pragmas, read them back and check them (L12)."""
-    connection = _open(path, apsw.SQLITE_OPEN_READWRITE, vfs)
+    connection = _open(path, apsw.SQLITE_OPEN_READWRITE, vfs, limits)
     try:
-        _set_pragmas(connection, durability)
-        _assert_pragmas(connection, durability)
+        _set_pragmas(connection, durability, limits)
+        _assert_pragmas(connection, durability, limits)
     except BaseException:
         connection.close()
         raise
@@ -48,22 +48,20 @@ def open_writer(path: Path, *, durability: str, vfs: str | None = None) -> apsw.
 
 
 def open_reader(path: Path, *, vfs: str | None = None) -> apsw.Connection:
-    connection = _open(path, apsw.SQLITE_OPEN_READONLY, vfs)
-    connection.set_busy_timeout(_BUSY_MILLISECONDS)
-    return connection
+    return _open(path, apsw.SQLITE_OPEN_READONLY, vfs)
 
 
 def open_immutable(path: Path) -> apsw.Connection:
     """Open a file that does not change meanwhile. SQLite then creates no `-wal` and `-shm` beside
     it, and needs no permission to do so."""
     uri = f"file:{quote(str(path.absolute()))}?immutable=1"
-    return _open(uri, apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI, None)
+    return _open(uri, apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
 
 
-def assert_undamaged(connection: apsw.Connection) -> None:
-    """Raise `LedgerCorrupt` if `quick_check` finds damage within two seconds. Of a large file it
-    checks only a part; `ackbox doctor --deep` checks all of it."""
-    with_deadline(connection, _CHECK_SECONDS)
+def assert_undamaged(connection: apsw.Connection, *, seconds: float = LIMITS.check_seconds) -> None:
+    """Raise `LedgerCorrupt` if `quick_check` finds damage within so many seconds. Of a large file
+    it checks only a part; `ackbox doctor --deep` checks all of it."""
+    with_deadline(connection, seconds)
     try:
         report = connection.pragma("quick_check", 1)
     except apsw.InterruptError:
@@ -178,30 +176,32 @@ def assert_sqlite_version(version: str) -> None:
         )
 
 
-def _open(path: Path | str, flags: int, vfs: str | None) -> apsw.Connection:
+def _open(
+    path: Path | str, flags: int, vfs: str | None = None, limits: Limits = LIMITS
+) -> apsw.Connection:
     connection = apsw.Connection(str(path), flags=flags, vfs=vfs, statementcachesize=200)
-    connection.set_busy_timeout(_BUSY_MILLISECONDS)
+    connection.set_busy_timeout(limits.busy_milliseconds)
     connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
     return connection
 
 
-def _set_pragmas(connection: apsw.Connection, durability: str) -> None:
+def _set_pragmas(connection: apsw.Connection, durability: str, limits: Limits) -> None:
     connection.pragma("journal_mode", "wal")
     connection.pragma("synchronous", durability)
     connection.pragma("fullfsync", True)
     connection.pragma("foreign_keys", True)
     connection.pragma("cache_size", -_CACHE_KIBIBYTES)
     connection.pragma("temp_store", "memory")  # or the undo log of a savepoint would be a file
-    connection.pragma("journal_size_limit", _WAL_BYTES_KEPT)
+    connection.pragma("journal_size_limit", limits.log_bytes_kept)
     connection.wal_autocheckpoint(0)  # the writer runs the checkpoints
 
 
-def _assert_pragmas(connection: apsw.Connection, durability: str) -> None:
+def _assert_pragmas(connection: apsw.Connection, durability: str, limits: Limits) -> None:
     expected: dict[str, object] = {
         "journal_mode": "wal",
         "synchronous": {"normal": 1, "full": 2}[durability],
         "foreign_keys": 1,
-        "busy_timeout": _BUSY_MILLISECONDS,
+        "busy_timeout": limits.busy_milliseconds,
         "application_id": APPLICATION_ID,
     }
     for name, value in expected.items():

@@ -18,6 +18,7 @@ from ackbox.stores.sqlite.connections import (
     open_writer,
     translate,
 )
+from ackbox.stores.sqlite.limits import LIMITS, Limits
 from ackbox.stores.sqlite.lock import LedgerLock, lock_path
 from ackbox.telemetry import LedgerRestored, Observer, ignore_facts
 
@@ -28,6 +29,7 @@ def open_ledger(
     vfs: str | None = None,
     *,
     observe: Observer = ignore_facts,
+    limits: Limits = LIMITS,
 ) -> apsw.Connection:
     """Return the writing connection to a checked and migrated ledger. Create the ledger if there is
     none.
@@ -40,10 +42,10 @@ def open_ledger(
             create_ledger(path)
         assert_ledger_file(path)
         _assert_one_name(path)
-        _assert_usable(path, vfs)
+        _assert_usable(path, vfs, limits.check_seconds)
         if mark_restored(path):
             observe(LedgerRestored(str(path)))
-        return _open_migrated(path, durability, vfs)
+        return _open_migrated(path, durability, vfs, limits)
     except apsw.Error as error:
         raise translate(error, str(path)) from error
     except OSError as error:
@@ -103,15 +105,15 @@ def create_ledger(path: Path) -> None:
         draft.unlink(missing_ok=True)
 
 
-def _assert_usable(path: Path, vfs: str | None) -> None:
+def _assert_usable(path: Path, vfs: str | None, check_seconds: float) -> None:
     """Raise before anything is changed if the ledger is damaged or has an unknown schema."""
     with closing(open_without_trace(path, vfs=vfs)) as connection:
-        assert_undamaged(connection)
+        assert_undamaged(connection, seconds=check_seconds)
         migrations.pending(connection, migrations.all_migrations())
 
 
-def _open_migrated(path: Path, durability: str, vfs: str | None) -> apsw.Connection:
-    connection = open_writer(path, durability=durability, vfs=vfs)
+def _open_migrated(path: Path, durability: str, vfs: str | None, limits: Limits) -> apsw.Connection:
+    connection = open_writer(path, durability=durability, vfs=vfs, limits=limits)
     try:
         migrations.apply(connection, migrations.all_migrations())
     except BaseException:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from time import monotonic
 
 import apsw
 
@@ -29,6 +30,7 @@ from ackbox.stores.sqlite.connections import Connect, open_writer
 from ackbox.stores.sqlite.files import lock_ledger, open_ledger
 from ackbox.stores.sqlite.foreign_connections import refuse_in_process
 from ackbox.stores.sqlite.ledger_files import LedgerFiles, open_files
+from ackbox.stores.sqlite.limits import LIMITS, Limits
 from ackbox.stores.sqlite.lock import LedgerLock
 from ackbox.stores.sqlite.read.reader import SqliteReader
 from ackbox.stores.sqlite.services import SpaceReclaimer, start_services
@@ -44,7 +46,7 @@ from ackbox.stores.sqlite.write.writer import Writer
 from ackbox.telemetry import Observer
 
 
-async def open_store(
+async def open_store(  # noqa: PLR0913 - the last four are for tests
     path: Path,
     *,
     durability: str,
@@ -53,6 +55,8 @@ async def open_store(
     on_fatal: Callable[[AckboxError], None],
     free_bytes: Callable[[Path], int] = free_bytes,
     vfs: str | None = None,
+    limits: Limits = LIMITS,
+    monotonic: Callable[[], float] = monotonic,
 ) -> "SqliteStore":
     """Take the lock, check and migrate the file, start the writer, and make the events claimable
     that a dead process left in `processing`. Raise `StoreError` if that fails."""
@@ -60,22 +64,22 @@ async def open_store(
     path = lock.ledger
     reserve = Reserve(path, free_bytes)
     files = LedgerFiles(lock)
+    connect = partial(open_ledger, path, durability, vfs, observe=observe, limits=limits)
     try:
         reserve.give_up_if_needed()  # opening may need the space
-        connection = await _open_in_thread(
-            partial(open_ledger, path, durability, vfs, observe=observe), files
-        )
+        connection = await _open_in_thread(connect, files)
     except BaseException:
         lock.release()
         raise
 
-    reconnect = partial(open_writer, path, durability=durability, vfs=vfs)
-    writer = Writer(connection, reconnect, files, observe=observe, on_fatal=on_fatal)
+    reconnect = partial(open_writer, path, durability=durability, vfs=vfs, limits=limits)
+    start_writer = partial(Writer, limits=limits, monotonic=monotonic)
+    writer = start_writer(connection, reconnect, files, observe=observe, on_fatal=on_fatal)
     disk_space = DiskSpace(reserve, writer, observe)
-    store = SqliteStore(lock, writer, disk_space, clock=clock, observe=observe)
+    store = SqliteStore(lock, writer, disk_space, clock=clock, observe=observe, limits=limits)
     try:
         disk_space.check()
-        await recover(writer, clock())
+        await recover(writer, clock(), rows=limits.recovery_rows)
     except BaseException:
         await store.close()
         raise
@@ -107,6 +111,7 @@ class SqliteStore:
         *,
         clock: Clock,
         observe: Observer,
+        limits: Limits,
     ) -> None:
         self.queue = SqliteQueue(writer, Effects(), clock)
         self.reader = SqliteReader(lock.ledger)
@@ -115,6 +120,7 @@ class SqliteStore:
         self._lock = lock
         self._writer = writer
         self._clock = clock
+        self._limits = limits
         self._reclaimer = SpaceReclaimer(writer, observe)
         self._services: list[asyncio.Task[None]] = []
         self._operations = RecordOperations(blocks())
@@ -216,7 +222,7 @@ class SqliteStore:
         return rows
 
     def backup(self, target: Path) -> Backup:
-        return Backup(self._writer, self._lock.ledger, target)
+        return Backup(self._writer, self._lock.ledger, target, pages=self._limits.backup_pages)
 
     async def close(self) -> None:
         """Close the reader before the writer: the last connection to be closed deletes the log."""

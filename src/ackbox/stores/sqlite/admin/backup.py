@@ -19,12 +19,12 @@ from ackbox.errors import OUTAGES, StoreError
 from ackbox.model import BackupProgress
 from ackbox.stores.sqlite.connections import open_immutable
 from ackbox.stores.sqlite.files import sync_folder
+from ackbox.stores.sqlite.limits import LIMITS
 from ackbox.stores.sqlite.names import belongs_to_ledger, resolve
 from ackbox.stores.sqlite.write.jobs import Operation
 
 T = TypeVar("T")
 
-_PAGES_PER_STEP = 256
 _PROGRESS_STEPS = 10_000
 _NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_DRAFT = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
@@ -39,13 +39,16 @@ class Source(Protocol):
 
 
 class Backup:
-    """A copy that runs while it is iterated; each item is its progress. The target must not
-    exist."""
+    """A copy that runs while it is iterated, so many `pages` at a time; each item is its progress.
+    The target must not exist."""
 
-    def __init__(self, writer: "Source", ledger: Path, target: Path) -> None:
+    def __init__(
+        self, writer: "Source", ledger: Path, target: Path, *, pages: int = LIMITS.backup_pages
+    ) -> None:
         self._writer = writer
         self._ledger = ledger
         self._target = target
+        self._pages = pages
 
     async def __aiter__(self) -> AsyncGenerator[BackupProgress, None]:
         draft = self._target.with_name(self._target.name + ".part")
@@ -57,7 +60,9 @@ class Backup:
         try:
             backup = await self._writer.submit(copy.start, outside_transaction=True)
             while not backup.done:
-                yield await self._writer.submit(lambda _: _step(backup), outside_transaction=True)
+                yield await self._writer.submit(
+                    lambda _: _step(backup, self._pages), outside_transaction=True
+                )
             await self._writer.submit(copy.finish, outside_transaction=True)
             await asyncio.to_thread(copy.verify)
             copy.move(self._target)
@@ -243,9 +248,9 @@ def _is_at(fd: int, path: Path) -> bool:
         return False
 
 
-def _step(backup: apsw.Backup) -> BackupProgress:
+def _step(backup: apsw.Backup, pages: int) -> BackupProgress:
     try:
-        backup.step(_PAGES_PER_STEP)
+        backup.step(pages)
     except apsw.Error as error:  # an error of the copy: ledger pages are not checked
         raise StoreError(f"The copy could not be written: {error}.") from error
     total = backup.page_count

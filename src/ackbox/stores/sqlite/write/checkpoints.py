@@ -11,13 +11,10 @@ import apsw
 
 from ackbox.errors import Unavailable
 from ackbox.model import to_text
+from ackbox.stores.sqlite.limits import LIMITS, Limits
 from ackbox.stores.sqlite.statements import blocks
 from ackbox.telemetry import Checkpointed, Observer
 
-DUE_PAGES = 1000
-ALARM_PAGES = 16_384  # 64 MiB of pages of 4 KiB
-_READER_WAIT_MILLISECONDS = 50
-_BUSY_MILLISECONDS = 5000
 _SERIOUS = (apsw.CorruptError, apsw.IOError, apsw.NotADBError)
 
 
@@ -25,8 +22,11 @@ class Checkpoints:
     """Runs a checkpoint after so many pages were written. SQLite counts the pages anyway, so this
     costs a commit nothing."""
 
-    def __init__(self, connection: apsw.Connection, observe: Observer) -> None:
+    def __init__(
+        self, connection: apsw.Connection, observe: Observer, limits: Limits = LIMITS
+    ) -> None:
         self._observe = observe
+        self._limits = limits
         self._written = _pages_written(connection)
         self._in_log = 0
         self._write_probe = blocks()["write_probe"]
@@ -35,7 +35,7 @@ class Checkpoints:
         """Run a checkpoint if it is due. Return whether the ledger file may have been written
         to."""
         written = _pages_written(connection)
-        if 0 <= written - self._written < DUE_PAGES:  # below 0: SQLite reset its count
+        if 0 <= written - self._written < self._limits.checkpoint_pages:  # below 0: SQLite reset it
             return False
         started = monotonic()
         self._written = written
@@ -56,15 +56,15 @@ class Checkpoints:
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
     def _run(self, connection: apsw.Connection) -> tuple[int, int]:
-        if self._in_log < ALARM_PAGES:
+        if self._in_log < self._limits.alarm_pages:
             return connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        connection.set_busy_timeout(_READER_WAIT_MILLISECONDS)
+        connection.set_busy_timeout(self._limits.reader_wait_milliseconds)
         try:
             return connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
         except apsw.BusyError:
             return connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         finally:
-            connection.set_busy_timeout(_BUSY_MILLISECONDS)
+            connection.set_busy_timeout(self._limits.busy_milliseconds)
 
 
 def copy_log(connection: apsw.Connection, *, is_deleted: bool) -> None:

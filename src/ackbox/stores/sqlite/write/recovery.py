@@ -8,18 +8,17 @@ counted from now (F25).
 from datetime import datetime
 
 from ackbox.model import to_text
+from ackbox.stores.sqlite.limits import LIMITS
 from ackbox.stores.sqlite.statements import Statements
 from ackbox.stores.sqlite.write.writer import Writer
 
-_ROWS = 10_000
 
-
-async def recover(writer: Writer, now: datetime) -> None:
+async def recover(writer: Writer, now: datetime, *, rows: int = LIMITS.recovery_rows) -> None:
     """Make the events claimable that a dead process left in `processing` (W4). This process holds
-    the lock, so the process that held their leases is gone."""
+    the lock, so the process that held their leases is gone. A transaction checks so many `rows`."""
     after = 0 if await writer.run(end_leases, now) else None
     while after is not None:
-        after = await writer.run(reschedule_future_rows, after, now)
+        after = await writer.run(reschedule_future_rows, after, now, rows)
 
 
 def end_leases(sql: Statements, now: datetime) -> bool:
@@ -29,11 +28,11 @@ def end_leases(sql: Statements, now: datetime) -> bool:
     return set_back
 
 
-def reschedule_future_rows(sql: Statements, after: int, now: datetime) -> int | None:
+def reschedule_future_rows(sql: Statements, after: int, now: datetime, limit: int) -> int | None:
     """Reschedule pending events whose last change is in the future, because the clock was set back.
     Each keeps its delay, counted from now. Handle the next rows after the cursor `after`, and
     return the next cursor, or None at the end."""
     last: int | None
-    last, rows = sql.fetch("scan_pending", after=after, limit=_ROWS, now=to_text(now))
+    last, rows = sql.fetch("scan_pending", after=after, limit=limit, now=to_text(now))
     sql.run("reschedule_future_rows", rows=rows, now=to_text(now))
     return last

@@ -34,6 +34,7 @@ from ackbox.stores.sqlite.connections import (
     translate,
 )
 from ackbox.stores.sqlite.ledger_files import Difference, LedgerFiles, open_files
+from ackbox.stores.sqlite.limits import LIMITS, Limits
 from ackbox.stores.sqlite.read.reader_connections import ReaderConnections
 from ackbox.stores.sqlite.statements import Statements
 from ackbox.stores.sqlite.write.checkpoints import Checkpoints, copy_log
@@ -52,7 +53,6 @@ from ackbox.telemetry import Committed, Observer, StoreFailed, StoreRecovered
 
 P = ParamSpec("P")
 
-_RETRY_SECONDS = 1.0
 _SECOND_FAILURE_SECONDS = 60.0
 
 
@@ -77,6 +77,8 @@ class Writer:
         *,
         observe: Observer,
         on_fatal: Callable[[AckboxError], None],
+        limits: Limits = LIMITS,
+        monotonic: Callable[[], float] = monotonic,
     ) -> None:
         self.unavailable_reason: str | None = None
         self.readers: list[ReaderConnections] = []
@@ -88,7 +90,9 @@ class Writer:
         self._is_distrusted = False
         self._observe = observe
         self._on_fatal = on_fatal
-        self._checkpoints = Checkpoints(connection, observe)
+        self._limits = limits
+        self._monotonic = monotonic
+        self._checkpoints = Checkpoints(connection, observe, limits)
         self._jobs: SimpleQueue[Job[Any] | Signal] = SimpleQueue()
         self._current_jobs: list[Job[Any]] = []
         self._last_failure: float | None = None
@@ -158,7 +162,8 @@ class Writer:
         """Return all jobs that wait now, or None to stop. Block until there is one; while the store
         is unavailable, return after a second without jobs, so that the caller can reopen it."""
         try:
-            item = self._jobs.get(timeout=_RETRY_SECONDS if self._connection is None else None)
+            is_closed = self._connection is None
+            item = self._jobs.get(timeout=self._limits.retry_seconds if is_closed else None)
         except Empty:
             return []
         jobs = []
@@ -175,7 +180,7 @@ class Writer:
 
     def _run_jobs(self, jobs: list[Job[Any]]) -> None:
         self._current_jobs = jobs
-        if self._connection is None and monotonic() >= self._reopen_at:
+        if self._connection is None and self._monotonic() >= self._reopen_at:
             with self._readers_closed():
                 self._try_reopen()
         if self._connection is not None and (self._is_moved or not jobs):
@@ -270,7 +275,7 @@ class Writer:
     def _break(self, reason: Unavailable | OutcomeUnknown) -> None:
         """Close the file after an I/O error left it in an unknown state: `_try_reopen` must succeed
         before any further write. A second I/O error within a minute ends the process (F8)."""
-        now = monotonic()
+        now = self._monotonic()
         if self._last_failure is not None and now - self._last_failure < _SECOND_FAILURE_SECONDS:
             raise reason
         self._last_failure = now
@@ -339,7 +344,7 @@ class Writer:
         """Reopen the file and prove that writing works. After a failed sync the kernel may mark
         pages as clean that never reached the disk. So the log is copied into the file and truncated
         before a new commit may rely on it."""
-        self._reopen_at = monotonic() + _RETRY_SECONDS
+        self._reopen_at = self._monotonic() + self._limits.retry_seconds
         try:
             self._connection = self._reopen()
         except apsw.IOError as error:
@@ -362,8 +367,8 @@ class Writer:
             assert_ledger_file(self._files.path)
         self._connection = connection = open_files(self._reconnect, self._files)
         if self._is_distrusted:
-            assert_undamaged(connection)
-        self._checkpoints = Checkpoints(connection, self._observe)
+            assert_undamaged(connection, seconds=self._limits.check_seconds)
+        self._checkpoints = Checkpoints(connection, self._observe, self._limits)
         self._checkpoints.prove_writable(connection)
         self._files.note_checkpoint()
         return connection
