@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from hmac import compare_digest
 from os.path import realpath
+from typing import assert_never
 
 from pydantic import SecretStr
 
@@ -85,6 +86,8 @@ def check_access(scope: Scope, access: Access, runtime: Runtime) -> None:
             check_operator(scope, runtime, readable=reads)
         case Access.OPERATOR:
             check_operator(scope, runtime)
+        case _:
+            assert_never(access)
 
 
 def check_sender(scope: Scope, runtime: Runtime) -> None:

@@ -208,7 +208,7 @@ def _tokens(access: Access, settings: Settings) -> list[str]:
             return ["OperatorToken", *(["ReadToken"] if settings.read_token else [])]
         case Access.OPERATOR:
             return ["OperatorToken"]
-        case _:
+        case Access.SENDER | Access.LOOKUP | Access.OPEN:
             return []
 
 

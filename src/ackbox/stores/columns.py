@@ -2,7 +2,8 @@
 
 A migration of each database creates them. `columns.py` of each store derives from this table the
 column lists of its SQL, which blocks insert with `-- here:`. The fields of `Envelope`, `Claim` and
-`EventRecord` have the names of columns, and say which of them are recorded, claimed and shown.
+`EventRecord` have the names of columns, and say which of them are recorded, claimed and shown. The
+key, `ledger_id`, stays first; a new column may stand anywhere after it.
 """
 
 from collections.abc import Mapping

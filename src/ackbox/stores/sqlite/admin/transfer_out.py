@@ -28,6 +28,7 @@ from ackbox.stores.transfer import (
 _ROWS = 1000
 _BYTES = 4 * 1024 * 1024
 _ERRORS = TABLES["events"].index("errors")
+_PAYLOAD = TABLES["events"].index("payload")
 
 
 @contextmanager
@@ -113,13 +114,18 @@ def source_checksum(batch: Batch) -> bytes:
     row."""
     rows = batch.rows
     if batch.table == "events":
-        rows = [(*row[:-1], sha256(row[-1]).digest()) for row in rows]
+        rows = [_with_payload_hash(row) for row in rows]
     return checksum(batch.table, rows)
 
 
 def _size(row: Row) -> int:
     """Return the size of the columns that can be large. All others have bounded lengths."""
-    return len(row[-1]) + len(row[_ERRORS] or "")
+    return len(row[_PAYLOAD]) + len(row[_ERRORS] or "")
+
+
+def _with_payload_hash(row: Row) -> Row:
+    digest = sha256(row[_PAYLOAD]).digest()
+    return (*row[:_PAYLOAD], digest, *row[_PAYLOAD + 1 :])
 
 
 def _with_canonical_errors(row: Row) -> Row:
