@@ -11,7 +11,7 @@ from collections.abc import AsyncIterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from ackbox.model import (
     AuditPage,
@@ -150,14 +150,8 @@ class EventQueue(Protocol):
     async def renew(self, claims: Sequence[Claim], *, lease: timedelta) -> AbstractSet[EventId]:
         """Extend the leases of those claims that are still valid; return the ids of these events.
 
-        The caller may run on an event loop other than that of the remaining methods.
-        """
-        ...
-
-    async def end_renewals(self) -> None:
-        """Close the resources that `renew` opened for the running event loop.
-
-        The caller's event loop ends after this call.
+        The caller may run on an event loop other than that of the remaining methods. What the call
+        opened for that loop is closed when `asyncio.run` or `asyncio.Runner` ends the loop.
         """
         ...
 
@@ -328,7 +322,7 @@ class RetentionStore(Protocol):
 
 
 class Operations(Protocol):
-    """The port of operators: it replays, discards, unparks and backs up."""
+    """The port of operators: it changes users' tables, replays, discards and unparks."""
 
     async def apply_tables(
         self, schemas: Sequence[str], migrations: Sequence[InboxMigration] = ()
@@ -390,13 +384,6 @@ class Operations(Protocol):
         """Make some parked events of this type claimable; return how many, 0 if none is left."""
         ...
 
-    def backup(self, target: Path) -> AsyncIterable[BackupProgress]:
-        """Copy the ledger, as of one moment, into a new file while ingest continues.
-
-        Each item reports the progress. After the last item, the target exists, complete and synced.
-        """
-        ...
-
 
 class Store(Ledger, RetentionStore, Operations, Protocol):
     """The ledger of one process with all its ports. `close` also closes the reader."""
@@ -409,4 +396,16 @@ class Store(Ledger, RetentionStore, Operations, Protocol):
 
     async def close(self) -> None:
         """Finish the queued operations, then close the ledger and release its lock."""
+        ...
+
+
+@runtime_checkable
+class CopyableStore(Store, Protocol):
+    """A ledger in one file, which the process that holds it can copy."""
+
+    def backup(self, target: Path) -> AsyncIterable[BackupProgress]:
+        """Copy the ledger, as of one moment, into a new file while ingest continues.
+
+        Each item reports the progress. After the last item, the target exists, complete and synced.
+        """
         ...

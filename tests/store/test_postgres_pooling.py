@@ -211,7 +211,6 @@ async def test_a_lease_is_renewed_from_another_loop(store: PostgresStore, me: Qu
     async def renew() -> None:
         for _ in range(4):
             assert await store.queue.renew([claim], lease=timedelta(seconds=30)) == {claim.id}
-        await store.queue.end_renewals()
 
     await asyncio.to_thread(lambda: asyncio.run(renew()))
 

@@ -25,8 +25,16 @@ class Beats:
     def __init__(self, store: PostgresStore, claims: list[Any]) -> None:
         self._queue, self._claims = store.queue, claims
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._stopped = asyncio.Event()
+        self._thread = threading.Thread(target=self._run)
         self._thread.start()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._wait())
+
+    async def _wait(self) -> None:
+        await self._stopped.wait()
 
     async def beat(self) -> set[EventId]:
         renewing = self._queue.renew(self._claims, lease=LEASE)
@@ -35,11 +43,8 @@ class Beats:
         )
 
     async def close(self) -> None:
-        ending = asyncio.run_coroutine_threadsafe(self._queue.end_renewals(), self._loop)
-        await asyncio.wrap_future(ending)
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._loop.call_soon_threadsafe(self._stopped.set)
         await asyncio.to_thread(self._thread.join)
-        self._loop.close()
 
 
 class Connections(list[Any]):

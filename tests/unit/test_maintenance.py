@@ -1,17 +1,15 @@
 """The one-second ticker: gauges, clock, disk, and whether writes succeed again."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ackbox.errors import Unavailable
 from ackbox.maintenance import Monitor
-from ackbox.model import BackupProgress, Stats, Status
+from ackbox.model import Stats, Status
 from ackbox.telemetry import ClockStepped, Measured
 from support.ledgers.events import noon
 from support.ledgers.facts import Facts
@@ -38,9 +36,6 @@ class ScriptedStore:
 
     async def stats(self) -> Stats:
         return STATS
-
-    def backup(self, target: Path) -> AsyncIterator[BackupProgress]:
-        raise NotImplementedError
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"the monitor does not need {name}")

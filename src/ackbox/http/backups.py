@@ -8,11 +8,12 @@ import msgspec
 from fastapi import FastAPI
 from pydantic import BaseModel, Field
 
-from ackbox.errors import AckboxError
+from ackbox.errors import AckboxError, CommandFailed
 from ackbox.http.ndjson import NdjsonResponse
 from ackbox.http.openapi import add, problem_responses
 from ackbox.http.problems import HttpError
 from ackbox.http.routes import Route
+from ackbox.ports import CopyableStore
 from ackbox.runtime import Runtime
 
 _NAME_LENGTH = 255
@@ -20,6 +21,7 @@ _DISABLED = (
     "Backups over HTTP are disabled: set ACKBOX_BACKUP_DIR to a folder for them, or run `ackbox "
     "backup FILE` on the machine of the server."
 )
+_NO_COPY = "A PostgreSQL ledger is backed up with pg_dump, or as your server is."
 _BAD_NAME = "name must be the name of a new file in BACKUP_DIR, without a folder, as in events.db."
 
 
@@ -62,7 +64,9 @@ def _target(folder: Path | None, name: str) -> Path:
 
 async def _progress_lines(runtime: Runtime, target: Path) -> AsyncIterator[bytes]:
     try:
-        async for progress in runtime.store.backup(target):
+        if not isinstance(store := runtime.store, CopyableStore):
+            raise CommandFailed(_NO_COPY)
+        async for progress in store.backup(target):
             yield msgspec.json.encode(progress) + b"\n"
     except AckboxError as error:
         yield msgspec.json.encode({"error": str(error)}) + b"\n"

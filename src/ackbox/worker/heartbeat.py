@@ -66,7 +66,6 @@ class Heartbeat:
             while not self._clock.wait(self._stopped, max(due - self._clock.monotonic(), 0.0)):
                 due = self._clock.monotonic() + self._beat_seconds
                 self._service.guard(lambda: runner.run(self._beat()))
-            runner.run(self._queue.end_renewals())
 
     async def _beat(self) -> None:
         claims = list(self._held.values())

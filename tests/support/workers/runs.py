@@ -131,9 +131,6 @@ class ScriptedQueue:
     async def renew(self, claims: Sequence[Claim], *, lease: timedelta) -> AbstractSet[EventId]:
         return {c.id for c in claims if (c.id, c.run) not in self.lost}
 
-    async def end_renewals(self) -> None:
-        """Do nothing: renewals need no connection here."""
-
     async def settle(self, settlements: Sequence[Settlement]) -> Mapping[EventId, Outcome]:
         await self.open.wait()
         if self.failures:

@@ -240,12 +240,13 @@ class Session:
 class KeptConnection:
     """One connection outside of the pool, kept between calls. It is replaced when it is lost or was
     idle for long: a firewall may have dropped it, and a call would hang until it times out. All
-    calls come from one event loop, one at a time."""
+    calls come from one event loop, one at a time, and the connection is closed with that loop."""
 
     def __init__(self, address: Address, *, monotonic: Callable[[], float] = monotonic) -> None:
         self._address = address
         self._monotonic = monotonic
         self._connection: Connection | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._used_at = 0.0
 
     async def fetch(self, block: str, **values: object) -> Rows:
@@ -266,13 +267,20 @@ class KeptConnection:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.terminate()
+        if self._closing is not None:
+            self._closing.cancel()
+
+    async def _connect(self) -> Connection:
+        connection = await connect(self._address)
+        self._closing = asyncio.create_task(_close_with_loop(connection))
+        return connection
 
     async def _fetch(self, block: str, values: Mapping[str, object]) -> Rows:
         """Run one statement in a transaction. Outside of one, behind a pooling proxy, the driver
         would look up unknown types without its own settings, which takes seconds. If a statement
         fails, closing the connection rolls it back."""
         if self._connection is None or self._connection.is_closed():
-            self._connection = await connect(self._address)
+            self._connection = await self._connect()
         session = Session(self._connection, self._address)
         try:
             await session.execute_raw(self._address.begin)
@@ -285,6 +293,14 @@ class KeptConnection:
             raise
         self._used_at = self._monotonic()
         return rows
+
+
+async def _close_with_loop(connection: Connection) -> None:
+    """Wait until the event loop ends, which cancels its tasks; then drop the connection."""
+    try:
+        await asyncio.Event().wait()
+    finally:
+        connection.terminate()
 
 
 def _without_values(error: asyncpg.PostgresError) -> str:

@@ -1,21 +1,15 @@
 """The ledger in a PostgreSQL database, which many instances share."""
 
 import asyncio
-from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
 from time import monotonic
 
 from msgspec import Struct
 
-from ackbox.errors import (
-    OUTAGES,
-    CommandFailed,
-    Stopped,
-)
+from ackbox.errors import OUTAGES, Stopped
 from ackbox.model import (
-    BackupProgress,
     Caller,
     Clock,
     DiscardKind,
@@ -215,9 +209,6 @@ class PostgresStore:
 
     async def prune_audit(self, policy: RetentionPolicy) -> int:
         return await retention.prune_audit(self.database, policy)
-
-    def backup(self, target: Path) -> AsyncIterable[BackupProgress]:
-        raise CommandFailed("A PostgreSQL ledger is backed up with pg_dump, or as your server is.")
 
     async def close(self) -> None:
         """Close the ledger, after the events that were handed over are durable."""

@@ -108,9 +108,6 @@ class PostgresQueue:
         held = {row[0] for row in rows}
         return {claim.id for claim in claims if claim.ledger_id in held}
 
-    async def end_renewals(self) -> None:
-        self._renewals.close()
-
     async def settle(self, settlements: Sequence[Settlement]) -> Mapping[EventId, Outcome]:
         plain = [settlement for settlement in settlements if not has_effects(settlement)]
         with_effects = [settlement for settlement in settlements if has_effects(settlement)]

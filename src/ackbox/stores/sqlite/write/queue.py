@@ -89,9 +89,6 @@ class SqliteQueue:
         held = await self._writer.run(_renew, pairs, until)
         return {claim.id for claim in claims if claim.ledger_id in held}
 
-    async def end_renewals(self) -> None:
-        """Do nothing: unlike PostgreSQL, renewals have no connection of their own here."""
-
     async def settle(self, settlements: Sequence[Settlement]) -> Mapping[EventId, Outcome]:
         """Settle in one operation all outcomes without effects. An outcome with effects is an
         operation of its own, so that a failing statement affects no other settlement."""
