@@ -2,6 +2,7 @@
 others are the arguments of `ackbox`:
 
 - `set`: module constants, as in {"ackbox.http.connection:REQUEST_SECONDS": 0.5}
+- `limits`: those of the SQLite store, as in {"backup_pages": 1}
 - `open_files`: the limit of open files
 - `starts_with`: a file; the ledger is not opened before this file exists
 - `stalls`: a file that gets the longest stall of the event loop (`support.servers.loop_stalls`)
@@ -24,6 +25,7 @@ import apsw
 
 from ackbox.cli import main as ackbox_main
 from ackbox.http.server import Server, make_server
+from ackbox.stores.sqlite.limits import Limits
 from ackbox.stores.sqlite.store import SqliteStore, open_store
 from support.faults.faulty_vfs import FaultyFile, FaultyVfs
 from support.servers.loop_stalls import record_stalls
@@ -82,6 +84,9 @@ def make_probed_server(path: str, *args: Any, **named: Any) -> Server:
 def main() -> None:
     changes = json.loads(sys.argv[1])
     set_constants(changes.get("set", {}))
+    if "limits" in changes:
+        limits = Limits(**changes["limits"])
+        set_constants({"ackbox.app.sqlite:open_store": partial(open_store, limits=limits)})
     if "open_files" in changes:
         resource.setrlimit(resource.RLIMIT_NOFILE, (changes["open_files"],) * 2)
     if "starts_with" in changes:
