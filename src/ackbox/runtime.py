@@ -34,7 +34,6 @@ from ackbox.telemetry import (
 )
 from ackbox.worker import Executor, Heartbeat, LoopProbe, Worker
 
-_UNPARK_SECONDS = 60.0
 _HUNG_NAMED = 10
 _CANNOT_STORE = "Events cannot be stored."
 _READ_SYNC_SECONDS = 60.0
@@ -119,9 +118,8 @@ class Runtime:
         self._loop_probe = LoopProbe(observe=self.observe, service=self.services.add("loop-probe"))
         if self.settings.worker_count:
             self._start_worker(store.queue, ingest)
-            self._loops.append(
-                self.services.run("parked-events", self._unpark, pause=_UNPARK_SECONDS)
-            )
+            pause = self._app.unpark_seconds
+            self._loops.append(self.services.run("parked-events", self._unpark, pause=pause))
         self.phase = Phase.RUNNING
         self._warn_without_handlers()
         self._report_start(ledger, stats, backlog)

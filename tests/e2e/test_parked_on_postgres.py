@@ -3,10 +3,9 @@
 import asyncio
 from collections.abc import Callable
 
-import pytest
 from pydantic import SecretStr
 
-from ackbox import Event, Inbox, runtime
+from ackbox import Event, Inbox
 from ackbox.app import App
 from ackbox.config import Settings
 from support.databases.postgres import Install, PostgresServer, find_installs
@@ -18,9 +17,8 @@ processed_at = NULL"""
 
 
 async def test_events_parked_during_a_rolling_update_are_unparked_without_a_restart(
-    postgres_of: Callable[[Install], PostgresServer], monkeypatch: pytest.MonkeyPatch
+    postgres_of: Callable[[Install], PostgresServer],
 ) -> None:
-    monkeypatch.setattr(runtime, "_UNPARK_SECONDS", 0.05)
     server = postgres_of(find_installs()[-1])
     url = server.create_database()
     settings = Settings(database_url=SecretStr(url), unhandled="park")
@@ -30,7 +28,7 @@ async def test_events_parked_during_a_rolling_update_are_unparked_without_a_rest
     async def handle(event: Event) -> None:
         runs.put_nowait(event.run)
 
-    async with inbox.running(App(settings, guest=True)) as started:
+    async with inbox.running(App(settings, guest=True, unpark_seconds=0.05)) as started:
         await accept(started.ingest, envelope(event_type="order.paid"))
         assert await asyncio.wait_for(runs.get(), 10) == 1
         completed = "SELECT count(*) FROM events WHERE status = 'completed'"

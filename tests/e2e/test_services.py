@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from ackbox import Event, Inbox
 from ackbox.app import App
 from ackbox.config import Settings
-from ackbox.maintenance import Monitor, retention
+from ackbox.maintenance import Monitor
 from ackbox.maintenance import monitor as monitor_module
 from ackbox.model import EventId, EventRecord, Status
 from ackbox.runtime import Runtime
@@ -56,13 +56,15 @@ CALLED_BY_OPEN = ("disk-space", "advertise-url")
 
 
 def settings(folder: Path) -> Settings:
-    return Settings(
+    checked = Settings(
         db_path=folder / "inbox.db",
         api_token=SecretStr(TOKEN),
         claim_timeout=timedelta(seconds=1),
         ingest_timeout=timedelta(milliseconds=500),
         retry_base_delay=timedelta(milliseconds=1),
     )
+    hours = 0.05 / 3600  # retention is due every 50 ms, more often than users may set
+    return checked.model_copy(update={"cleanup_interval_hours": hours})
 
 
 class Running:
@@ -107,7 +109,7 @@ async def running(
     async def slow(event: Event) -> None:
         await asyncio.Event().wait()
 
-    app = App(settings(folder), guest=True, observers=observers)
+    app = App(settings(folder), guest=True, observers=observers, unpark_seconds=0.05)
     app.services = Services(app.observe, clock=app.clock, critical_after=critical_after)
     async with inbox.running(app) as runtime:
         yield Running(inbox, runtime)
@@ -140,7 +142,6 @@ async def test_a_loop_that_raises_is_restarted_and_shown_to_the_operator(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # S26, F56
     monkeypatch.setattr(monitor_module, "_SECONDS", 0.05)
-    monkeypatch.setattr(retention, "_TICK_SECONDS", 0.05)
     where, method = LOOPS[name]
     breaks = break_for_a_while(monkeypatch, where, method, at_once=name not in CALLED_BY_OPEN)
     async with running(tmp_path) as inbox:
@@ -205,7 +206,6 @@ async def test_ingest_that_raises_is_restarted(
 async def test_parked_events_are_looked_for_again_after_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # S26
-    monkeypatch.setattr("ackbox.runtime._UNPARK_SECONDS", 0.05)
     breaks = break_for_a_while(monkeypatch, SqliteReader, "parked_type")
     async with running(tmp_path) as inbox:
         await until(lambda: inbox.failures("parked-events") >= 2)

@@ -44,9 +44,8 @@ async def test_a_restart_ends_all_leases_at_once(backend: SqliteBackend) -> None
 
 # F36
 async def test_space_is_reclaimed_a_little_at_a_time(
-    backend: SqliteBackend, monkeypatch: pytest.MonkeyPatch
+    backend: SqliteBackend,
 ) -> None:
-    monkeypatch.setattr("ackbox.stores.sqlite.write.retention._SPARE_PAGES", 0)
     sent = envelopes(400, size=8000)
     await record_in(backend.store, sent)
     await work(backend.store, sent, DONE)
@@ -59,18 +58,17 @@ async def test_space_is_reclaimed_a_little_at_a_time(
     backend.clock.advance(minutes=1)
     while (await backend.store.prune(POLICY)).more:
         pass
-    steps = [await backend.store._writer.run(reclaim_space)]
+    steps = [await backend.store._writer.run(reclaim_space, 0)]
     while steps[-1]:
-        steps.append(await backend.store._writer.run(reclaim_space))
+        steps.append(await backend.store._writer.run(reclaim_space, 0))
     assert sum(steps) > 400
     assert max(steps) <= 128
 
 
 # F36
 async def test_the_service_returns_the_pages_of_deleted_rows_and_pauses_longer_beside_senders(
-    backend: SqliteBackend, monkeypatch: pytest.MonkeyPatch
+    backend: SqliteBackend,
 ) -> None:
-    monkeypatch.setattr("ackbox.stores.sqlite.write.retention._SPARE_PAGES", 0)
     facts, seconds = Facts(), count()
     pauses: list[float] = []
 
@@ -80,7 +78,11 @@ async def test_the_service_returns_the_pages_of_deleted_rows_and_pauses_longer_b
     await record_in(backend.store, envelopes(400, size=8000))
     await backend.store._writer.submit(lambda c: c.execute("DELETE FROM events").get)
     reclaimer = SpaceReclaimer(
-        backend.store._writer, facts, sleep=sleep, monotonic=lambda: float(next(seconds))
+        backend.store._writer,
+        facts,
+        spare_pages=0,
+        sleep=sleep,
+        monotonic=lambda: float(next(seconds)),
     )
     reclaimer.is_busy = True
     while not facts:

@@ -15,9 +15,8 @@ from support.ledgers.facts import Facts
 
 # F25
 async def test_a_clock_that_differs_from_the_servers_is_reported_until_it_agrees(
-    postgres_of: Callable[[Install], PostgresServer], monkeypatch: pytest.MonkeyPatch
+    postgres_of: Callable[[Install], PostgresServer],
 ) -> None:
-    monkeypatch.setattr(stores, "_CHECK_SECONDS", 0.01)
     address = Address(postgres_of(find_installs()[-1]).create_database())
     ahead = timedelta(hours=1)
     facts, reported = Facts(), asyncio.Event()
@@ -28,7 +27,10 @@ async def test_a_clock_that_differs_from_the_servers_is_reported_until_it_agrees
             reported.set()
 
     opened = await stores.open_store(
-        address, clock=lambda: datetime.now(UTC) + ahead, observe=observe
+        address,
+        clock=lambda: datetime.now(UTC) + ahead,
+        observe=observe,
+        options=stores.StoreOptions(check_seconds=0.01),
     )
     try:
         await asyncio.wait_for(reported.wait(), 10)

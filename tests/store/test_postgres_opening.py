@@ -137,11 +137,12 @@ async def test_a_start_waits_for_a_read_only_database(ledger: PostgresLedger) ->
 
 # F38
 async def test_a_database_that_becomes_read_only_stays_unavailable_while_it_can_be_read(
-    ledger: PostgresLedger, monkeypatch: pytest.MonkeyPatch
+    ledger: PostgresLedger,
 ) -> None:
-    monkeypatch.setattr(stores, "_CHECK_SECONDS", 0.05)
-    facts = Facts()
-    opened = await stores.open_store(Address(ledger.url), clock=noon, observe=facts)
+    facts, options = Facts(), stores.StoreOptions(check_seconds=0.05)
+    opened = await stores.open_store(
+        Address(ledger.url), clock=noon, observe=facts, options=options
+    )
     try:
         forbid_writes(ledger, on=True)
         ledger.execute(

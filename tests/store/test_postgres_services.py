@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from ackbox.app import utc_now
-from ackbox.stores.postgres import store as store_module
 from ackbox.stores.postgres.database import Address
-from ackbox.stores.postgres.store import PostgresStore, open_store
+from ackbox.stores.postgres.store import PostgresStore, StoreOptions, open_store
 from ackbox.stores.postgres.write.notifications import Notifications
 from ackbox.telemetry import ServiceFailed
 from support.databases.postgres import Install, PostgresServer, find_installs
@@ -28,7 +27,6 @@ async def test_a_loop_that_raises_is_restarted(
     postgres_of: Callable[[Install], PostgresServer],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # S26, F56
-    monkeypatch.setattr(store_module, "_CHECK_SECONDS", 0.0)
     where, method = LOOPS[name]
     real_loop, errors, works = getattr(where, method), [ValueError("x")] * 2, asyncio.Event()
 
@@ -41,7 +39,13 @@ async def test_a_loop_that_raises_is_restarted(
     monkeypatch.setattr(where, method, fails_twice)
     server, facts = postgres_of(find_installs()[-1]), Facts()
     url = server.create_database()
-    store = await open_store(Address(url), clock=utc_now, observe=facts, services=supervisor(facts))
+    store = await open_store(
+        Address(url),
+        clock=utc_now,
+        observe=facts,
+        options=StoreOptions(check_seconds=0.0),
+        services=supervisor(facts),
+    )
     try:
         await asyncio.wait_for(works.wait(), 10)
     finally:

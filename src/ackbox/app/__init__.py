@@ -47,7 +47,8 @@ def utc_now() -> datetime:
 class App:
     """The parts of one process, chosen by its settings; nothing is opened yet. A `guest` runs in
     the process of another app, and leaves that app's logging alone. `observers` see every fact, as
-    the log and the metrics do. `ledger_origin` names what chose the ledger, for the log."""
+    the log and the metrics do. `ledger_origin` names what chose the ledger, for the log. Every
+    `unpark_seconds`, events that have a handler now are unparked."""
 
     def __init__(
         self,
@@ -57,6 +58,7 @@ class App:
         clock: Clock | None = None,
         guest: bool = False,
         observers: Sequence[Observer] = (),
+        unpark_seconds: float = 60.0,
     ) -> None:
         # Commands do not need structlog and prometheus_client, which take long to import.
         from ackbox.exporters.failures import count_and_log
@@ -68,6 +70,7 @@ class App:
         self.clock = clock or SteadyClock(utc_now, uptime)
         self.clock_steps = ClockSteps(utc_now, uptime)
         self.guest = guest
+        self.unpark_seconds = unpark_seconds
         self.backend = choose_backend(settings)
         self.packages: set[str] = set()
         """The application's packages. Their log lines are shown, wherever they are installed."""

@@ -41,7 +41,6 @@ from ackbox.stores.postgres.write.record import record
 from ackbox.stores.postgres.write.relayed_queue import RelayedQueue
 from ackbox.telemetry import ClockSkewed, Observer
 
-_CHECK_SECONDS = 1.0
 _SKEW = timedelta(seconds=30)
 _SHOWN = 60
 _FIRST_DELAY = 0.1
@@ -52,12 +51,14 @@ _CLOSE_SECONDS = 5.0
 class StoreOptions(Struct, frozen=True):
     """How a store wakes workers and claims events. With a relay, new events go to the workers
     through it, not by NOTIFY. `waiting_limit` is the highest count of waiting events that a caller
-    needs; `scan_seconds` is the time between two full scans of a busy queue."""
+    needs; `scan_seconds` is the time between two full scans of a busy queue, and
+    `check_seconds` the time between two checks of the database."""
 
     notify: bool = True
     relay: Relay | None = None
     waiting_limit: int = WAITING_LIMIT
     scan_seconds: float = SCAN_SECONDS
+    check_seconds: float = 1.0
     monotonic: Callable[[], float] = monotonic
 
 
@@ -121,6 +122,7 @@ class PostgresStore:
         self._counts_lock = lock_key(database.address.schema, "compact counts")
         self._clock = clock
         self._observe = observe
+        self._check_seconds = options.check_seconds
         self._skewed = False
         self._closed = False
         self._recording: set[asyncio.Task[list[Receipt]]] = set()
@@ -249,7 +251,7 @@ class PostgresStore:
 
     async def _check(self) -> None:
         """Compact the counts by status, notice that a lost server is back, and compare clocks."""
-        await asyncio.sleep(_CHECK_SECONDS)
+        await asyncio.sleep(self._check_seconds)
         with suppress(*OUTAGES):  # the database reports its own outages
             if self.unavailable_reason is not None:
                 await self.prove_writable()

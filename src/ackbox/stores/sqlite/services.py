@@ -8,7 +8,7 @@ from ackbox.errors import OUTAGES
 from ackbox.services import Services
 from ackbox.stores.sqlite.lock import LedgerLock
 from ackbox.stores.sqlite.write.disk_space import DiskSpace
-from ackbox.stores.sqlite.write.retention import reclaim_space
+from ackbox.stores.sqlite.write.retention import SPARE_PAGES, reclaim_space
 from ackbox.stores.sqlite.write.writer import Writer
 from ackbox.telemetry import Observer, SpaceReclaimed
 
@@ -31,12 +31,14 @@ class SpaceReclaimer:
         writer: Writer,
         observe: Observer,
         *,
+        spare_pages: int = SPARE_PAGES,
         sleep: Sleep = asyncio.sleep,
         monotonic: Callable[[], float] = monotonic,
     ) -> None:
         self.is_busy = False
         self._writer = writer
         self._observe = observe
+        self._spare_pages = spare_pages
         self._sleep = sleep
         self._monotonic = monotonic
         self._deleted = 0
@@ -55,7 +57,8 @@ class SpaceReclaimer:
         await self._is_due.wait()
         started, deleted = self._monotonic(), self._deleted
         try:
-            self._note_reclaimed(await self._writer.run(reclaim_space), deleted)
+            pages = await self._writer.run(reclaim_space, self._spare_pages)
+            self._note_reclaimed(pages, deleted)
         except OUTAGES:  # the writer reports its own outages
             await self._sleep(_SECONDS)
             return

@@ -21,7 +21,7 @@ _BUDGET_SECONDS = 0.003
 _CHUNK_ROWS = 20
 _CHUNK_BYTES = 1 << 20
 _PAGES = 128
-_SPARE_PAGES = 1024
+SPARE_PAGES = 1024
 """Free pages that stay in the file: new events use them soon, so returning them would be
 useless."""
 
@@ -77,11 +77,11 @@ def prune_audit(sql: Statements, policy: RetentionPolicy, now: datetime) -> int:
     return sql.connection.changes()
 
 
-def reclaim_space(sql: Statements) -> int:
-    """Return a few free pages to the file system. Return how many."""
+def reclaim_space(sql: Statements, spare_pages: int = SPARE_PAGES) -> int:
+    """Return a few free pages to the file system, but keep the spare pages. Return how many."""
     connection = sql.connection
     free = int(connection.pragma("freelist_count"))
-    pages = min(free - _SPARE_PAGES, _PAGES)
+    pages = min(free - spare_pages, _PAGES)
     if pages <= 0:
         return 0
     connection.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()  # each row is a page
