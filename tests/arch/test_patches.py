@@ -1,0 +1,82 @@
+"""Tests pass times and limits in, and do not patch the constants that hold them."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]+")
+IN_A_SERVER = re.compile(r"ackbox[a-z_.]*:(_?[A-Z][A-Z0-9_]+)")
+CLOCKS = {"monotonic", "sleep", "utc_now"}
+ALLOWED = {
+    # A full window needs thousands of events, in every backend.
+    ("contract/test_event_detail.py", "SOURCE_WINDOW"),
+    ("contract/test_event_detail.py", "WINDOW"),
+    ("store/test_reader.py", "WINDOW"),
+    # The pauses of background loops, which these tests would wait for.
+    ("e2e/test_parked_on_postgres.py", "_UNPARK_SECONDS"),
+    ("e2e/test_services.py", "_SECONDS"),
+    ("e2e/test_services.py", "_TICK_SECONDS"),
+    ("e2e/test_services.py", "_UNPARK_SECONDS"),
+    ("store/test_lone_holder.py", "_SPARE_PAGES"),
+    ("store/test_postgres_clock.py", "_CHECK_SECONDS"),
+    ("store/test_postgres_opening.py", "_CHECK_SECONDS"),
+    ("store/test_postgres_services.py", "_CHECK_SECONDS"),
+    # Limits of a server in another process, which `support/servers/serve.py` starts.
+    ("http/test_events_api.py", "WINDOW"),
+    ("http/test_events_api_replay.py", "_GROUPS"),
+    ("http/test_lifecycle.py", "LOW_BYTES"),
+    ("http/test_lifecycle.py", "_ABORT_SECONDS"),
+    ("http/test_refusals.py", "_SECONDS"),
+    ("http/test_slow_peers.py", "KEEP_ALIVE_SECONDS"),
+    ("http/test_slow_peers.py", "LINGER_SECONDS"),
+    ("http/test_slow_peers.py", "READ_RESPONSE_SECONDS"),
+    ("http/test_slow_peers.py", "REQUEST_SECONDS"),
+    ("http/test_unavailable.py", "_BUDGET_SECONDS"),
+    ("support/servers/server.py", "_SECONDS"),
+}
+"""The constants that a test patches. Do not add to them: give the class or function an argument
+with the constant as its default, as `stores/sqlite/limits.py` does."""
+
+
+def patched_names(tree: ast.AST) -> Iterator[str]:
+    """Return the name that each `setattr` of pytest replaces, and each constant that a server of a
+    test is started with. The arguments of `setattr` are an object and a name, or one dotted name,
+    and the new value."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(attr="setattr"),
+                args=[_, ast.Constant(str(name)), _] | [ast.Constant(str(name)), _],
+            ):
+                yield name.rpartition(".")[2]
+            case ast.Constant(str(text)) if found := IN_A_SERVER.fullmatch(text):
+                yield found[1]
+            case _:
+                pass
+
+
+def patches() -> set[tuple[str, str]]:
+    return {
+        (file.relative_to(TESTS).as_posix(), name)
+        for file in TESTS.rglob("*.py")
+        if file != Path(__file__)
+        for name in patched_names(ast.parse(file.read_text()))
+        if CONSTANT.fullmatch(name) or name in CLOCKS
+    }
+
+
+def test_no_other_constant_is_patched() -> None:
+    assert patches() - ALLOWED == set()
+
+
+def test_a_patched_constant_is_found_in_every_form() -> None:
+    source = """
+m.setattr(module, "_SECONDS", 1)
+m.setattr("a.b.LIMIT", 2)
+m.setattr(os, "access", f)
+{"set": {"ackbox.a.b:_GROUPS": 1}}
+"""
+    names = sorted(patched_names(ast.parse(source)))
+    assert names == ["LIMIT", "_GROUPS", "_SECONDS", "access"]
