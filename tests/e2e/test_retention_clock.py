@@ -1,6 +1,5 @@
 """A clock that is a month ahead at the start deletes nothing (S22)."""
 
-import asyncio
 from pathlib import Path
 
 from ackbox import Inbox
@@ -11,9 +10,10 @@ from ackbox.telemetry import Fact, Pruned, RetentionPaused
 from support.ledgers.events import accept, envelope
 from support.ledgers.facts import Facts
 from support.time.clocks import ManualClock
+from support.time.polling import until
 
 
-async def run_once(folder: Path, clock: Clock, until: type[Fact], *, send: bool) -> Facts:
+async def run_once(folder: Path, clock: Clock, kind: type[Fact], *, send: bool) -> Facts:
     """Run an inbox until a fact of this kind is observed, and return all facts."""
     facts, settings = Facts(), Settings(db_path=folder / "inbox.db")
     inbox = Inbox()
@@ -25,11 +25,13 @@ async def run_once(folder: Path, clock: Clock, until: type[Fact], *, send: bool)
     async with inbox.running(App(settings, clock=clock, guest=True, observers=[facts])) as runtime:
         if send:
             await accept(runtime.ingest, envelope(str(clock()), at=clock()))
-        async with asyncio.timeout(10):
-            while not facts.of(until):  # noqa: ASYNC110 - there is no event to await
-                await asyncio.sleep(0.01)
-            while send and (await runtime.reader.stats()).counts[Status.COMPLETED] == 0:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+
+        async def is_completed() -> bool:
+            return (await runtime.reader.stats()).counts[Status.COMPLETED] > 0
+
+        await until(lambda: facts.of(kind))
+        if send:
+            await until(is_completed)
     return facts
 
 

@@ -76,12 +76,14 @@ class Running:
         return (await accept(self.runtime.ingest, envelope(new_key(), event_type=event_type))).id
 
     async def ended(self, event_id: EventId) -> EventRecord:
-        async with asyncio.timeout(10):
-            while True:
-                event = await self.runtime.reader.event(event_id)
-                if event is not None and event.status in (Status.COMPLETED, Status.FAILED):
-                    return event
-                await asyncio.sleep(0.01)
+        async def has_ended() -> bool:
+            event = await self.runtime.reader.event(event_id)
+            return event is not None and event.status in (Status.COMPLETED, Status.FAILED)
+
+        await until(has_ended)
+        event = await self.runtime.reader.event(event_id)
+        assert event is not None
+        return event
 
     async def health(self, headers: dict[str, str] | None = None) -> dict[str, Any]:
         response = await asyncio.to_thread(self.client.get, "/health", headers=headers)

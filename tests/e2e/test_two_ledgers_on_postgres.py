@@ -10,6 +10,7 @@ import pytest
 from support.databases.postgres import Install, PostgresServer, find_installs
 from support.ledgers.history import APP, SETTINGS, History, Senders
 from support.servers.cluster import Cluster, Instance
+from support.time.polling import until
 
 Database = tuple[PostgresServer, str]
 
@@ -54,8 +55,7 @@ async def test_nothing_crosses_between_two_ledgers_under_traffic(
             Senders(cluster.ports, history, count=5, pause=0.02, patience=5)
             for cluster, history in zip(served, histories, strict=True)
         ]
-        while min(len(history.acked) for history in histories) < 60:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+        await until(lambda: min(len(history.acked) for history in histories) >= 60, within=60)
         for each in senders:
             await asyncio.wait_for(each.stop(), 30)
         for cluster, history in zip(served, histories, strict=True):

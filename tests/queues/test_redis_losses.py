@@ -12,7 +12,6 @@ from support.databases.valkey import ValkeyServer
 from support.faults.tcp_proxy import proxied
 from support.ledgers.events import envelope, envelopes, record_in
 from support.ledgers.instances import (
-    FOREVER,
     SCAN_SECONDS,
     WAKE_SECONDS,
     Join,
@@ -87,8 +86,7 @@ async def test_a_lost_group_is_made_again(join: Join, redis: Redis) -> None:  # 
     await begin_waiting(worker)
     await redis.flushall()
     await begin_waiting(worker)
-    waiting = asyncio.ensure_future(worker.queue.wait(FOREVER))
-    await asyncio.sleep(0.05)
+    waiting = await worker.start_waiting()
     await record_in(ingester.store, [envelope("a")])
     await asyncio.wait_for(waiting, WAKE_SECONDS)
     assert await worker.keys() == ["a"]

@@ -9,7 +9,6 @@ from ackbox.telemetry import QueueFailed, QueueRecovered
 from support.databases.valkey import ValkeyServer
 from support.ledgers.events import envelope, record_in
 from support.ledgers.instances import (
-    FOREVER,
     SCAN_SECONDS,
     WAKE_SECONDS,
     Join,
@@ -50,8 +49,7 @@ async def test_the_instance_that_records_is_woken_when_the_broker_cannot(
     own_valkey.stop()
     worker = await join()
     await begin_waiting(worker)
-    waiting = asyncio.ensure_future(worker.queue.wait(FOREVER))
-    await asyncio.sleep(0.05)
+    waiting = await worker.start_waiting()
     await record_in(worker.store, [envelope("a")])
     await asyncio.wait_for(waiting, WAKE_SECONDS)
     assert [event.idempotency_key for event in await worker.claims_within(SCAN_SECONDS)] == ["a"]
@@ -87,8 +85,7 @@ async def test_the_instance_that_records_is_woken_when_the_broker_takes_no_entri
     await begin_waiting(worker)
     await refuse_writes(redis)
     for n in range(3):  # also while the stream is not tried
-        waiting = asyncio.ensure_future(worker.queue.wait(FOREVER))
-        await asyncio.sleep(0.05)
+        waiting = await worker.start_waiting()
         await record_in(worker.store, [envelope(f"k{n}")])
         await asyncio.wait_for(waiting, WAKE_SECONDS)
         await worker.finish(await worker.claims_within(SCAN_SECONDS))
@@ -110,8 +107,7 @@ async def test_an_instance_that_may_not_write_wakes_for_events_of_others(
         await worker.finish(await worker.claims_within(SCAN_SECONDS))
     await until(lambda: worker.facts.of(QueueFailed))
     await begin_waiting(worker)
-    waiting = asyncio.ensure_future(worker.queue.wait(FOREVER))
-    await asyncio.sleep(0.05)
+    waiting = await worker.start_waiting()
     await record_in(ingester.store, [envelope("a")])
     await asyncio.wait_for(waiting, 1.0)
     assert len(worker.facts.of(QueueFailed, QueueRecovered)) == 1

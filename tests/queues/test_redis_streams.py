@@ -16,6 +16,7 @@ from support.ledgers.instances import (
     begin_waiting,
     names,
 )
+from support.time.polling import until
 
 KEY = GROUP = "ackbox"
 
@@ -23,8 +24,7 @@ KEY = GROUP = "ackbox"
 async def test_another_instance_wakes_for_a_new_event_at_once(join: Join) -> None:
     ingester, worker = await join(), await join()
     await begin_waiting(worker)
-    waiting = asyncio.ensure_future(worker.queue.wait(FOREVER))
-    await asyncio.sleep(0.05)
+    waiting = await worker.start_waiting()
     await record_in(ingester.store, [envelope("a")])
     await asyncio.wait_for(waiting, WAKE_SECONDS)
     assert [event.idempotency_key for event in await worker.claims_within(SCAN_SECONDS)] == ["a"]
@@ -34,8 +34,7 @@ async def test_one_event_wakes_one_waiting_instance(join: Join) -> None:
     ingester, *workers = [await join() for _ in range(4)]
     for worker in workers:
         await begin_waiting(worker)
-    waiting = [asyncio.ensure_future(w.queue.wait(FOREVER)) for w in workers]
-    await asyncio.sleep(0.05)
+    waiting = [await worker.start_waiting() for worker in workers]
     await record_in(ingester.store, [envelope("a")])
     await asyncio.wait(waiting, timeout=WAKE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
     woken, idle = await asyncio.wait(waiting, timeout=0.1)
@@ -55,7 +54,7 @@ async def test_a_burst_is_shared_by_waiting_instances(join: Join) -> None:
         return sum(len(worker.done) for worker in workers) == 200
 
     working = [asyncio.ensure_future(worker.work_until(all_done)) for worker in workers]
-    await asyncio.sleep(0.05)
+    await until(lambda: all(worker.is_listening() for worker in workers))
     await record_in(ingester.store, sent)
     await asyncio.gather(*working)
     assert sorted([*workers[0].done, *workers[1].done]) == names(sent)

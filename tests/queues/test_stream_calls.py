@@ -108,7 +108,6 @@ async def test_an_entry_that_cannot_be_claimed_does_not_keep_an_idle_worker_awak
     assert await worker.claim(caps=HOLDING) == []
     async with Redis.from_url(backend.valkey.url()) as client:
         waiting = asyncio.ensure_future(worker.queue.wait(timedelta(seconds=5)))
-        await asyncio.sleep(0.05)
         await client.xadd("ackbox", {str(event_id): "webhooks"})
         await waiting
     assert await worker.claim(caps=HOLDING) == []

@@ -613,7 +613,7 @@ async def test_an_effect_that_is_not_text_is_a_failed_run(wrong: Any) -> None:
 async def test_a_handler_that_returns_too_late_has_failed() -> None:
     async def handler(event: Event) -> None:
         with suppress(asyncio.CancelledError):
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
 
     outcome = await run(handler, timeout=timedelta(milliseconds=1))
     assert isinstance(outcome, RetryLater)

@@ -12,6 +12,7 @@ from ackbox.telemetry import Settled
 from ackbox.worker import Pauses, Worker, WorkerConfig
 from support.ledgers.events import noon
 from support.ledgers.facts import Facts
+from support.time.polling import until
 from support.time.supervisor import supervisor
 from support.workers.runs import (
     CountedBacklog,
@@ -66,9 +67,7 @@ class Stage:
             self.running[key].set()
 
     async def until(self, check: Callable[[], object]) -> None:
-        async with asyncio.timeout(5):
-            while not check():  # noqa: ASYNC110 - the condition has no event
-                await asyncio.sleep(0.001)
+        await until(check, within=5)
 
     async def settled(self, count: int) -> dict[str, Any]:
         await self.until(lambda: len(self.queue.settled) >= count)
