@@ -1,5 +1,6 @@
 """One process accepts events and another processes them, on one PostgreSQL (P3)."""
 
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -8,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from support.databases.postgres import Install, PostgresServer, find_installs, running_postgres
+from support.databases.postgres import Install, PostgresServer, find_installs
+from support.faults.tcp_proxy import TcpProxy, proxied
 from support.http.posting import posted
 from support.http.problems import assert_problem
 from support.http.wire import exchange, request
@@ -43,6 +45,10 @@ def url(server: PostgresServer) -> Iterator[str]:
 def statuses(server: PostgresServer, url: str) -> str:
     sql = "SELECT status, count(*) FROM events GROUP BY 1 ORDER BY 1"
     return server.execute(sql, url.rpartition("/")[2])
+
+
+def through(proxy: TcpProxy, url: str) -> str:
+    return re.sub(r":\d+/", f":{proxy.port}/", url)
 
 
 @contextmanager
@@ -126,26 +132,31 @@ def test_a_worker_drains_at_a_signal(server: PostgresServer, url: str, tmp_path:
 
 
 # F38
-def test_a_worker_is_ready_while_its_database_is_available(tmp_path: Path) -> None:
-    with running_postgres(NEWEST) as server, working(tmp_path / "work", server.url()) as worker:
-        server.stop()
+def test_a_worker_is_ready_while_its_database_is_available(
+    server: PostgresServer, url: str, tmp_path: Path
+) -> None:
+    with proxied(server.port) as proxy, working(tmp_path / "work", through(proxy, url)) as worker:
+        proxy.cut()
         eventually(lambda: worker.get("/ready").status == 503)
         assert worker.get("/health").status == 200
-        server.start()
+        proxy.heal()
         eventually(worker.is_ready, within=20)
 
 
 # W5, F38
-def test_a_signal_ends_a_worker_whose_database_is_unavailable(tmp_path: Path) -> None:
-    with running_postgres(NEWEST) as server:
-        url = server.url()
-        settings = {"DATABASE_URL": url}
-        with running(tmp_path / "in", settings, command=("serve", "--no-workers")) as ingester:
-            ingester.post(posted(payload=600))
-        with working(tmp_path / "work", url, SHUTDOWN_GRACE="1s") as worker:
-            eventually(lambda: "processing" in statuses(server, url))
-            server.stop()
-            eventually(lambda: worker.get("/ready").status == 503)
-            started = time.monotonic()
-            assert worker.stop() == 0
-            assert time.monotonic() - started < 15
+def test_a_signal_ends_a_worker_whose_database_is_unavailable(
+    server: PostgresServer, url: str, tmp_path: Path
+) -> None:
+    settings = {"DATABASE_URL": url}
+    with running(tmp_path / "in", settings, command=("serve", "--no-workers")) as ingester:
+        ingester.post(posted(payload=600))
+    with (
+        proxied(server.port) as proxy,
+        working(tmp_path / "work", through(proxy, url), SHUTDOWN_GRACE="200ms") as worker,
+    ):
+        eventually(lambda: "processing" in statuses(server, url))
+        proxy.cut()
+        eventually(lambda: worker.get("/ready").status == 503)
+        started = time.monotonic()
+        assert worker.stop() == 0
+        assert time.monotonic() - started < 9  # 5 seconds are left for the outcome

@@ -305,8 +305,9 @@ class Worker:
             await asyncio.wait(claiming, timeout=self._pauses.flush)
         await self._settler.flush(self._pauses.flush)
         remaining = [claim for claim in self.held.values() if not self._settler.has(claim)]
-        self._release(remaining)  # their handlers ignored the cancellation
-        await self._settler.flush(self._pauses.flush)
+        if remaining:  # their handlers ignored the cancellation
+            self._release(remaining)
+            await self._settler.flush(self._pauses.flush)
         await cancel_all(self._loops)
         self._executor.close()
         return self._settler.released - released
