@@ -17,6 +17,7 @@ class TcpProxy:
         self._allowed = inf
         self._flowing = asyncio.Event()
         self._flowing.set()
+        self.refused = 0
         self.server: ThreadedServer
 
     @property
@@ -44,6 +45,7 @@ class TcpProxy:
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._allowed <= 0:
+            self.refused += 1
             writer.close()
             return
         self._allowed -= 1
