@@ -29,7 +29,7 @@ async def handle(event):
     while event.json() == "slow" and not Path("go").exists():
         await asyncio.sleep(0.01)
     if event.attempts == 1:
-        raise Retry(after="2s")
+        raise Retry(after="2s" if event.json() == "over the step" else "100ms")
 """
 
 
@@ -48,7 +48,7 @@ def test_a_step_of_the_clock_skips_no_event_and_runs_none_twice(
 ) -> None:  # F25
     set_clock(tmp_path, 0)
     with serving(tmp_path, APP) as server:
-        slow, quick = accepted(server, "slow"), accepted(server, "quick")
+        slow, quick = accepted(server, "slow"), accepted(server, "over the step")
         retries = "SELECT count(*) FROM events WHERE outcome = 'retry'"
         eventually(lambda: slow in runs(tmp_path) and server.query(retries) == [(1,)])
         set_clock(tmp_path, hours)
