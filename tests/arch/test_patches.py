@@ -15,14 +15,7 @@ ALLOWED = {
     ("contract/test_event_detail.py", "WINDOW"),
     ("store/test_reader.py", "WINDOW"),
     # The pauses of background loops, which these tests would wait for.
-    ("e2e/test_parked_on_postgres.py", "_UNPARK_SECONDS"),
     ("e2e/test_services.py", "_SECONDS"),
-    ("e2e/test_services.py", "_TICK_SECONDS"),
-    ("e2e/test_services.py", "_UNPARK_SECONDS"),
-    ("store/test_lone_holder.py", "_SPARE_PAGES"),
-    ("store/test_postgres_clock.py", "_CHECK_SECONDS"),
-    ("store/test_postgres_opening.py", "_CHECK_SECONDS"),
-    ("store/test_postgres_services.py", "_CHECK_SECONDS"),
     # Limits of a server in another process, which `support/servers/serve.py` starts.
     ("http/test_events_api.py", "WINDOW"),
     ("http/test_events_api_replay.py", "_GROUPS"),
