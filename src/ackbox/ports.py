@@ -107,8 +107,8 @@ class EventQueue(Protocol):
           after the events that were claimed before. While there is a backlog, or while full scans
           are slow, it is the reverse: claims continue, and about one claim a second is a full scan.
         - A claim that continues may pass over events that became due earlier, and may return fewer
-          events than are due, but it returns at least one if any is due. If full scans are slow,
-          they take at most a tenth of the time.
+          events than are due, but it returns at least one if any is due. Slow full
+          scans are made less often, so that they use at most about a tenth of the elapsed time.
         - Each claim adds one to `run` and spends one attempt. Taking over an expired lease adds one
           to `unsettled` and refunds the attempt of the lost run, unless that run was a suspect's.
           At any time, an event has at most one valid claim.

@@ -1,7 +1,7 @@
 """The columns of an event, declared once for both databases.
 
-A migration of each database creates them. `columns.py` of each store derives from this table the
-column lists of its SQL, which blocks insert with `-- here:`. The fields of `Envelope`, `Claim` and
+A migration of each database creates them. `columns.py` of each store derives the column lists of
+its SQL from this table: a line `-- here: name` in a named block stands for such a list. The fields of `Envelope`, `Claim` and
 `EventRecord` have the names of columns, and say which of them are recorded, claimed and shown. The
 key, `ledger_id`, stays first; a new column may stand anywhere after it.
 """

@@ -26,7 +26,7 @@ from math import inf
 from msgspec import Struct
 
 SCAN_SECONDS = 1.0
-FULL_SCAN_SHARE = 10  # slow full scans take at most a tenth of the time
+FULL_SCAN_SHARE = 10  # of the elapsed time, at most a tenth is for slow full scans
 _SLOW_FACTOR = 1.5
 _SLACK_SECONDS = 0.002
 

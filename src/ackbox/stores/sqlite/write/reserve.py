@@ -1,7 +1,8 @@
 """Disk space that is reserved for a full disk (F9).
 
 While the disk is nearly full, new events are refused and the reserve file is deleted, so that the
-operations that free space (settling, pruning) can still write. Both end when there is space again.
+operations that free space (settling, pruning) can still write. When there is space
+again, new events are accepted, and the reserve file is created again.
 """
 
 import os
