@@ -1,9 +1,10 @@
 """The columns of an event, declared once for both databases.
 
 A migration of each database creates them. `columns.py` of each store derives the column lists of
-its SQL from this table: a line `-- here: name` in a named block stands for such a list. The fields of `Envelope`, `Claim` and
-`EventRecord` have the names of columns, and say which of them are recorded, claimed and shown. The
-key, `ledger_id`, stays first; a new column may stand anywhere after it.
+its SQL from this table: a line `-- here: name` in a named block stands for such a list. The fields
+of `Envelope`, `Claim` and `EventRecord` have the names of columns, and say which of them are
+recorded, claimed and shown. The key, `ledger_id`, stays first; a new column may stand anywhere
+after it.
 """
 
 from collections.abc import Mapping
