@@ -144,6 +144,15 @@ def test_events_that_are_only_in_the_log_are_transferred(
     assert postgres_rows(target, "SELECT count(*) FROM events") == [(50,)]
 
 
+def test_the_lease_of_a_run_that_a_crash_left_ends_with_the_promotion(
+    cli: Cli, full: Everything, target: str
+) -> None:
+    promote(cli, target)
+    ends = "lease_until = claimable_at, claimable_at BETWEEN now() - interval '1 h' AND now()"
+    running = postgres_rows(target, f"SELECT {ends} FROM events WHERE status = 'processing'")
+    assert running == [(True, True)]
+
+
 def test_a_run_that_a_crash_left_is_claimable_at_once_and_its_result_is_fenced(
     cli: Cli, full: Everything, target: str
 ) -> None:

@@ -134,6 +134,30 @@ def test_two_handlers_with_one_name_have_separate_limits() -> None:
     assert stage.ran == ["a", "b"]
 
 
+def test_the_claims_of_a_handler_that_was_at_its_limit_start_before_later_ones() -> None:
+    stage = Stage(count=4)
+    limited = registration(handler, concurrency=1)
+    stage.admission.admit(claim("a"), limited)
+    stage.admission.admit(claim("b"), limited)
+    stage.start()
+    stage.put(claim("c"))
+    stage.end(after=1.0)
+    stage.start()
+    assert stage.ran == ["a", "b", "c"]
+
+
+def test_a_lost_claim_of_a_handler_at_its_limit_is_never_started() -> None:
+    stage = Stage(count=4)
+    limited, lost = registration(handler, concurrency=1), claim("b")
+    stage.admission.admit(claim("a"), limited)
+    stage.admission.admit(lost, limited)
+    stage.start()
+    assert stage.admission.lose([lost]) == []
+    stage.end(after=1.0)
+    stage.start()
+    assert stage.ran == ["a"]
+
+
 def test_held_claims_are_counted_by_source() -> None:
     admission = Stage().admission
     x0, x1, y = claim("x0", source="x"), claim("x1", source="x"), claim("y", source="y")

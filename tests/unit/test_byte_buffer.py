@@ -105,6 +105,17 @@ def test_small_bodies_are_spared_while_a_large_one_fills_the_buffer(
     assert arriving.revoked == ["large"]
 
 
+def test_a_body_of_half_the_average_size_is_not_small(buffer: Buffer, arriving: Arriving) -> None:
+    arriving.add("slow", 300)
+    buffer.now = 5.0
+    arriving.add("fast", 600)
+    buffer.now = 6.0
+
+    buffer.hold(150)
+
+    assert arriving.revoked == ["slow"]
+
+
 def test_no_more_requests_are_revoked_than_needed(buffer: Buffer, arriving: Arriving) -> None:
     for number in range(10):
         buffer.now = float(number)
@@ -158,6 +169,17 @@ def test_a_revoked_request_can_neither_be_extended_nor_completed(
     with pytest.raises(Revoked):
         arriving.complete("slow")
     assert buffer.held == 500
+
+
+def test_a_request_that_ended_while_it_arrived_makes_no_room(buffer: Buffer) -> None:
+    with ExitStack() as open_:
+        Arriving(buffer, open_).add("disconnected", 500)
+    buffer.hold(700)
+
+    with pytest.raises(Overloaded):
+        buffer.hold(400)
+
+    assert buffer.held == 700
 
 
 def test_bytes_are_released_once_however_a_request_ends(buffer: Buffer) -> None:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from ackbox.handlers import Dead, Event, Retry, Snooze, Tx
 from ackbox.model import DeadLetter, Done, Failure, Outcome, RetryLater, Snoozed
 from ackbox.telemetry import AbandonedEnded, Fact, HandlerAbandoned, Observer, combine_observers
+from ackbox.worker.abandoned_runs import AbandonedRuns
 from support.ledgers.events import NOON
 from support.time.clocks import ManualTimers
 from support.workers.runs import claim, executor, registration
@@ -400,6 +401,18 @@ def join_handler_threads() -> None:
             thread.join(5)
 
 
+async def test_an_abandoned_run_that_is_cancelled_ends_without_a_failure() -> None:  # N9
+    facts: list[Fact] = []
+    abandoned = AbandonedRuns(facts.append)
+    end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    hung = registration(noting([]))
+    abandoned.add(end, claim(), hung, [])
+    end.cancel()
+    await asyncio.sleep(0)  # the event loop calls what waits for the end
+    assert len(abandoned) == 0
+    assert facts[1:] == [AbandonedEnded(claim(), hung.name, None, 0)]
+
+
 def noting_ends(ended: "asyncio.Queue[AbandonedEnded]") -> Observer:
     def observe(fact: Fact) -> None:
         if isinstance(fact, AbandonedEnded):
@@ -448,6 +461,7 @@ async def test_a_thread_whose_claim_was_lost_hangs_only_past_its_own_timeout(
     made = executor(observe=facts.append, timers=timers.as_timers)
     task = asyncio.create_task(made.run(claim(), registration(hangs, timeout="300ms")))
     await asyncio.wait_for(started.wait(), 5)
+    timers.move_to(0.1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -477,6 +491,7 @@ async def test_a_thread_whose_claim_was_lost_and_that_ends_is_never_abandoned(
     gate.set()
     await asyncio.to_thread(join_handler_threads)
     await asyncio.sleep(0)  # the event loop notices the end of the thread
+    assert len(timers.timers) == 1  # the timer that all runs with this time-out share
     timers.move_to(1.0)  # past its time-out
     assert facts == []
 

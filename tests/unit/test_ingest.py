@@ -4,6 +4,8 @@ The ledger follows the script of a test; clock, sleep and randomness are passed 
 """
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -144,6 +146,18 @@ async def test_events_that_arrive_during_a_commit_are_the_next_batch() -> None: 
         receipts = await asyncio.gather(*first, *others)
     assert [len(call) for call in ledger.calls] == [1, 50]
     assert [sent.id for call in ledger.calls for sent in call] == [r.id for r in receipts]
+
+
+async def test_a_submission_leaves_the_memory_when_it_is_durable() -> None:  # F45
+    async with ingesting(ScriptedLedger()) as (ingest, _):
+        waiter = ingest.submit(Submission([envelope()]))
+        await asyncio.wait([waiter])
+        kept = weakref.ref(waiter)
+        del waiter
+        for _ in range(5):
+            await asyncio.sleep(0)
+        gc.collect()
+        assert kept() is None
 
 
 async def test_each_caller_gets_its_own_receipts() -> None:
@@ -324,6 +338,21 @@ async def test_one_bad_event_fails_alone() -> None:  # F28
         assert all(isinstance(result, Receipt) and result.kind is NEW for result in results)
         assert not ingest.failing
     assert [fact.events for fact in facts.of(RecordFailed)] == [1]
+
+
+async def test_an_event_whose_caller_left_while_a_bad_event_is_isolated_is_not_stored() -> None:
+    gate = asyncio.Event()
+    ledger = ScriptedLedger(InvalidEvent("bad"), gate)  # F27, F28
+    async with ingesting(ledger) as (ingest, _):
+        calls = await submit(ingest, envelopes(3))
+        while len(ledger.calls) < 2:
+            ledger.called.clear()
+            await ledger.called.wait()
+        calls[1].cancel()
+        await asyncio.sleep(0)
+        gate.set()
+        await asyncio.gather(*calls, return_exceptions=True)
+    assert list(ledger.stored) == ["key-0", "key-2"]
 
 
 async def test_a_ledger_that_fails_while_a_bad_event_is_isolated_is_retried() -> None:

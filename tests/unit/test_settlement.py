@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ackbox.errors import Unavailable
 from ackbox.model import Done
 from ackbox.worker.admission import Admission
 from ackbox.worker.settlement import Settler
@@ -107,6 +108,18 @@ async def test_many_outcomes_are_settled_in_batches(stage: Stage) -> None:
     stage.end(*(f"e{n}" for n in range(1100)))
     await stage.yield_to_loop()
     assert stage.queue.batches == [500, 500, 100]
+
+
+async def test_outcomes_that_are_added_during_an_outage_are_settled_after_it() -> None:
+    async with settling(retry_seconds=0.0) as stage:
+        stage.queue.open.clear()
+        stage.queue.failures.append(Unavailable("away"))
+        stage.end("a")
+        await stage.yield_to_loop()
+        stage.end("b")
+        stage.queue.open.set()
+        await stage.yield_to_loop()
+        assert [settled.claim.id for settled in stage.queue.settled] == ["a", "b"]
 
 
 async def test_a_flush_settles_all_even_during_a_claim(stage: Stage) -> None:

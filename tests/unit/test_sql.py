@@ -30,6 +30,11 @@ def test_a_part_is_inserted_into_each_block_that_names_it_and_is_no_block() -> N
     }
 
 
+def test_a_part_may_contain_a_part_that_the_caller_gives() -> None:
+    text = "-- part: claiming\nRETURNING\n    -- here: columns\n-- name: claim\n-- here: claiming\n"
+    assert split_blocks(text, {"columns": "a, b"}) == {"claim": "RETURNING\na, b"}
+
+
 def test_the_description_of_a_block_is_left_out() -> None:
     text = "-- name: a\n-- Return one.\n-- Here is why.\nSELECT 1  -- one\n-- end"
     assert split_blocks(text) == {"a": "SELECT 1  -- one\n-- end"}

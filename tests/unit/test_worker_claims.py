@@ -1,6 +1,7 @@
 """The worker: claims beside runs, claims that are lost, back-pressure."""
 
 import asyncio
+from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -8,7 +9,8 @@ import pytest
 
 from ackbox.handlers import Event
 from ackbox.model import Done, RetryLater
-from ackbox.telemetry import LeaseLost
+from ackbox.telemetry import Claimed, LeaseLost
+from support.ledgers.events import NOON
 from support.time.supervisor import supervisor
 from support.workers.runs import ScriptedQueue, claim, registration
 from support.workers.worker_stage import Stage, claims, working
@@ -167,3 +169,12 @@ async def test_a_parked_event_does_not_return_to_the_backlog() -> None:  # W7
         stage.queue.put(claim("a"))
         await stage.settled(1)
         assert sum(stage.backlog.claimed) == 1
+
+
+async def test_an_event_from_the_future_has_waited_for_no_time() -> None:  # F25
+    second = timedelta(seconds=1)
+    async with working() as stage:
+        past, future = claim("a", created_at=NOON - second), claim("b", created_at=NOON + second)
+        stage.queue.put(past, future)
+        await stage.until(lambda: len(stage.worker.held) == 2)
+        assert stage.facts.of(Claimed) == [Claimed([past, future], [1.0, 0.0])]
