@@ -143,7 +143,7 @@ class Ingest:
         self._failing_since = None
 
     def note_claimed(self, events: int) -> None:
-        """Take so many events off the backlog; a negative number puts them back."""
+        """Subtract this number of events from the backlog; a negative number adds them again."""
         self._backlog = max(self._backlog - events, 0)
 
     def recount(self, waiting: int, recorded_before: int) -> None:

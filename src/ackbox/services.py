@@ -173,7 +173,7 @@ class Services:
         stopping: asyncio.Event | None = None,
         longest_delay: float = LONGEST_DELAY,
     ) -> asyncio.Task[None]:
-        """Repeat the step, with pauses of so many seconds, until the task is cancelled or
+        """Repeat the step, with a pause of `pause` seconds between, until the task is cancelled or
         `stopping` is set. A step that fails is repeated after at most `longest_delay` seconds."""
 
         async def step_and_pause() -> None:

@@ -21,7 +21,8 @@ _OTHER_FIELDS = 256 * 1024
 
 
 class OtherFields(Struct, frozen=True):
-    """The fields of a line that an import reads, but does not copy."""
+    """The fields of a line that do not reach the event as they are: the payload and the headers,
+    which are converted, and fields that only check or select the line."""
 
     payload: str | None = None
     payload_base64: str | None = None

@@ -65,7 +65,7 @@ class Admission(Generic[Task]):
         return max(2 * free, min(self._runs_soon(free), self._batch)) - len(self.waiting)
 
     def room_ahead(self, now: float) -> int:
-        """Return how many events to claim although no slot is free; 0 means none.
+        """Return how many events to claim before the waiting claims start to run; 0 means none.
 
         Claiming ahead is worthwhile when more than one batch of runs will start within
         `LOOK_AHEAD_SECONDS`. Such a claim has at least half of these runs: otherwise there would be

@@ -7,5 +7,5 @@ class Backlog(Protocol):
     """The number of waiting events. If it is too high, ingest refuses new events (W7)."""
 
     def note_claimed(self, events: int) -> None:
-        """Take so many events off the backlog; a negative number puts them back."""
+        """Subtract this number of events from the backlog; a negative number adds them again."""
         ...

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 
 class ThreadClock(Struct, frozen=True):
-    """The time of a background thread. `wait` waits for an event, at most for so many seconds, and
+    """The time of a background thread. `wait` waits for an event until a time-out in seconds, and
     returns whether the event is set."""
 
     monotonic: Callable[[], float] = monotonic

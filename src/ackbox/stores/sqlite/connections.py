@@ -59,8 +59,8 @@ def open_immutable(path: Path) -> apsw.Connection:
 
 
 def assert_undamaged(connection: apsw.Connection, *, seconds: float = LIMITS.check_seconds) -> None:
-    """Raise `LedgerCorrupt` if `quick_check` finds damage within so many seconds. Of a large file
-    it checks only a part; `ackbox doctor --deep` checks all of it."""
+    """Raise `LedgerCorrupt` if `quick_check` finds damage within `seconds` seconds. Of a large
+    file it checks only a part; `ackbox doctor --deep` checks all of it."""
     with_deadline(connection, seconds)
     try:
         report = connection.pragma("quick_check", 1)
@@ -129,7 +129,7 @@ def damaged(path: str, what: str) -> str:
 
 
 def with_deadline(connection: apsw.Connection, seconds: float) -> None:
-    """Interrupt any statement of this connection that still runs after so many seconds."""
+    """Interrupt any statement of this connection that still runs after `seconds` seconds."""
     end = monotonic() + seconds
     connection.set_progress_handler(lambda: monotonic() > end, _PROGRESS_STEPS)
 

@@ -73,7 +73,7 @@ class ClaimScans:
         return choice.now_and_then if now >= self._due[choice.now_and_then] else choice.usual
 
     def note_scan(self, scan: Scan, seconds: float, now: float, *, limit_reached: bool) -> None:
-        """Note a scan that took so many seconds, and move to the next state."""
+        """Note how many seconds a scan took, and move to the next state."""
         is_slow = seconds > _SLOW_FACTOR * self._seconds_after_cursors + _SLACK_SECONDS
         self.state = _move(self.state, scan, is_slow=is_slow, limit_reached=limit_reached)
         if scan is Scan.FULL:

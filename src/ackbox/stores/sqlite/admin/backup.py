@@ -1,7 +1,9 @@
-"""`ackbox backup`: an online copy in small steps (W12).
+"""Copy a ledger that is open, in small steps (W12).
 
-The steps run on the writer's own connection, between transactions. SQLite then applies every later
-change to the copy too, so the copy never starts over, and no read stays open while the log grows.
+In the process that has the writer, the steps run on the writer's connection, between transactions.
+SQLite then applies every later change to the copy too, so the copy never starts over, and no read
+stays open while the log grows. A command that copies beside a running server reads on a connection
+of its own instead: see `live_backup.py`.
 """
 
 import asyncio
@@ -39,7 +41,7 @@ class Source(Protocol):
 
 
 class Backup:
-    """A copy that runs while it is iterated, so many `pages` at a time; each item is its progress.
+    """A copy that runs while it is iterated, `pages` pages in each step; each item is its progress.
     The target must not exist."""
 
     def __init__(
@@ -82,7 +84,8 @@ class Backup:
 
 
 class _Copy:
-    """A draft beside the target. Methods that take a connection run on the writer thread."""
+    """A draft beside the target. Methods that take a connection run on the thread of that
+    connection: the writer thread, or in `live_backup.py` the command's own."""
 
     def __init__(self, draft: Path) -> None:
         self.unwanted = False

@@ -19,8 +19,8 @@ _SERIOUS = (apsw.CorruptError, apsw.IOError, apsw.NotADBError)
 
 
 class Checkpoints:
-    """Runs a checkpoint after so many pages were written. SQLite counts the pages anyway, so this
-    costs a commit nothing."""
+    """Runs a checkpoint each time `checkpoint_pages` pages have been written. SQLite counts the
+    pages anyway, so this costs a commit nothing."""
 
     def __init__(
         self, connection: apsw.Connection, observe: Observer, limits: Limits = LIMITS

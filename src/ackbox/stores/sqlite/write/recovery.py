@@ -15,7 +15,8 @@ from ackbox.stores.sqlite.write.writer import Writer
 
 async def recover(writer: Writer, now: datetime, *, rows: int = LIMITS.recovery_rows) -> None:
     """Make the events claimable that a dead process left in `processing` (W4). This process holds
-    the lock, so the process that held their leases is gone. A transaction checks so many `rows`."""
+    the lock, so the process that held their leases is gone. Each transaction checks at most
+    `rows` rows."""
     after = 0 if await writer.run(end_leases, now) else None
     while after is not None:
         after = await writer.run(reschedule_future_rows, after, now, rows)
