@@ -38,6 +38,7 @@ async def in_order(
         page = await backend.reader.events_of_source(where, limit=limit, cursor=cursor)
         assert len(page.items) <= limit
         ids += [event.id for event in page.items]
+        assert len(ids) == len(set(ids))  # a repeated page would follow itself without end
         if (cursor := page.next) is None:
             return ids
 

@@ -15,6 +15,7 @@ from ackbox.model import (
     Release,
     RetentionPolicy,
     Status,
+    to_text,
 )
 from ackbox.ports import Store
 from support.ledgers.backends import Backend
@@ -202,6 +203,20 @@ async def test_a_tombstone_stays_while_its_row_is_there(backend: Backend) -> Non
     backend.clock.advance(days=8)
     assert await backend.store.purge_tombstones(POLICY) == 0
     assert await prune(backend.store) == 1
+
+
+# F15
+async def test_an_event_that_changed_after_its_tombstone_was_added_is_kept(
+    backend: Backend,
+) -> None:
+    await finished(backend, [envelope("k")])
+    backend.clock.advance(days=31)
+    await add_tombstones(backend.store)
+    backend.clock.advance(minutes=1)
+    await backend.fetch(f"UPDATE events SET updated_at = '{to_text(backend.clock())}'")
+    assert await prune(backend.store) == 0
+    assert len(await ids(backend)) == 1
+    assert await add_tombstones(backend.store) == 1  # the first was deleted
 
 
 # F15
