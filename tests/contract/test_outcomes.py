@@ -295,3 +295,15 @@ async def test_a_delay_past_the_last_date_is_cut(
     await me.settle(await me.claim_one(), retry_later(after=delay))
     due = from_text((await row(backend, "a"))["retry_after"])
     assert clock() <= due < clock() + timedelta(days=4000)
+
+
+async def test_outcomes_are_settled_in_whatever_order_the_runs_ended(
+    backend: Backend, me: QueueWorker
+) -> None:
+    await record(backend, *"abc")
+    claims = await me.claim()
+    delays = {claim.id: timedelta(minutes=n) for n, claim in enumerate(claims, 1)}
+    ends = [Settlement(c, retry_later(after=delays[c.id])) for c in reversed(claims)]
+    assert len(await me.queue.settle(ends)) == 3
+    due = [(await row(backend, key))["retry_after"] for key in "abc"]
+    assert due == sorted(set(due))

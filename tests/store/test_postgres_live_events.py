@@ -53,6 +53,24 @@ async def test_live_events_follow_every_operation(backend: PostgresBackend) -> N
     await assert_agrees(backend, 2)  # the running event and the next event of its lane
 
 
+async def test_a_full_scan_finds_each_event_once(backend: PostgresBackend) -> None:  # F37
+    me = QueueWorker(backend.store.queue)
+    await record_in(backend.store, envelopes(3))
+    assert len(await me.claim(1)) == 1
+    assert len(await me.claim(2)) == 2
+    await assert_agrees(backend, 3)
+
+
+async def test_a_released_event_is_claimed_before_the_rest_of_a_backlog(
+    backend: PostgresBackend,
+) -> None:  # F37
+    me = QueueWorker(backend.store.queue)
+    await record_in(backend.store, envelopes(6))
+    first, _ = await me.claim(2)
+    await me.settle(first, Release())
+    assert (await me.claim(2))[0].id == first.id
+
+
 async def test_live_events_mark_suspects(backend: PostgresBackend) -> None:  # S9
     me = QueueWorker(backend.store.queue)
     await record_in(backend.store, envelopes(1))
