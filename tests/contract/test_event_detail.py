@@ -166,6 +166,9 @@ async def test_the_detail_says_what_an_event_of_a_lane_waits_for(backend: Backen
     behind = (await detail(backend, first)).behind
     assert behind is not None
     assert behind.id == second.id  # the running event, although it arrived later
+    behind = (await detail(backend, third)).behind
+    assert behind is not None
+    assert behind.id == first.id  # the oldest event, although another is running
     await settle(backend.store, running)
     assert (await detail(backend, first)).behind is None
 
