@@ -56,8 +56,8 @@ class Admission(Generic[Task]):
         """Return how many events to claim now for the free slots; 0 or less means none.
 
         The number is twice the free slots, or the number of runs that the free slots will start
-        within `LOOK_AHEAD_SECONDS` if that is more. Few claims then wait here that another worker
-        could run, and quick handlers need few claim statements.
+        within `LOOK_AHEAD_SECONDS` if that is more. So quick handlers need few claim statements,
+        and this process holds few claims that wait while another process could run them.
         """
         if self._settling_lags():
             return 0

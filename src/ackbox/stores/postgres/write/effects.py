@@ -57,8 +57,9 @@ _LOCK_TIMED_OUT = "tx: timed out waiting for a row lock held by another transact
 
 
 class _Contended(Exception):
-    """Another transaction holds a lock that a statement needs, or the two deadlocked. The text
-    names another cause, if there is one."""
+    """A statement could not get a lock in time, took too long, or was rolled back by PostgreSQL, as
+    after a deadlock. The message is the reason to report; it is empty if the lock was the reason.
+    """
 
     statement: Statement | None = None
 
