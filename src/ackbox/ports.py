@@ -102,13 +102,14 @@ class EventQueue(Protocol):
     ) -> list[Claim]:
         """Claim at most `limit` events that are due or whose lease has expired.
 
-        - SQLite claims the events that have been due longest. So does a full scan on PostgreSQL.
-          Usually each claim there is a full scan, except that about one claim a second continues
-          after the events that were claimed before. While there is a backlog, or while full scans
-          are slow, it is the reverse: claims continue, and about one claim a second is a full scan.
-        - A claim that continues may pass over events that became due earlier, and may return fewer
-          events than are due, but it returns at least one if any is due. Slow full
-          scans are made less often, so that they use at most about a tenth of the elapsed time.
+        - SQLite claims the events that have been due longest. PostgreSQL has two kinds of claims. A
+          full scan begins with the event that has been due longest. A partial scan begins after
+          the last event that was claimed of each source. Usually claims are full scans, and about
+          one in a second is a partial scan. While there is a backlog, or while full scans are slow,
+          claims are partial scans, and about one in a second is a full scan.
+        - A partial scan may pass over events that became due earlier, and may return fewer events
+          than are due, but it returns at least one if any is due. Slow full scans are made less
+          often, so that they use at most about a tenth of the elapsed time.
         - Each claim adds one to `run` and spends one attempt. Taking over an expired lease adds one
           to `unsettled` and refunds the attempt of the lost run, unless that run was a suspect's.
           At any time, an event has at most one valid claim.

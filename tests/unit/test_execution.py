@@ -18,6 +18,7 @@ from ackbox.telemetry import AbandonedEnded, Fact, HandlerAbandoned, Observer, c
 from ackbox.worker.abandoned_runs import AbandonedRuns
 from support.ledgers.events import NOON
 from support.time.clocks import ManualTimers
+from support.time.polling import until
 from support.workers.runs import claim, executor, registration
 
 
@@ -490,8 +491,9 @@ async def test_a_thread_whose_claim_was_lost_and_that_ends_is_never_abandoned(
         await task
     gate.set()
     await asyncio.to_thread(join_handler_threads)
-    await asyncio.sleep(0)  # the event loop notices the end of the thread
-    assert len(timers.timers) == 1  # the timer that all runs with this time-out share
+    # The event loop notices the end of the thread: only the timer that all runs with this time-out
+    # share is left.
+    await until(lambda: len(timers.timers) == 1)
     timers.move_to(1.0)  # past its time-out
     assert facts == []
 

@@ -32,7 +32,8 @@ def server_url(settings: "Settings", given: str | None = None) -> str:
 
 
 def find_server(settings: "Settings") -> str | None:
-    """Return the address of the server that holds the ledger; None if no server holds it alone."""
+    """Return the address of the server that holds the ledger. Return None if no server holds it, or
+    if it is on PostgreSQL, where several may use it."""
     from ackbox.app import Shared, choose_admin
 
     holder = choose_admin(settings).holder()

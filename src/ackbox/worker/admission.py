@@ -68,8 +68,8 @@ class Admission(Generic[Task]):
         """Return how many events to claim before the waiting claims start to run; 0 means none.
 
         Claiming ahead is worthwhile when more than one batch of runs will start within
-        `LOOK_AHEAD_SECONDS`. Such a claim has at least half of these runs: otherwise there would be
-        many small claims.
+        `LOOK_AHEAD_SECONDS`, and when the claim can take at least half as many events as there will
+        be runs: otherwise there would be many small claims.
         """
         if self._settling_lags():
             return 0

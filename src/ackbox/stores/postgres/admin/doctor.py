@@ -156,7 +156,8 @@ async def _backlog(database: Database) -> Backlog:
 async def check_notify(
     address: Address, notify: bool, *, seconds: float = _NOTIFY_SECONDS
 ) -> Finding:
-    """Send a NOTIFY and wait for it: a proxy between us and the server cannot be detected."""
+    """Send a NOTIFY and wait for it. A pooling proxy does not identify itself: a NOTIFY that does
+    not arrive is the only sign of one."""
     if address.pooled or not notify:
         why = "DATABASE_POOLING=transaction" if address.pooled else "NOTIFY=off"
         return Finding("notify", Verdict.OK, f"not used ({why}): {_POLLED}")
