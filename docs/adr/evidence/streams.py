@@ -15,10 +15,10 @@ from time import monotonic
 ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from support.events import envelope, envelopes
-from support.instances import joined
-from support.postgres import PostgresServer, find_installs, running_postgres
-from support.valkey import running_valkey
+from support.databases.postgres import PostgresServer, find_installs, running_postgres
+from support.databases.valkey import running_valkey
+from support.ledgers.events import envelope, envelopes, record_in
+from support.ledgers.instances import joined
 
 APP = """
 from ackbox import Inbox
@@ -74,7 +74,7 @@ class Bench:
                 started, before, used = monotonic(), int(self.ask(LOAD)), self._cpu()
                 for n in range(RATE * SECONDS):
                     await asyncio.sleep(max(started + n / RATE - monotonic(), 0))
-                    await door.store.record([envelope(f"steady-{n}")])
+                    await record_in(door.store, [envelope(f"steady-{n}")])
                 while int(self.ask(OPEN)):
                     await asyncio.sleep(0.1)
                 await asyncio.sleep(1)
@@ -88,7 +88,7 @@ class Bench:
         async with joined(self.url, self.queue_url, "door", notify=self.notify) as door:
             started = monotonic()
             for start in range(0, BACKLOG, 200):
-                await door.store.record(envelopes(200, prefix=f"backlog-{start}"))
+                await record_in(door.store, envelopes(200, prefix=f"backlog-{start}"))
             recorded = BACKLOG / (monotonic() - started)
             with workers(count, folder, self.settings):
                 while int(self.ask(OPEN)):

@@ -60,8 +60,8 @@ def choose_verifier(access: Access, settings: Settings) -> Verifier | None:
             return partial(_verify_token, settings.ingest_token)
         case Access.SENDER | Access.OPEN:
             return None
-        case _:
-            raise NotImplementedError(f"The fast path has no verifier for {access}.")
+        case Access.LOOKUP | Access.SCRAPER | Access.READER | Access.OPERATOR:
+            raise ValueError(f"A route for {access} cannot be on the fast path.")
 
 
 def _verify_token(token: SecretStr, headers: dict[bytes, bytes]) -> None:

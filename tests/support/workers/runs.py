@@ -114,7 +114,7 @@ class ScriptedQueue:
     async def claim_these(
         self, worker: WorkerId, ids: Sequence[EventId], *, limit: int, lease: timedelta
     ) -> list[Claim]:
-        raise NotImplementedError
+        raise AssertionError("a worker never claims events by id")
 
     async def suspect(self) -> Suspect | None:
         if self.suspects:
