@@ -14,16 +14,16 @@ from time import perf_counter, thread_time
 import apsw
 import uvloop
 
-from ackbox.stores.sql import load_blocks
 from ackbox.stores.sqlite.connections import open_writer
 from ackbox.stores.sqlite.files import create_ledger
+from ackbox.stores.sqlite.statements import blocks
 
 ROWS, BATCHES, ROUNDS = 64, 300, 9
 NOW = "2026-01-31T12:00:00.000000Z"
 Row = tuple[str | bytes | None, ...]
 
-VALUES = "(" + ", ".join("?" * 17) + ")"
-NOTHING = load_blocks("ackbox.stores.sqlite")["record"]
+VALUES = "(" + ", ".join("?" * 16) + ")"
+NOTHING = blocks()["record"]
 UPSERT = NOTHING.replace(
     "DO NOTHING",
     "DO UPDATE SET ingest_count = ingest_count + 1 RETURNING id, status, created_at, ingest_count",
@@ -32,8 +32,8 @@ UPSERT = NOTHING.replace(
 
 def make_row() -> Row:
     event = (os.urandom(16).hex(), "webhooks", os.urandom(12).hex(), "order.paid")
-    body = ("application/json", None, b"x" * 300, b"y" * 32)
-    return (*event, *body, None, None, None, "http", None, None, NOW, NOW, NOW)
+    body = (b"x" * 300, b"y" * 32, NOW, "application/json", None)
+    return (*event, *body, None, None, None, "http", None, None, None)
 
 
 def one_by_one(connection: apsw.Connection, rows: list[Row]) -> None:
