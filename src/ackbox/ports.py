@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from ackbox.model import (
+    Accepted,
     AuditPage,
     BackupProgress,
     Caps,
@@ -24,12 +25,15 @@ from ackbox.model import (
     EventFilter,
     EventId,
     EventRecord,
+    Handshake,
+    InboundRequest,
     InboxMigration,
     Order,
     Outcome,
     Page,
     PruneResult,
     Receipt,
+    Refusal,
     ReplayKind,
     RetentionPolicy,
     Settlement,
@@ -42,6 +46,25 @@ from ackbox.model import (
     TombstonePass,
     WorkerId,
 )
+
+
+class Webhook(Protocol):
+    """A source that senders deliver to over HTTP: it turns one request into events."""
+
+    @property
+    def name(self) -> str:
+        """The name of the source, which is the source of its events and a metric label."""
+        ...
+
+    def receive(self, request: InboundRequest) -> Accepted | Refusal | Handshake:
+        """Verify and read a request, and return the events to record, a refusal or a handshake.
+
+        - The call has no effect and does no I/O. It may be made again later with the same request,
+          after a secret was corrected: times are judged against `request.received_at`.
+        - It never raises because of what a sender put into the request.
+        - Events are returned only if the request was verified as the source declares.
+        """
+        ...
 
 
 class Ledger(Protocol):

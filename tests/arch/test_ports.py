@@ -14,9 +14,9 @@ from ackbox.stores.postgres.store import PostgresStore
 from ackbox.stores.postgres.write.queue import PostgresQueue
 from ackbox.stores.sqlite.store import SqliteStore
 
-MOST_MEMBERS = {ports: 41, backends: 18}
+MOST_MEMBERS = {ports: 53, backends: 18}
 """How many members all protocols of a module may have together, without inherited ones."""
-MOST_LINES = 420
+MOST_LINES = 520
 
 
 def protocols(module: Any) -> list[type]:

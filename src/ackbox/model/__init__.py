@@ -6,6 +6,7 @@ events      envelopes, receipts and the durable row of an event
 moments     times, as text and as an instant
 operations  values for operators: replays, discards, the audit, event details, findings
 queries     filters on the ledger, cursors and pages
+requests    requests of senders, and the results of receiving one
 retention   the retention policy, and the progress of a pass
 seal        an envelope from the fields that a source gives
 user_tables users' own tables, as the application declares them
@@ -86,6 +87,14 @@ from ackbox.model.queries import (
     filter_by_status,
     parse_source_cursor,
 )
+from ackbox.model.requests import (
+    Accepted,
+    Handshake,
+    InboundRequest,
+    Refusal,
+    RefusalReason,
+    RejectedItem,
+)
 from ackbox.model.retention import (
     PruneResult,
     RetentionPolicy,
@@ -103,6 +112,7 @@ __all__ = [
     "SOURCE_CURSOR_PATTERN",
     "SUSPECT",
     "TRACEBACK_LIMIT",
+    "Accepted",
     "AuditEntry",
     "AuditPage",
     "BackupProgress",
@@ -123,6 +133,8 @@ __all__ = [
     "FailedRun",
     "Failure",
     "Finding",
+    "Handshake",
+    "InboundRequest",
     "InboxMigration",
     "Order",
     "Outcome",
@@ -132,6 +144,9 @@ __all__ = [
     "RandomBits",
     "Receipt",
     "ReceiptKind",
+    "Refusal",
+    "RefusalReason",
+    "RejectedItem",
     "Release",
     "ReplayKind",
     "RetentionPolicy",
