@@ -1,0 +1,7 @@
+"""Deliveries of real senders: verify the signature, and find the fields of the event.
+
+schemes   how a sender signs its deliveries, and how a signature is verified
+fields    where the key, type, lane, sequence and time of an event are found in a delivery
+preset    the declaration of one sender: its scheme, its fields, its handshakes
+presets   one module for each sender, and the table of all of them
+"""

@@ -1,0 +1,201 @@
+"""Find the key, type, lane, sequence and time of an event in a delivery.
+
+A field is read from a header or from the document of the body. All reading is pure, and none of it
+raises, whatever the bytes are: a field that cannot be read is absent.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from hashlib import sha256
+from typing import Protocol
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from ackbox.errors import InvalidEvent, SettingError
+from ackbox.model import InboundRequest, check_name
+
+FORM = "application/x-www-form-urlencoded"
+_FORM_FIELDS_LIMIT = 1000
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
+_NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
+_FIRST_MILLISECOND = 1e11
+"""A larger number is a time in milliseconds: as seconds, it would lie after the year 5000."""
+
+
+class Delivery:
+    """One request, with the document of its body, which is decoded once and only if it is read."""
+
+    def __init__(self, request: InboundRequest) -> None:
+        self.request = request
+
+    @cached_property
+    def document(self) -> object:
+        """The JSON of the body; for a form, an object with its fields. If the form has a field
+        `payload` that contains a JSON object, that object (GitHub and Slack send it). None if the
+        body is neither."""
+        content_type = (self.request.header("content-type") or "").split(";")[0].strip().lower()
+        if content_type != FORM:
+            return _read_json(self.request.body)
+        form = _read_form(self.request.body)
+        payload = _read_json(form.get("payload", "").encode())
+        return payload if isinstance(payload, dict) else form
+
+
+class Field(Protocol):
+    def read(self, delivery: Delivery) -> str | None:
+        """Return the text of the field, or None if the delivery does not contain it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The value of a header. A header that is empty or repeated is absent."""
+
+    name: str
+
+    def read(self, delivery: Delivery) -> str | None:
+        values = delivery.request.headers_named(self.name)
+        return (values[0] or None) if len(values) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """A text or a whole number in the document, at a JSON Pointer (RFC 6901) such as `/data/id`."""
+
+    path: str
+
+    def read(self, delivery: Delivery) -> str | None:
+        value = find(delivery.document, self.path)
+        if isinstance(value, str):
+            return value or None
+        if isinstance(value, float):
+            return repr(value)
+        # Longer integers than this are no ids, and Python refuses to print very long ones.
+        is_id = type(value) is int and value.bit_length() <= 128
+        return str(value) if is_id else None
+
+
+@dataclass(frozen=True, slots=True)
+class BodyHash:
+    """The SHA-256 of the body, in hexadecimal digits."""
+
+    def read(self, delivery: Delivery) -> str | None:
+        return sha256(delivery.request.body).hexdigest()
+
+
+BODY_HASH = BodyHash()
+
+
+@dataclass(frozen=True, slots=True)
+class FirstOf:
+    """The first of several fields that the delivery contains."""
+
+    fields: tuple[Field, ...]
+
+    def read(self, delivery: Delivery) -> str | None:
+        texts = (field.read(delivery) for field in self.fields)
+        return next((text for text in texts if text is not None), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A field and those of the following ones that are there, joined by a separator. Absent if the
+    first field is absent."""
+
+    fields: tuple[Field, ...]
+    separator: str = "."
+
+    def read(self, delivery: Delivery) -> str | None:
+        first, *others = (field.read(delivery) for field in self.fields)
+        if first is None:
+            return None
+        return self.separator.join([first, *(text for text in others if text is not None)])
+
+
+def parse_field(word: str, text: str) -> Field:
+    """Return the field that a source's table names: a JSON Pointer such as `/data/id`, a header
+    name, or `sha256` for the SHA-256 of the body. `word` is the key of the table, for the error."""
+    if text == "sha256":
+        return BODY_HASH
+    if text.startswith("/") and not re.search(r"~(?![01])", text):
+        return Pointer(text)
+    if _HEADER_NAME.fullmatch(text):
+        return Header(text.lower())
+    raise SettingError(
+        f'{word} must be a JSON Pointer such as "/data/id", the name of a header, '
+        f'or "sha256" for the SHA-256 of the body, not {text!r}'
+    )
+
+
+def find(document: object, path: str) -> object:
+    """Return the value at a JSON Pointer, or None if there is none."""
+    for token in path.split("/")[1:]:
+        name = token.replace("~1", "/").replace("~0", "~")
+        if isinstance(document, dict):
+            document = document.get(name)
+        elif isinstance(document, list) and _INDEX.fullmatch(name) and int(name) < len(document):
+            document = document[int(name)]
+        else:
+            return None
+    return document
+
+
+def read_name(field: Field, delivery: Delivery) -> str | None:
+    """Return the text of a field as a key or a lane. A text that is too long or has control
+    characters is replaced by its SHA-256, so that equal texts stay equal and different ones
+    different."""
+    text = field.read(delivery)
+    if text is None:
+        return None
+    try:
+        return check_name("the field", text)
+    except InvalidEvent:
+        return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def read_sequence(field: Field, delivery: Delivery) -> int | None:
+    text = field.read(delivery)
+    is_number = text is not None and re.fullmatch(r"-?[0-9]{1,18}", text)
+    return int(text) if text is not None and is_number else None
+
+
+def read_time(field: Field, delivery: Delivery) -> datetime | None:
+    """Return a time in UTC from seconds or milliseconds since 1970, or from ISO 8601 with an
+    offset."""
+    text = field.read(delivery)
+    if text is None:
+        return None
+    try:
+        if _NUMBER.fullmatch(text):
+            number = float(text)
+            return datetime.fromtimestamp(
+                number / (1000 if number >= _FIRST_MILLISECOND else 1), UTC
+            )
+        moment = datetime.fromisoformat(text)
+        return moment.astimezone(UTC) if moment.tzinfo else None
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _read_json(body: bytes) -> object:
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return None
+
+
+def _read_form(body: bytes) -> dict[str, str]:
+    """Return the fields of a form; of a field that is repeated, the first value."""
+    try:
+        pairs = parse_qsl(
+            body.decode("utf-8", "replace"),
+            keep_blank_values=True,
+            max_num_fields=_FORM_FIELDS_LIMIT,
+        )
+    except ValueError:
+        return {}
+    return dict(reversed(pairs))
