@@ -10,7 +10,17 @@ from contextvars import ContextVar
 
 from msgspec import Struct
 
-from ackbox.model import Claim, Envelope, EventId, Failure, Outcome, Receipt, Stats
+from ackbox.model import (
+    Claim,
+    Envelope,
+    EventId,
+    Failure,
+    Outcome,
+    QuarantineUsage,
+    Receipt,
+    RefusalReason,
+    Stats,
+)
 
 
 class Started(Struct, frozen=True):
@@ -300,6 +310,43 @@ class RequestRefused(Struct, frozen=True):
     peer: str | None
 
 
+class SourceRefused(Struct, frozen=True):
+    """A source refused a request, or an item of a delivery."""
+
+    source: str
+    reason: RefusalReason
+
+
+class Quarantined(Struct, frozen=True):
+    """Requests of a source were put into the quarantine, or were dropped for lack of room."""
+
+    source: str
+    kept: int
+    dropped: int
+
+
+class QuarantineMeasured(Struct, frozen=True):
+    """How much of each source is in the quarantine."""
+
+    usage: Mapping[str, QuarantineUsage]
+
+
+class QuarantineReleased(Struct, frozen=True):
+    """An operator released requests of the quarantine. `requests` were verified again, and
+    `changed` of them were recorded and left the quarantine."""
+
+    actor: str
+    requests: int
+    changed: int
+
+
+class QuarantineDropped(Struct, frozen=True):
+    """An operator dropped this many requests of the quarantine."""
+
+    actor: str
+    requests: int
+
+
 Fact = (
     Started
     | Recorded
@@ -338,6 +385,11 @@ Fact = (
     | RoutesServed
     | ResponseSent
     | RequestRefused
+    | SourceRefused
+    | Quarantined
+    | QuarantineMeasured
+    | QuarantineReleased
+    | QuarantineDropped
 )
 Observer = Callable[[Fact], None]
 

@@ -5,6 +5,7 @@ claims      claims on events, and the outcomes of runs
 events      envelopes, receipts and the durable row of an event
 moments     times, as text and as an instant
 operations  values for operators: replays, discards, the audit, event details, findings
+quarantine  requests that failed verification and wait for an operator
 queries     filters on the ledger, cursors and pages
 requests    requests of senders, and the results of receiving one
 retention   the retention policy, and the progress of a pass
@@ -72,6 +73,21 @@ from ackbox.model.operations import (
     Finding,
     ReplayKind,
     Verdict,
+)
+from ackbox.model.quarantine import (
+    QuarantineBudget,
+    QuarantinedRequest,
+    QuarantineFilter,
+    QuarantineId,
+    QuarantinePage,
+    QuarantineRecord,
+    QuarantineUsage,
+    RefusedRequest,
+    ReleaseKind,
+    ReleaseResult,
+    Removal,
+    RemovalKind,
+    RequestHead,
 )
 from ackbox.model.queries import (
     LAST_MOMENT,
@@ -141,14 +157,27 @@ __all__ = [
     "OutcomeName",
     "Page",
     "PruneResult",
+    "QuarantineBudget",
+    "QuarantineFilter",
+    "QuarantineId",
+    "QuarantinePage",
+    "QuarantineRecord",
+    "QuarantineUsage",
+    "QuarantinedRequest",
     "RandomBits",
     "Receipt",
     "ReceiptKind",
     "Refusal",
     "RefusalReason",
+    "RefusedRequest",
     "RejectedItem",
     "Release",
+    "ReleaseKind",
+    "ReleaseResult",
+    "Removal",
+    "RemovalKind",
     "ReplayKind",
+    "RequestHead",
     "RetentionPolicy",
     "RetryLater",
     "Settlement",

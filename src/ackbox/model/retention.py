@@ -12,13 +12,14 @@ class RetentionPolicy(Struct, frozen=True):
     `keep_after_end` from their end. Dead letters are kept for `keep_dead_letters` instead, if it is
     set (N14). After that, their keys stay known for `keep_keys`. A tombstone is written
     `delete_delay` before its event is deleted, so that every insert finds the event or the
-    tombstone."""
+    tombstone. Requests in the quarantine are kept for `keep_quarantined`."""
 
     keep: timedelta
     keep_keys: timedelta
     keep_after_end: timedelta = timedelta(hours=24)
     delete_delay: timedelta = timedelta(minutes=1)
     keep_dead_letters: timedelta | None = None
+    keep_quarantined: timedelta = timedelta(days=7)
 
     def keep_of(self, status: Status) -> timedelta:
         """Return how long events with this final status are kept from their arrival."""
