@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from ackbox.errors import InvalidEvent, StartupError
+from ackbox.forms import Form, parse_form
 from ackbox.model import EventId, Statement, check_name
 from ackbox.quantities import parse_duration
 
@@ -108,6 +109,11 @@ class Event(Struct, frozen=True):
             return msgspec.json.decode(self.body)
         except msgspec.ValidationError as error:
             raise ValueError(_UNDECODABLE.format(error)) from None
+
+    def form(self) -> Form:
+        """Decode a form, urlencoded or multipart, as its Content-Type says. Raise ValueError if the
+        body is no form."""
+        return parse_form(self.headers.get("content-type", ""), self.body)
 
 
 class Tx:
