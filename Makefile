@@ -40,7 +40,7 @@ lock: .venv/.uv ## pin the requirements again (ARGS=--upgrade for newer versions
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt
 	$(COMPILE) requirements/build.in -o requirements/build.txt
 	$(COMPILE) pyproject.toml -o requirements/run.txt
-	$(COMPILE) pyproject.toml --extra postgres --extra redis -c requirements/run.txt \
+	$(COMPILE) pyproject.toml --extra crypto --extra postgres --extra redis -c requirements/run.txt \
 	  -o requirements/image.txt
 	$(COMPILE) pyproject.toml requirements/build.in requirements/test.in \
 	  -c requirements/run.txt -c requirements/build.txt -o requirements/test.txt

@@ -58,7 +58,7 @@ def test_a_form_is_a_document_of_its_fields() -> None:
         b"From=%2B1&Body=a+b&From=2",
         content_type="application/x-www-form-urlencoded; charset=utf-8",
     )
-    assert Pointer("/From").read(form) == "+1"
+    assert Pointer("/From").read(form) == "2"
     assert Pointer("/Body").read(form) == "a b"
 
 
@@ -68,7 +68,7 @@ def test_a_form_with_json_in_its_payload_is_read_as_that_json() -> None:
 
 
 def test_a_form_with_too_many_fields_has_none() -> None:
-    assert Pointer("/a").read(delivery(b"a=1&" * 2000, content_type=FORM)) is None
+    assert Pointer("/a").read(delivery(b"a=1&" * 20_000, content_type=FORM)) is None
 
 
 def test_a_repeated_or_empty_header_is_absent() -> None:

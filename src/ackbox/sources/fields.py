@@ -10,15 +10,13 @@ from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
 from typing import Protocol
-from urllib.parse import parse_qsl
 
 import msgspec
 
 from ackbox.errors import InvalidEvent, SettingError
+from ackbox.forms import MULTIPART, URLENCODED, parse_form
 from ackbox.model import InboundRequest, check_name
 
-FORM = "application/x-www-form-urlencoded"
-_FORM_FIELDS_LIMIT = 1000
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 _NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
@@ -37,12 +35,15 @@ class Delivery:
         """The JSON of the body; for a form, an object with its fields. If the form has a field
         `payload` that contains a JSON object, that object (GitHub and Slack send it). None if the
         body is neither."""
-        content_type = (self.request.header("content-type") or "").split(";")[0].strip().lower()
-        if content_type != FORM:
+        content_type = self.request.header("content-type") or ""
+        if not content_type.lstrip().lower().startswith((URLENCODED, MULTIPART)):
             return _read_json(self.request.body)
-        form = _read_form(self.request.body)
+        try:
+            form = parse_form(content_type, self.request.body)
+        except ValueError:
+            return None
         payload = _read_json(form.get("payload", "").encode())
-        return payload if isinstance(payload, dict) else form
+        return payload if isinstance(payload, dict) else dict(form)
 
 
 class Field(Protocol):
@@ -186,16 +187,3 @@ def _read_json(body: bytes) -> object:
         return msgspec.json.decode(body)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         return None
-
-
-def _read_form(body: bytes) -> dict[str, str]:
-    """Return the fields of a form; of a field that is repeated, the first value."""
-    try:
-        pairs = parse_qsl(
-            body.decode("utf-8", "replace"),
-            keep_blank_values=True,
-            max_num_fields=_FORM_FIELDS_LIMIT,
-        )
-    except ValueError:
-        return {}
-    return dict(reversed(pairs))

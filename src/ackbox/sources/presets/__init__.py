@@ -3,6 +3,28 @@
 from collections.abc import Mapping
 
 from ackbox.sources.preset import Preset
+from ackbox.sources.presets.generic import BASIC, BEARER, HEADER, HMAC, NONE
+from ackbox.sources.presets.github import GITHUB
+from ackbox.sources.presets.gitlab import GITLAB
+from ackbox.sources.presets.shopify import SHOPIFY
+from ackbox.sources.presets.slack import SLACK
+from ackbox.sources.presets.standard_webhooks import STANDARD_WEBHOOKS, SVIX
+from ackbox.sources.presets.stripe import STRIPE
 
-PRESETS: Mapping[str, Preset] = {}
+_ALL = (
+    BASIC,
+    BEARER,
+    GITHUB,
+    GITLAB,
+    HEADER,
+    HMAC,
+    NONE,
+    SHOPIFY,
+    SLACK,
+    STANDARD_WEBHOOKS,
+    STRIPE,
+    SVIX,
+)
+
+PRESETS: Mapping[str, Preset] = {preset.name: preset for preset in _ALL}
 """Every preset by the name that `preset = "NAME"` gives in a source's table."""
