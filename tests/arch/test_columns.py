@@ -43,6 +43,7 @@ def test_adding_a_column_touches_four_files() -> None:
         "stores/columns.py",
         "stores/sqlite/migrations/0002_parent_id.sql",
         "stores/postgres/migrations/0002_parent_id.sql",
+        "sources/webhook.py",  # the one place that gives the column a value
     }
 
 

@@ -108,3 +108,43 @@ def test_get_is_for_handshakes_only() -> None:
     refusal = webhook().receive(request(method="GET"))
     assert isinstance(refusal, Refusal)
     assert (refusal.status, refusal.keep) == (405, False)
+
+
+ITEMS = b'{"n":1,"items":[{"id":"a","type":"paid"},{"id":"b"},7]}'
+
+
+def test_a_delivery_with_several_events_is_the_parent_of_its_items() -> None:
+    source = webhook(split="/items", key="/items/0/id", type="/items/0/type")
+    result = source.receive(request(ITEMS, x_id="id-1"))
+    assert isinstance(result, Accepted)
+    parent, *items = result.envelopes
+    assert (parent.payload, parent.event_type, parent.parent_id) == (ITEMS, "delivery", None)
+    assert parent.idempotency_key == sha256(ITEMS).hexdigest()
+    assert [(item.idempotency_key, item.event_type) for item in items] == [
+        ("a", "paid"),
+        ("b", "webhook"),
+    ]
+    assert [item.payload for item in items] == [
+        b'{"n":1,"items":[{"id":"a","type":"paid"}]}',
+        b'{"n":1,"items":[{"id":"b"}]}',
+    ]
+    assert {item.parent_id for item in items} == {parent.id}
+    assert [item.body for item in result.rejected] == [b'{"n":1,"items":[7]}']
+
+
+def test_a_delivery_with_one_item_is_one_event() -> None:
+    source = webhook(split="/items", key="/items/0/id")
+    envelope = accept(source, request(b'{"items": [{"id":"a"}]}'))
+    assert (envelope.idempotency_key, envelope.parent_id) == ("a", None)
+
+
+def test_items_never_share_the_key_of_the_whole_delivery() -> None:
+    result = webhook(split="/items").receive(request(ITEMS, x_id="id-1"))
+    assert isinstance(result, Accepted)
+    assert len({envelope.idempotency_key for envelope in result.envelopes}) == 3
+
+
+def test_a_delivery_without_a_good_item_is_refused_and_kept() -> None:
+    refusal = webhook(split="").receive(request(b"[1,2]"))
+    assert isinstance(refusal, Refusal)
+    assert (refusal.status, refusal.reason, refusal.keep) == (400, RefusalReason.UNREADABLE, True)

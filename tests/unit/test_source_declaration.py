@@ -8,6 +8,7 @@ import pytest
 from ackbox.errors import SettingError
 from ackbox.sources.declaration import SourceDeclaration, declare, is_open_webhooks
 from ackbox.sources.fields import BODY_HASH, Header, Pointer
+from ackbox.sources.split import SplitRule
 from support.http.signed_preset import PRESETS
 
 SECRET = {"preset": "secret", "secret": "env:S"}
@@ -15,6 +16,15 @@ SECRET = {"preset": "secret", "secret": "env:S"}
 
 def read(words: Mapping[str, object], name: str = "shop") -> SourceDeclaration:
     return declare(name, words, "ackbox.toml", PRESETS)
+
+
+@pytest.mark.parametrize(
+    ("split", "key"),
+    [("", "/0/id"), ("/value", "/value/0/id"), ("/a/*/b", "/a/0/b/0/id"), ("/value", "sha256")],
+)
+def test_the_key_of_a_split_delivery_is_in_the_item(split: str, key: str) -> None:
+    source = read({**SECRET, "split": split, "key": key})
+    assert source.split == SplitRule((split,))
 
 
 def test_a_table_becomes_a_declaration() -> None:
@@ -67,6 +77,10 @@ def test_a_source_without_verification_is_written_out() -> None:
         ({"preset": "url", "secret": "env:S"}, "public_url is missing, because url signs it"),
         ({**SECRET, "public_url": "x"}, 'public_url = "x" is not valid: the URL that the sender'),
         ({**SECRET, "key": "/a~2"}, "key is not valid: key must be a JSON Pointer"),
+        ({**SECRET, "split": "items"}, "split is not valid: split must be a JSON Pointer such as"),
+        ({**SECRET, "split": 3}, "split = int is not valid: a text is expected"),
+        ({**SECRET, "split": "/items", "key": "X-Id"}, 'key = "X-Id" is not valid: deliveries are'),
+        ({**SECRET, "split": "", "key": "/id"}, 'key = "/id" is not valid: deliveries are split'),
         ({**SECRET, "headers": "X-Topic"}, "headers must be a list of header names to keep"),
         ({**SECRET, "headers": ["a b"]}, 'headers has "a b", which is not the name of a header'),
         ({**SECRET, "headers": ["Authorization"]}, "headers has Authorization: a header that may"),

@@ -11,11 +11,22 @@ from ackbox.quantities import parse_duration
 from ackbox.sources.fields import Field, parse_field
 from ackbox.sources.preset import Preset, SchemeSettings
 from ackbox.sources.presets import PRESETS
+from ackbox.sources.split import SplitRule, parse_split
 from ackbox.text import one_line
 
 NONE = "none"
 _FIELDS = ("key", "type", "lane", "sequence", "time")
-_WORDS = ("preset", "verify", "secret", "secrets", "public_url", "tolerance", "headers", *_FIELDS)
+_WORDS = (
+    "preset",
+    "verify",
+    "secret",
+    "secrets",
+    "public_url",
+    "tolerance",
+    "headers",
+    "split",
+    *_FIELDS,
+)
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _REFERENCE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|file:.+")
@@ -44,6 +55,7 @@ class SourceDeclaration:
     options: Mapping[str, str]
     fields: Mapping[str, Field]
     headers: tuple[str, ...] = ()
+    split: SplitRule | None = None
 
     def settings(self, secrets: tuple[bytes, ...]) -> SchemeSettings:
         """Return the settings of the scheme with the values of the secrets."""
@@ -71,6 +83,8 @@ def declare(
     preset = _find_preset(words, presets, refuse)
     _check_words(words, preset, refuse)
     is_verified = words.get("verify") != NONE and preset.name != NONE
+    split = _read_split(words, refuse)
+    _check_item_key(words, split or preset.split, refuse)
     return SourceDeclaration(
         name=name,
         origin=origin,
@@ -82,6 +96,7 @@ def declare(
         options={word: _text(words, word, refuse) for word in preset.options if word in words},
         fields={word: _read_field(words, word, refuse) for word in _FIELDS if word in words},
         headers=_read_headers(words, refuse),
+        split=split,
     )
 
 
@@ -192,6 +207,29 @@ def _read_field(words: Mapping[str, object], word: str, refuse: Refuse) -> Field
         return parse_field(word, text)
     except SettingError as error:
         raise refuse(word, f"is not valid: {error}") from None
+
+
+def _read_split(words: Mapping[str, object], refuse: Refuse) -> SplitRule | None:
+    if "split" not in words:
+        return None
+    text = "" if words["split"] == "" else _text(words, "split", refuse)
+    try:
+        return parse_split("split", text)
+    except SettingError as error:
+        raise refuse("split", f"is not valid: {error}") from None
+
+
+def _check_item_key(words: Mapping[str, object], split: SplitRule | None, refuse: Refuse) -> None:
+    """Refuse a key that all items of a delivery share: only the first of them would be recorded."""
+    if split is None or words.get("key", "sha256") == "sha256":
+        return
+    key = _text(words, "key", refuse)
+    if not any(key.startswith(prefix) for prefix in split.item_prefixes):
+        raise refuse(
+            f"key = {_show(key)}",
+            "is not valid: deliveries are split, so a JSON Pointer into the item is expected, "
+            f'such as "{split.item_prefixes[0]}id", or "sha256"',
+        )
 
 
 def _read_headers(words: Mapping[str, object], refuse: Refuse) -> tuple[str, ...]:

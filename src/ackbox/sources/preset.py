@@ -7,6 +7,7 @@ from datetime import timedelta
 from ackbox.model import Handshake, InboundRequest, Refusal
 from ackbox.sources.fields import BODY_HASH, Field
 from ackbox.sources.schemes import Scheme
+from ackbox.sources.split import SplitRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +58,9 @@ class Preset:
     """Called before verification, for GET and POST: the sender does not sign this handshake."""
     signed_handshake: AnswerHandshake | None = None
     """Called for a verified request only."""
+    split: SplitRule | None = None
+    """Where a delivery with several events has its items. The fields are then read from each item,
+    and a delivery that has no items, or one, is one event."""
+    verifies_items: bool = False
+    """Each item carries its own secret: the scheme accepts a delivery if one of its items is good,
+    and is asked again for each item."""

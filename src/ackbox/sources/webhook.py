@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from ackbox.errors import InvalidEvent, SettingError
 from ackbox.model import (
@@ -28,8 +29,10 @@ from ackbox.sources.fields import (
 )
 from ackbox.sources.presets import PRESETS
 from ackbox.sources.schemes import Scheme, Verification
+from ackbox.sources.split import split_delivery
 
 DEFAULT_TYPE = "webhook"
+DELIVERY_TYPE = "delivery"
 _CONTENT_TYPE = "content-type"
 _NO_HANDSHAKE = "Only POST delivers to this source, and this request is no handshake of its sender."
 _DETAILS = {
@@ -57,8 +60,11 @@ class SignedWebhook:
         self._settings = declaration.settings(secrets)
         self.scheme = _make_scheme(declaration, secrets)
         self._verified_by = preset.name if declaration.is_verified else None
+        self._split = declaration.split or preset.split
+        self._verify_item = self.scheme.verify if preset.verifies_items else None
         fields = declaration.fields
-        self._key = fields.get("key", preset.key)
+        # The preset's key is that of a whole delivery: items that share a key would be lost.
+        self._key = fields.get("key", BODY_HASH if declaration.split else preset.key)
         self._type = fields.get("type") or preset.type or _ABSENT
         self._lane = fields.get("lane") or preset.lane or _ABSENT
         self._sequence = fields.get("sequence") or preset.sequence or _ABSENT
@@ -77,7 +83,30 @@ class SignedWebhook:
         greet = self._preset.signed_handshake
         if greet is not None and (result := greet(request, self._settings)) is not None:
             return result
-        return Accepted((self._seal(Delivery(request)),))
+        return self._accept(request)
+
+    def _accept(self, request: InboundRequest) -> Accepted | Refusal:
+        delivery = Delivery(request)
+        rule = self._split
+        split = split_delivery(request, rule, self._verify_item) if rule else None
+        if isinstance(split, Refusal):
+            return split
+        if split is None:
+            return Accepted((self._seal(delivery),))
+        parent = self._seal_parent(delivery)
+        items = (replace(self._seal(item), parent_id=parent.id) for item in split.items)
+        return Accepted((parent, *items), split.rejected)
+
+    def _seal_parent(self, delivery: Delivery) -> Envelope:
+        """Return the delivery that its items name as their parent: no field of an item is its."""
+        return replace(
+            self._seal(delivery),
+            idempotency_key=_read_key(BODY_HASH, delivery),
+            event_type=DELIVERY_TYPE,
+            source_sequence=None,
+            source_emitted_at=None,
+            lane=None,
+        )
 
     def _seal(self, delivery: Delivery) -> Envelope:
         request = delivery.request
