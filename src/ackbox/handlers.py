@@ -14,7 +14,14 @@ from msgspec import Struct
 
 from ackbox.errors import InvalidEvent, StartupError
 from ackbox.forms import Form, parse_form
-from ackbox.model import EventId, Statement, check_name
+from ackbox.model import (
+    APP_SOURCE,
+    EventId,
+    SentEvent,
+    Statement,
+    check_name,
+    make_sent_event,
+)
 from ackbox.quantities import parse_duration
 
 Handler = Callable[..., Awaitable[None] | None]
@@ -26,6 +33,7 @@ Delay = float | str | timedelta
 """A number of seconds, a text such as `10m`, or a timedelta."""
 
 _ARGUMENTS = frozenset({"event", "tx"})
+_NO_EVENT = EventId("event")
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -117,15 +125,33 @@ class Event(Struct, frozen=True):
 
 
 class Tx:
-    """Collects statements on your own tables. They run in the commit that completes the event."""
+    """Collects statements on your own tables, and events to send. The commit that completes the
+    event runs the statements and stores the events."""
 
-    def __init__(self) -> None:
+    def __init__(self, event_id: EventId = _NO_EVENT) -> None:
         self.statements: list[Statement] = []
+        self.sent: list[SentEvent] = []
+        self._event_id = event_id
 
     def execute(self, sql: str, /, **params: object) -> None:
         if not isinstance(sql, str):
             raise TypeError(f"tx.execute takes SQL as text, not {type(sql).__name__}")
         self.statements.append(Statement(sql, params))
+
+    def send(
+        self,
+        event_type: str,
+        payload: Any = None,
+        *,
+        key: str | None = None,
+        source: str = APP_SOURCE,
+        lane: str | None = None,
+    ) -> None:
+        """Send an event if this run succeeds, exactly once. The default key consists of the id of
+        the handler's event and of the number of this call, so a replay of that event sends nothing
+        twice. Raise `InvalidEvent` if an argument is invalid."""
+        given = f"{self._event_id}:{len(self.sent) + 1}" if key is None else key
+        self.sent.append(make_sent_event(event_type, payload, key=given, source=source, lane=lane))
 
 
 class Registration(Struct, frozen=True):

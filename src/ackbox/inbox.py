@@ -11,7 +11,14 @@ from ackbox.errors import InvalidEvent, SettingError, StartupError
 from ackbox.handlers import Handler, Registry, describe
 from ackbox.http.asgi import Mounted, build_asgi, build_probes
 from ackbox.http.server import run, serve
-from ackbox.model import InboxMigration, UserTables, check_name
+from ackbox.model import (
+    APP_SOURCE,
+    InboxMigration,
+    Receipt,
+    UserTables,
+    check_name,
+    make_sent_event,
+)
 from ackbox.runtime import Runtime
 
 H = TypeVar("H", bound=Handler)
@@ -83,6 +90,35 @@ class Inbox:
         """Run one SELECT as `read` does, and block until the rows are there. This method is for
         plain handlers and other threads; on the event loop's own thread it raises RuntimeError."""
         return self._mounted.runtime.read_sync(sql, params)
+
+    async def send(
+        self,
+        event_type: str,
+        payload: Any = None,
+        *,
+        key: str,
+        source: str = APP_SOURCE,
+        lane: str | None = None,
+    ) -> Receipt:
+        """Record an event from your own code, and return its receipt when the event is durable. A
+        payload of bytes is kept as it is; any other value becomes JSON. A key that this source has
+        sent before makes no second event."""
+        sent = make_sent_event(event_type, payload, key=key, source=source, lane=lane)
+        return await self._mounted.runtime.send(sent)
+
+    def send_sync(
+        self,
+        event_type: str,
+        payload: Any = None,
+        *,
+        key: str,
+        source: str = APP_SOURCE,
+        lane: str | None = None,
+    ) -> Receipt:
+        """Record an event as `send` does, and block until the event is durable. This method is for
+        plain handlers and other threads; on the event loop's own thread it raises RuntimeError."""
+        sent = make_sent_event(event_type, payload, key=key, source=source, lane=lane)
+        return self._mounted.runtime.send_sync(sent)
 
     @asynccontextmanager
     async def lifespan(self, _app: object) -> AsyncIterator[None]:

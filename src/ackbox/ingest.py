@@ -23,7 +23,7 @@ from ackbox.errors import (
     Stopped,
     Unavailable,
 )
-from ackbox.model import Envelope, Receipt, ReceiptKind, Submission
+from ackbox.model import Envelope, Moved, Receipt, ReceiptKind, Submission
 from ackbox.ports import Ledger
 from ackbox.retry import Uniform, ingest_delays
 from ackbox.services import Services
@@ -145,6 +145,13 @@ class Ingest:
     def note_claimed(self, events: int) -> None:
         """Subtract this number of events from the backlog; a negative number adds them again."""
         self._backlog = max(self._backlog - events, 0)
+
+    def note_moved(self, moved: Moved) -> None:
+        """Count events that were recorded without passing through the buffer."""
+        new = sum(receipt.kind is ReceiptKind.NEW for receipt in moved.receipts)
+        self._backlog += new
+        self.recorded += new
+        self._observe(Recorded(moved.envelopes, moved.receipts, ()))
 
     def recount(self, waiting: int, recorded_before: int) -> None:
         """Replace the backlog by a count of the store. Events that became durable since the count

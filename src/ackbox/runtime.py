@@ -15,12 +15,28 @@ from msgspec import Struct
 
 from ackbox import component_config
 from ackbox.app import App, Description
+from ackbox.byte_buffer import Reservation
 from ackbox.config import cautions
-from ackbox.errors import OUTAGES, AckboxError, HandlersStuck, Stopped, Unavailable
+from ackbox.errors import (
+    OUTAGES,
+    AckboxError,
+    HandlersStuck,
+    OutcomeUnknown,
+    Stopped,
+    Unavailable,
+)
 from ackbox.handlers import Registry
 from ackbox.ingest import Ingest
-from ackbox.maintenance import Discards, Monitor, Replays, Retention, unpark_handled
-from ackbox.model import Stats, UserTables, WorkerId
+from ackbox.maintenance import Discards, Monitor, Mover, Replays, Retention, unpark_handled
+from ackbox.model import (
+    Receipt,
+    SentEvent,
+    Stats,
+    Submission,
+    UserTables,
+    WorkerId,
+    seal_sent_event,
+)
 from ackbox.ports import EventQueue, Reader, Store
 from ackbox.telemetry import (
     Fact,
@@ -36,10 +52,14 @@ from ackbox.worker import Executor, Heartbeat, LoopProbe, Worker
 
 _HUNG_NAMED = 10
 _CANNOT_STORE = "Events cannot be stored."
-_READ_SYNC_SECONDS = 60.0
-_READ_SYNC_ON_THE_LOOP = (
-    "inbox.read_sync would block the event loop, which runs in this thread: use `await "
-    "inbox.read(...)` here. read_sync is for plain handlers and other threads."
+_SYNC_SECONDS = 60.0
+_SYNC_ON_THE_LOOP = (
+    "inbox.{0}_sync would block the event loop, which runs in this thread: use `await "
+    "inbox.{0}(...)` here. {0}_sync is for plain handlers and other threads."
+)
+_ANOTHER_LOOP = (
+    "`await inbox.send(...)` runs on the event loop of the inbox only. In any other thread use "
+    "`inbox.send_sync(...)`."
 )
 
 
@@ -108,11 +128,13 @@ class Runtime:
         ledger = self._app.backend.describe()
         self._ingest = ingest = self._make_ingest(store, ledger.batches, backlog)
         monitor, retention = self._make_monitor(store, ingest), self._make_retention(store, ingest)
+        self.mover = Mover(store.submissions, ingest)
         monitor.measure(stats)
         retention.pause_if_implausible(newest_age)
         ingest.start(self.services)
         self._loops = [
             self.services.run("monitor", monitor.tick_and_wait),
+            self.services.run("submissions", self.mover.wait_and_move),
             self.services.run("retention", retention.tick_and_wait, longest_delay=60.0),
         ]
         self._loop_probe = LoopProbe(observe=self.observe, service=self.services.add("loop-probe"))
@@ -202,15 +224,11 @@ class Runtime:
             await self._store.close()
 
     def read_sync(
-        self, sql: str, params: Mapping[str, object], *, seconds: float = _READ_SYNC_SECONDS
+        self, sql: str, params: Mapping[str, object], *, seconds: float = _SYNC_SECONDS
     ) -> list[dict[str, Any]]:
-        """Run a user's query from another thread, and wait for the rows. The thread of the event
-        loop must not wait: the loop could not run the query meanwhile (N11)."""
-        if threading.get_ident() == self._loop_thread:
-            raise RuntimeError(_READ_SYNC_ON_THE_LOOP)
-        if self._loop is None or self._loop.is_closed():
-            raise Stopped(self._state)
-        reading = asyncio.run_coroutine_threadsafe(self.reader.query(sql, params), self._loop)
+        """Run a user's query from another thread, and wait for the rows (N11)."""
+        loop = self._loop_for_threads("read")
+        reading = asyncio.run_coroutine_threadsafe(self.reader.query(sql, params), loop)
         try:
             return reading.result(seconds)
         except CancelledError:
@@ -220,6 +238,40 @@ class Runtime:
             raise Unavailable(
                 f"inbox.read_sync got no result within {seconds:g} s: the event loop is blocked."
             ) from None
+
+    async def send(self, sent: SentEvent) -> Receipt:
+        """Record an event of the application's own code; return when it is durable."""
+        if asyncio.get_running_loop() is not self._loop:
+            raise RuntimeError(_ANOTHER_LOOP)
+        envelope = seal_sent_event(sent, self.clock(), random.getrandbits)
+        with Reservation(self.ingest.bytes) as reservation:
+            reservation.hold(len(envelope.payload))
+            (receipt,) = await self.ingest.submit(Submission((envelope,)))
+        return receipt
+
+    def send_sync(self, sent: SentEvent, *, seconds: float = _SYNC_SECONDS) -> Receipt:
+        """Record an event from another thread; return when it is durable."""
+        loop = self._loop_for_threads("send")
+        sending = asyncio.run_coroutine_threadsafe(self.send(sent), loop)
+        try:
+            return sending.result(seconds)
+        except CancelledError:
+            raise OutcomeUnknown(self._state) from None
+        except TimeoutError:
+            sending.cancel()
+            raise OutcomeUnknown(
+                f"inbox.send_sync got no receipt within {seconds:g} s: the event loop is blocked. "
+                "Send the event again, with the same key."
+            ) from None
+
+    def _loop_for_threads(self, method: str) -> asyncio.AbstractEventLoop:
+        """Return the event loop, for a call from another thread. The thread of the loop itself must
+        not wait: the loop could not run the call meanwhile."""
+        if threading.get_ident() == self._loop_thread:
+            raise RuntimeError(_SYNC_ON_THE_LOOP.format(method))
+        if self._loop is None or self._loop.is_closed():
+            raise Stopped(self._state)
+        return self._loop
 
     def advertise(self, url: str) -> None:
         """Publish the URL of this process, once it is known, to the services of the store."""

@@ -38,7 +38,8 @@ class Started(Struct, frozen=True):
 
 
 class Recorded(Struct, frozen=True):
-    """These envelopes are durable; `seconds` is the time each one waited after it was accepted."""
+    """These envelopes are durable; `seconds` is the time each one waited after it was accepted.
+    Events that handlers sent have no such time: they were durable when they were accepted."""
 
     envelopes: Sequence[Envelope]
     receipts: Sequence[Receipt]

@@ -32,13 +32,22 @@ POSTGRES_KINDS = {
 NO_COLUMNS = {"received_at", "payload_bytes"}
 """Fields that are computed, or stored in several columns."""
 
+USERS = {
+    "model/sent_events.py",
+    "stores/sqlite/migrations/0004_submissions.sql",
+    "stores/sqlite/sql/submissions.sql",
+    "stores/postgres/migrations/0004_submissions.sql",
+    "stores/postgres/sql/submissions.sql",
+}
+"""The files that set `parent_id`. A column that no code sets needs none of them."""
+
 
 def test_adding_a_column_touches_four_files() -> None:
     files = [path for path in SOURCES.rglob("*") if path.suffix in (".py", ".sql")]
     spelled = {
         path.relative_to(SOURCES).as_posix() for path in files if "parent_id" in path.read_text()
     }
-    assert spelled == {
+    assert spelled - USERS == {
         "model/events.py",
         "stores/columns.py",
         "stores/sqlite/migrations/0002_parent_id.sql",

@@ -14,14 +14,14 @@ from ackbox.stores.postgres.store import PostgresStore
 from ackbox.stores.postgres.write.queue import PostgresQueue
 from ackbox.stores.sqlite.store import SqliteStore
 
-MOST_MEMBERS = {ports: 53, backends: 18}
+MOST_MEMBERS = {ports: 56, backends: 18}
 """How many members all protocols of a module may have together, without inherited ones."""
-MOST_LINES = 520
+MOST_LINES = 560
 
 
 def protocols(module: Any) -> list[type]:
     classes = [item for item in vars(module).values() if inspect.isclass(item)]
-    own = [item for item in classes if item.__module__ == module.__name__]
+    own = [item for item in classes if item.__module__.startswith(module.__name__)]
     return [item for item in own if Protocol in item.__bases__]
 
 
@@ -37,7 +37,8 @@ def test_the_protocols_have_few_members(module: Any) -> None:
 
 
 def test_the_ports_can_be_read_at_one_sitting() -> None:
-    assert len(Path(ports.__file__).read_text().splitlines()) <= MOST_LINES
+    files = Path(ports.__file__).parent.glob("*.py")
+    assert sum(len(file.read_text().splitlines()) for file in files) <= MOST_LINES
 
 
 @pytest.mark.parametrize(

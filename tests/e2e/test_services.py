@@ -26,6 +26,7 @@ from ackbox.stores.sqlite.services import SpaceReclaimer
 from ackbox.stores.sqlite.store import SqliteStore
 from ackbox.stores.sqlite.write.disk_space import DiskSpace
 from ackbox.stores.sqlite.write.queue import SqliteQueue
+from ackbox.stores.sqlite.write.submissions import SqliteSubmissions
 from ackbox.telemetry import Fact
 from ackbox.worker import Executor, LoopProbe
 from ackbox.worker.heartbeat import Heartbeat
@@ -43,6 +44,7 @@ LOOPS = {
     "heartbeat": (Heartbeat, "_beat"),
     "loop-probe": (LoopProbe, "_probe"),
     "monitor": (Monitor, "tick"),
+    "submissions": (SqliteSubmissions, "move"),
     "retention": (SqliteStore, "add_tombstones"),
     "parked-events": (SqliteReader, "parked_type"),
     "run-timeouts": (Executor, "_cancel"),

@@ -13,7 +13,7 @@ from ackbox.app.backends import Admin, Backend, Description, Holder, Process, Sh
 from ackbox.clock import ClockSteps, SteadyClock, uptime
 from ackbox.config import Settings, choose_log_format
 from ackbox.errors import AckboxError, SettingError
-from ackbox.model import Clock
+from ackbox.model import APP_SOURCE, Clock
 from ackbox.ports import Store
 from ackbox.services import Services
 from ackbox.telemetry import Observer, combine_observers
@@ -32,7 +32,7 @@ __all__ = [
     "utc_now",
 ]
 
-SOURCES = frozenset({"webhooks"})
+SOURCES = frozenset({"webhooks", APP_SOURCE})
 _QUEUE_WITH_SQLITE = (
     "QUEUE_URL is for the many instances that share a PostgreSQL database: set "
     "ACKBOX_DATABASE_URL too, or give no QUEUE_URL. A SQLite ledger has one process, "

@@ -2,6 +2,7 @@
 
 from ackbox.maintenance.discard import Discards, restrict_to_discardable
 from ackbox.maintenance.monitor import Monitor
+from ackbox.maintenance.mover import Mover
 from ackbox.maintenance.parked import unpark_handled
 from ackbox.maintenance.replay import (
     Preview,
@@ -17,6 +18,7 @@ from ackbox.maintenance.retention import Retention
 __all__ = [
     "Discards",
     "Monitor",
+    "Mover",
     "Preview",
     "ReplayProgress",
     "Replays",

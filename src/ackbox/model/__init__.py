@@ -10,6 +10,7 @@ queries     filters on the ledger, cursors and pages
 requests    requests of senders, and the results of receiving one
 retention   the retention policy, and the progress of a pass
 seal        an envelope from the fields that a source gives
+sent_events events that the application's own code sends
 user_tables users' own tables, as the application declares them
 
 Other packages import from here, not from these modules.
@@ -47,6 +48,7 @@ from ackbox.model.events import (
     Envelope,
     EventId,
     EventRecord,
+    Moved,
     OutcomeName,
     RandomBits,
     Receipt,
@@ -117,9 +119,16 @@ from ackbox.model.retention import (
     TombstonePass,
 )
 from ackbox.model.seal import seal
+from ackbox.model.sent_events import (
+    APP_SOURCE,
+    SentEvent,
+    make_sent_event,
+    seal_sent_event,
+)
 from ackbox.model.user_tables import InboxMigration, UserTables
 
 __all__ = [
+    "APP_SOURCE",
     "CRASHED",
     "ERROR_LIMIT",
     "LAST_MOMENT",
@@ -152,6 +161,7 @@ __all__ = [
     "Handshake",
     "InboundRequest",
     "InboxMigration",
+    "Moved",
     "Order",
     "Outcome",
     "OutcomeName",
@@ -180,6 +190,7 @@ __all__ = [
     "RequestHead",
     "RetentionPolicy",
     "RetryLater",
+    "SentEvent",
     "Settlement",
     "Snoozed",
     "SourceCursor",
@@ -201,9 +212,11 @@ __all__ = [
     "fingerprint",
     "from_text",
     "make_failure",
+    "make_sent_event",
     "new_event_id",
     "new_receipt",
     "parse_source_cursor",
     "seal",
+    "seal_sent_event",
     "to_text",
 ]

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from ackbox.model.checks import NAME_LIMIT
 from ackbox.model.events import EventId
+from ackbox.model.sent_events import SentEvent
 
 WorkerId = NewType("WorkerId", str)
 """Random for each process: a restart under the same name never inherits a claim (F21)."""
@@ -88,12 +89,13 @@ class DeadLetter(Struct, frozen=True):
 
 
 class Done(Struct, frozen=True):
-    """Outcome *done*. The effects are written in the same commit. If they fail, the run failed, and
-    its outcome is `on_effect_failure`."""
+    """Outcome *done*. The effects and the follow-ups are written in the same commit. If they fail,
+    the run failed, and its outcome is `on_effect_failure`."""
 
     outcome: str = "handled"
     effects: Sequence[Statement] = ()
     on_effect_failure: RetryLater | DeadLetter | None = None
+    follow_ups: Sequence[SentEvent] = ()
 
 
 class Release(Struct, frozen=True):

@@ -96,6 +96,13 @@ class Submission(Struct, frozen=True, gc=False):
     cursor: Cursor | None = None
 
 
+class Moved(Struct, frozen=True):
+    """Submissions that were moved into the ledger: their envelopes, and a receipt for each."""
+
+    envelopes: Sequence[Envelope] = ()
+    receipts: Sequence[Receipt] = ()
+
+
 class EventRecord(Struct, frozen=True):
     """One row of the ledger, without its payload."""
 

@@ -1,12 +1,15 @@
 """Decisions about outcomes that both stores share, before any SQL."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from ackbox.model import (
     DeadLetter,
     Done,
+    EventId,
     Outcome,
     RetryLater,
+    SentEvent,
     Settlement,
     make_failure,
 )
@@ -20,7 +23,19 @@ def bounded(delay: timedelta) -> timedelta:
 
 
 def has_effects(settlement: Settlement) -> bool:
-    return isinstance(settlement.outcome, Done) and bool(settlement.outcome.effects)
+    """Return whether something is written together with the outcome: statements or follow-ups."""
+    outcome = settlement.outcome
+    return isinstance(outcome, Done) and bool(outcome.effects or outcome.follow_ups)
+
+
+def follow_ups_of(settlements: Sequence[Settlement]) -> list[tuple[EventId, SentEvent]]:
+    """Return each follow-up of a completed run with the id of the event whose handler sent it."""
+    return [
+        (settlement.claim.id, follow_up)
+        for settlement in settlements
+        if isinstance(settlement.outcome, Done)
+        for follow_up in settlement.outcome.follow_ups
+    ]
 
 
 def fallback_of(outcome: Outcome, error: str) -> Outcome:

@@ -71,6 +71,7 @@ class Stepper:
         outcome = await self.run(claim)
         seconds = monotonic() - started
         written = await self._runtime.queue.settle([Settlement(claim, outcome)])
+        await self._runtime.mover.move_all()  # what the handler sent can be seen at once
         registration = self._runtime.registry.find(claim.source, claim.event_type)
         handler = None if registration is None else registration.name
         self._runtime.observe(Settled([claim], [seconds], written, [handler]))

@@ -94,7 +94,7 @@ class Executor:
                 Failure("the last runs ended with the process; no attempt is left", "crashed")
             )
         RUNNING.set(claim)  # in the context of this run's own task
-        tx = Tx() if registration.takes_tx else None
+        tx = Tx(claim.id) if registration.takes_tx else None
         allowed = registration.timeout or self._policy.timeout
         task = (asyncio.current_task(self._loop) if self._loop else None) or self._find_task()
         cancelled_before = task.cancelling()
@@ -168,10 +168,10 @@ class Executor:
         return False
 
     def _done(self, claim: Claim, limit: int, tx: Tx) -> Done:
-        if not tx.statements:
+        if not tx.statements and not tx.sent:
             return _HANDLED
         on_effect_failure = self._retry_or_dead_letter(claim, limit, Failure("", "tx"), None)
-        return Done("handled", tuple(tx.statements), on_effect_failure)
+        return Done("handled", tuple(tx.statements), on_effect_failure, tuple(tx.sent))
 
     def _outcome_of_failure(self, claim: Claim, limit: int, error: BaseException) -> Outcome:
         """Return an outcome even if the error raises while it is examined: a run that is not

@@ -39,6 +39,7 @@ from ackbox.stores.postgres.write.notifications import Notifications
 from ackbox.stores.postgres.write.queue import PostgresQueue
 from ackbox.stores.postgres.write.record import record
 from ackbox.stores.postgres.write.relayed_queue import RelayedQueue
+from ackbox.stores.postgres.write.submissions import PostgresSubmissions
 from ackbox.telemetry import ClockSkewed, Observer
 
 _SKEW = timedelta(seconds=30)
@@ -118,6 +119,9 @@ class PostgresStore:
         self._relayed = self._make_relayed_queue(database, options)
         self.queue = self._relayed or PostgresQueue(database, scan_seconds=options.scan_seconds)
         self.reader = PostgresReader(database.address, waiting_limit=options.waiting_limit)
+        self.submissions = PostgresSubmissions(
+            database, self.queue.has_submissions, self._publish, clock
+        )
         self.database = database
         self._counts_lock = lock_key(database.address.schema, "compact counts")
         self._clock = clock
@@ -147,11 +151,7 @@ class PostgresStore:
         self._recording.add(recording)
         recording.add_done_callback(self._recorded)
         receipts = await asyncio.shield(recording)
-        self.queue.scans.note_sources({envelope.source for envelope in envelopes})
-        if self._relayed is None:
-            self.notify()
-        else:
-            self._relayed.publish(_new_events(envelopes, receipts))
+        self._publish(envelopes, receipts)
         return receipts
 
     async def cursor(self, source: str) -> str | None:
@@ -242,6 +242,14 @@ class PostgresStore:
         self._recording.discard(recording)
         if not recording.cancelled():
             recording.exception()  # the caller may be gone
+
+    def _publish(self, envelopes: Sequence[Envelope], receipts: Sequence[Receipt]) -> None:
+        """Let workers find these events, which are durable now."""
+        self.queue.scans.note_sources({envelope.source for envelope in envelopes})
+        if self._relayed is None:
+            self.notify()
+        else:
+            self._relayed.publish(_new_events(envelopes, receipts))
 
     def notify(self) -> None:
         """Wake our own workers and other instances: an event may be claimable."""

@@ -42,6 +42,7 @@ from ackbox.stores.sqlite.write.queue import SqliteQueue
 from ackbox.stores.sqlite.write.record import RecordOperations
 from ackbox.stores.sqlite.write.recovery import recover
 from ackbox.stores.sqlite.write.reserve import Reserve, free_bytes
+from ackbox.stores.sqlite.write.submissions import SqliteSubmissions
 from ackbox.stores.sqlite.write.writer import Writer
 from ackbox.telemetry import Observer
 
@@ -124,6 +125,9 @@ class SqliteStore:
         self._reclaimer = SpaceReclaimer(writer, observe)
         self._services: list[asyncio.Task[None]] = []
         self._operations = RecordOperations(blocks())
+        self.submissions = SqliteSubmissions(
+            writer, self.queue, self._operations, disk_space, clock
+        )
         self._allow_foreign = refuse_in_process(lock.ledger)
 
     def start_services(

@@ -16,11 +16,14 @@ OWN_TABLES = frozenset(
         "promotion",
         "schema_migrations",
         "status_counts",
+        "submissions",
         "tombstones",
         "write_probe",
     )
 )
-OWN_FUNCTIONS = frozenset(("count_move", "parse_json", "refresh_live_events"))
+OWN_FUNCTIONS = frozenset(
+    ("assert_name", "count_move", "enqueue", "is_name", "parse_json", "refresh_live_events")
+)
 _MIGRATIONS = "schema_migrations"
 _WRITTEN = sorted(OWN_TABLES - {_MIGRATIONS})
 _SHOWN = 3

@@ -42,6 +42,7 @@ from ackbox.stores.postgres.write.settlement import (
     run_of,
     settle_plain,
 )
+from ackbox.stores.postgres.write.submissions import submit
 
 _SECONDS = 1.0
 _SHARED_SECONDS = 0.05
@@ -150,6 +151,7 @@ async def _settle_together(
         with _users_errors():
             await session.execute_raw("SET CONSTRAINTS ALL IMMEDIATE")
         await session.execute_raw(_RESTORE_OUR_SETTINGS)
+        await submit(session, ended)
         lanes = lanes_of(ended)
         await lock_lanes_of(session, lanes)
         if sorted(await lock_claims(session, ended)) != sorted(map(run_of, ended)):
@@ -160,7 +162,7 @@ async def _settle_together(
 
 
 async def _run(session: Session, outcome: Outcome) -> Outcome:
-    if not isinstance(outcome, Done):
+    if not isinstance(outcome, Done) or not outcome.effects:
         return outcome
     try:
         for statement in outcome.effects:

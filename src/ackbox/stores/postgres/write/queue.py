@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any
 
 from ackbox.model import Caps, Claim, EventId, Outcome, Release, Settlement, Suspect, WorkerId
-from ackbox.stores.outcomes import has_effects
+from ackbox.stores.outcomes import follow_ups_of, has_effects
 from ackbox.stores.postgres.database import Database, KeptConnection
 from ackbox.stores.postgres.read.reader import is_event_id
 from ackbox.stores.postgres.write.claim_scans import SCAN_SECONDS, ClaimScans, Scan
@@ -38,6 +38,8 @@ class PostgresQueue:
         self._renewals = KeptConnection(database.address)
         self._loop = asyncio.get_running_loop()
         self._wake_up = asyncio.Event()
+        self.has_submissions = asyncio.Event()
+        """Set when a handler of this instance has sent an event."""
         self._due_at: float | None = None
         self.scans = ClaimScans(monotonic(), scan_seconds=scan_seconds)
 
@@ -116,6 +118,8 @@ class PostgresQueue:
             written = await settle_plain(self._database, plain)
         if with_effects:
             written |= await settle_with_effects(self._database, with_effects)
+            if follow_ups_of(with_effects):
+                self.has_submissions.set()
         if any(s.claim.lane or isinstance(s.outcome, Release) for s in settlements):
             self.scans.request_full_scan()
         self.wake()  # a lane may be free now, or a retry may be due before all else

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from operator import attrgetter
 
+import asyncpg
 import msgspec
 from msgspec import Struct
 
 from ackbox.errors import Unavailable
 from ackbox.model import Cursor, Envelope, EventId, Receipt, ReceiptKind, Status, new_receipt
 from ackbox.stores.columns import RECORDED
-from ackbox.stores.postgres.database import Database
+from ackbox.stores.postgres.database import Database, Session
 from ackbox.stores.postgres.write.lanes import lock_lanes, promote
 
 _RECORDED = attrgetter(*RECORDED)
@@ -39,17 +40,33 @@ async def record(
     database: Database, envelopes: Sequence[Envelope], cursors: Sequence[Cursor]
 ) -> list[Receipt]:
     """Record the envelopes. Nearly always all of them are new, which takes one round trip."""
-    values = _values(envelopes, cursors)
+    if any(envelope.lane is not None for envelope in envelopes):
+        async with database.transaction() as session:
+            inserted = await insert(session, envelopes, cursors)
+    else:
+        (inserted,) = await database.fetch("record", **_values(envelopes, cursors))
+    return await receipts_of(database, envelopes, inserted)
+
+
+async def insert(
+    session: Session, envelopes: Sequence[Envelope], cursors: Sequence[Cursor]
+) -> asyncpg.Record:
+    """Insert the envelopes whose keys are new, in the transaction of the caller. Return the result
+    for `receipts_of`, which is called after the commit."""
     lanes = {(e.source, e.lane) for e in envelopes if e.lane is not None}
     if lanes:
-        async with database.transaction() as session:
-            await lock_lanes(session, lanes)
-            (row,) = await session.fetch("record", **values)
-            await promote(session, lanes)
-    else:
-        (row,) = await database.fetch("record", **values)
-    if row["new"] == len(envelopes):
-        return [new_receipt(envelope, row["now"]) for envelope in envelopes]
+        await lock_lanes(session, lanes)
+    (inserted,) = await session.fetch("record", **_values(envelopes, cursors))
+    if lanes:
+        await promote(session, lanes)
+    return inserted
+
+
+async def receipts_of(
+    database: Database, envelopes: Sequence[Envelope], inserted: asyncpg.Record
+) -> list[Receipt]:
+    if inserted["new"] == len(envelopes):
+        return [new_receipt(envelope, inserted["now"]) for envelope in envelopes]
     return await _count_repeats(database, envelopes)
 
 

@@ -11,11 +11,13 @@ from datetime import datetime
 from time import monotonic
 
 import apsw
+from msgspec.structs import astuple
 
 from ackbox.errors import InvalidStatement
-from ackbox.model import Done, Settlement, Statement
+from ackbox.model import Done, Settlement, Statement, to_text
 from ackbox.stores.named_statements import name_statement
-from ackbox.stores.sqlite.statements import Statements
+from ackbox.stores.outcomes import follow_ups_of
+from ackbox.stores.sqlite.statements import Statements, blocks
 from ackbox.stores.sqlite.user_values import bind, find_unstorable
 from ackbox.stores.sqlite.write.settlement import Run, run_of, settle
 
@@ -31,6 +33,7 @@ OWN_TABLES = frozenset(
         "sqlite_schema",
         "sqlite_sequence",
         "status_counts",
+        "submissions",
         "tombstones",
     )
 )
@@ -78,6 +81,7 @@ class Effects:
         if held and isinstance(outcome, Done):  # else another run has the claim: apply nothing
             for statement in outcome.effects:
                 self._run(sql.connection, statement)
+            _submit(sql.connection, settlement, now)
         return settle(sql, [settlement], now)
 
     def _run(self, connection: apsw.Connection, statement: Statement) -> None:
@@ -117,6 +121,15 @@ class Effects:
         if action in _WRITES or action == apsw.SQLITE_READ:
             return apsw.SQLITE_DENY if _is_ours((first or "").lower()) else apsw.SQLITE_OK
         return apsw.SQLITE_OK if action in _HARMLESS else apsw.SQLITE_DENY
+
+
+def _submit(connection: apsw.Connection, settlement: Settlement, now: datetime) -> None:
+    """Write the events that the handler sent."""
+    sent = [
+        (*astuple(follow_up), parent, to_text(now))
+        for parent, follow_up in follow_ups_of([settlement])
+    ]
+    connection.executemany(blocks()["submit"], sent)
 
 
 def _check(sql: str) -> None:

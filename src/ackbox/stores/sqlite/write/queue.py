@@ -23,7 +23,7 @@ from ackbox.model import (
     WorkerId,
     to_text,
 )
-from ackbox.stores.outcomes import fallback_of, has_effects
+from ackbox.stores.outcomes import fallback_of, follow_ups_of, has_effects
 from ackbox.stores.sqlite.statements import Statements
 from ackbox.stores.sqlite.write.claim_selection import ClaimSelection, read_claims
 from ackbox.stores.sqlite.write.effects import Effects
@@ -42,6 +42,8 @@ class SqliteQueue:
         self._effects = effects
         self._clock = clock
         self._wake_event = asyncio.Event()
+        self.has_submissions = asyncio.Event()
+        """Set when events that handlers sent wait in `submissions`."""
         self._next_due: datetime | None = None
 
     async def claim(
@@ -130,6 +132,8 @@ class SqliteQueue:
         except AckboxError as error:
             failed = Settlement(settlement.claim, fallback_of(settlement.outcome, str(error)))
             return await self._settle_plain([failed], now)
+        if follow_ups_of([settlement]):
+            self.has_submissions.set()
         return {settlement.claim.id: settlement.outcome} if held else {}
 
     async def wait(self, timeout: timedelta) -> None:

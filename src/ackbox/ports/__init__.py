@@ -9,28 +9,22 @@ protocol. Ids such as W7, F28 or N14, here and elsewhere, are defined in
 
 from collections.abc import AsyncIterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from ackbox.model import (
     Accepted,
-    AuditPage,
     BackupProgress,
     Caps,
     Claim,
-    Content,
     DiscardKind,
-    EventDetail,
-    EventFilter,
     EventId,
-    EventRecord,
     Handshake,
     InboundRequest,
     InboxMigration,
-    Order,
+    Moved,
     Outcome,
-    Page,
     PruneResult,
     QuarantineBudget,
     QuarantinedRequest,
@@ -45,15 +39,13 @@ from ackbox.model import (
     ReplayKind,
     RetentionPolicy,
     Settlement,
-    SourceCursor,
-    SourcePage,
-    Stats,
     Status,
     Submission,
     Suspect,
     TombstonePass,
     WorkerId,
 )
+from ackbox.ports.reader import Reader as Reader
 
 
 class Webhook(Protocol):
@@ -210,6 +202,27 @@ class EventQueue(Protocol):
         ...
 
 
+class Submissions(Protocol):
+    """The port of the mover: it records the events that handlers sent with `tx.send` and, on
+    PostgreSQL, applications with `enqueue`. These events wait in the table `submissions`."""
+
+    async def move(self) -> Moved:
+        """Record some submissions as `Ledger.record` does and delete them, in one transaction;
+        return the empty `Moved` at the end.
+
+        - Only submissions whose transaction has committed are moved. Each one is recorded once,
+          whatever happens during the call and however many instances call it at the same time.
+        - Submissions of a lane are recorded in the order in which they were written.
+        - Raises `Unavailable` or `OutcomeUnknown` as `record` does; the caller should call again.
+        """
+        ...
+
+    async def wait(self, timeout: timedelta) -> None:
+        """Wait until an event was sent through this process with `tx.send`, or until the
+        time-out."""
+        ...
+
+
 class Relay(Protocol):
     """A channel that carries new events from the instance that recorded them to an idle worker.
 
@@ -227,92 +240,6 @@ class Relay(Protocol):
         Wait for the first one at most about `block` seconds, or longer during an outage. A call
         that does not block returns nothing during an outage.
         """
-        ...
-
-    async def close(self) -> None: ...
-
-
-class Reader(Protocol):
-    """The port of the HTTP API and the command line: it only reads.
-
-    A read never blocks the writer, and its duration is bounded.
-    """
-
-    async def event(self, event_id: EventId) -> EventRecord | None: ...
-
-    async def event_by_key(self, source: str, idempotency_key: str) -> EventRecord | None: ...
-
-    async def ids_starting(self, prefix: str, *, limit: int) -> list[EventId]:
-        """Return the first `limit` ids that start with this prefix.
-
-        People type the first characters of a UUID, not the whole.
-        """
-        ...
-
-    async def content(self, event_id: EventId) -> Content | None:
-        """Return the exact bytes of the payload, and the stored headers."""
-        ...
-
-    async def events(
-        self, where: EventFilter, *, order: Order, limit: int, cursor: int | None = None
-    ) -> Page:
-        """Return a page of at most `limit` events in order of arrival, after `cursor`."""
-        ...
-
-    async def events_of_source(
-        self, where: EventFilter, *, limit: int, cursor: SourceCursor | None = None
-    ) -> SourcePage:
-        """Return a page of one source's events in the order of that source (L7).
-
-        `where.source` is required. Events are ordered by source sequence, then by source time, then
-        by arrival. An event that lacks one of these values comes after those that have it.
-        """
-        ...
-
-    async def detail(self, event_id: EventId) -> EventDetail | None:
-        """Return an event with its history and the reason why it waits."""
-        ...
-
-    async def stats(self) -> Stats:
-        """Return the stored counts by status and the age of the oldest pending event.
-
-        The counts are maintained by the writers, so the call does not scan events.
-        """
-        ...
-
-    async def newest_age(self, now: datetime) -> timedelta | None:
-        """Return how long ago the ledger last changed, or None if the ledger is empty.
-
-        The age is measured with the same clock as retention.
-        """
-        ...
-
-    async def waiting(self, now: datetime) -> int:
-        """Return how many events are pending and due (W7). Parked events are not counted."""
-        ...
-
-    async def audit(
-        self, *, event_id: EventId | None = None, limit: int, cursor: int | None = None
-    ) -> AuditPage:
-        """Return a page of the operators' actions, newest first.
-
-        If `event_id` is given, return only the actions on this event.
-        """
-        ...
-
-    async def parked_type(self, after: tuple[str, str]) -> tuple[str, str] | None:
-        """Return the next `(source, event_type)` after `after` that has parked events, or None."""
-        ...
-
-    async def pending_migrations(self, declared: Sequence[InboxMigration]) -> list[str]:
-        """Return the names of those migrations of the user's tables that are not applied yet.
-
-        Raises `StartupError` if the SQL of an applied migration has changed.
-        """
-        ...
-
-    async def query(self, sql: str, params: Mapping[str, object]) -> list[dict[str, Any]]:
-        """Run one read-only statement of the user; return each row as a dict by column name."""
         ...
 
     async def close(self) -> None: ...
@@ -474,6 +401,9 @@ class Store(Ledger, RetentionStore, Operations, Protocol):
 
     @property
     def queue(self) -> EventQueue: ...
+
+    @property
+    def submissions(self) -> Submissions: ...
 
     @property
     def reader(self) -> Reader: ...
