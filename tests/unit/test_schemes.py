@@ -53,6 +53,18 @@ def test_a_signature_of_both_versions_needs_one_of_the_keys() -> None:
     assert both.verify(scheme("standard-webhooks", WHSK).sign(BARE)) is Verification.VERIFIED
 
 
+# F46
+def test_base64_with_other_unused_bits_is_another_text() -> None:
+    standard = scheme("standard-webhooks", WHSK)
+    signed = standard.sign(BARE)
+    text = (signed.header("webhook-signature") or "").removesuffix("==")
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+    other = text[:-1] + alphabet[alphabet.index(text[-1]) + 1] + "=="
+    assert standard.verify(signed) is Verification.VERIFIED
+    changed = with_header(signed, "webhook-signature", other)
+    assert standard.verify(changed) is Verification.BAD_SIGNATURE
+
+
 # F47
 def test_an_id_with_a_dot_cannot_take_its_time_from_the_body() -> None:
     body = f"{AT}.{BODY}".encode()
@@ -69,8 +81,7 @@ def test_an_id_with_a_dot_cannot_take_its_time_from_the_body() -> None:
 
 # F48
 @pytest.mark.parametrize("name", ["svix-id", "svix-timestamp", "svix-signature"])
-def test_headers_of_two_prefixes_are_refused(name: str) -> None:
-    """The key is read from the header `svix-id`, if it is there: the signature must cover it."""
+def test_a_header_of_the_other_prefix_does_not_become_the_key(name: str) -> None:
     svix = scheme("svix", WHSEC)
     signed = scheme("standard-webhooks", WHSEC).sign(BARE)
     assert svix.verify(signed) is Verification.VERIFIED
@@ -104,7 +115,10 @@ def test_stripe_with_two_times_is_refused(extra: str) -> None:
 
 
 # F46
-@pytest.mark.parametrize("time", ["1_0", "nan", "-1", "1.5", " 1", "\u0661", "", "1" * 13])
+@pytest.mark.parametrize(
+    "time",
+    ["nan", "", "\u0661", "1_790_000_000", f" {AT}", f"{AT} ", f"+{AT}", f"{AT}.0", f"000{AT}"],
+)
 def test_a_signed_time_must_be_ascii_digits(time: str) -> None:
     """The sender itself signs this text: only the form of the time is wrong."""
     slack = scheme("hmac", "key", header="x-sign", timestamp="x-time", signed="{timestamp}{body}")

@@ -20,6 +20,7 @@ from ackbox.sources.schemes.signatures import (
     with_headers,
 )
 
+_PARTS = ("id", "timestamp", "signature")
 SIGNATURES_LIMIT = 20
 """Svix signs with eleven keys at most. A check of ed25519 takes long enough for a limit."""
 
@@ -81,31 +82,36 @@ def read_key(secret: bytes) -> Key:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandardWebhooks:
     """The headers `webhook-id`, `webhook-timestamp` and `webhook-signature`, or those of another
-    prefix. Headers of two prefixes in one request are refused, so that the id that becomes the key
-    is always the id that is signed."""
+    prefix. If a request has headers of two prefixes, those of the first one count. A preset reads
+    the key in the same order, so that the key is always the id that is signed."""
 
     keys: tuple[Key, ...] = field(repr=False)
     prefixes: tuple[str, ...] = ("webhook",)
     tolerance: timedelta = timedelta(seconds=300)
 
     def verify(self, request: InboundRequest) -> Verification:
-        used = [prefix for prefix in self.prefixes if _has_prefix(request, prefix)]
-        if not any(request.header(f"{prefix}-signature") for prefix in used):
+        names = [f"{self._prefix(request)}-{part}" for part in _PARTS]
+        if not any(request.header(f"{prefix}-signature") for prefix in self.prefixes):
             return Verification.UNSIGNED
-        names = [f"{used[0]}-{part}" for part in ("id", "timestamp", "signature")]
-        values = [value for name in names for value in request.headers_named(name)]
-        if len(used) > 1 or len(values) != 3 or any(request.header(name) is None for name in names):
+        values = [request.headers_named(name) for name in names]
+        if any(len(value) != 1 for value in values):
             return Verification.MALFORMED
-        return self._judge(request, *values)
+        return self._judge(request, *(value[0] for value in values))
 
     def sign(self, request: InboundRequest) -> InboundRequest:
-        used = (prefix for prefix in self.prefixes if _has_prefix(request, prefix))
-        prefix, key, time = next(used, self.prefixes[0]), self.keys[0], time_of(request)
+        prefix, key, time = self._prefix(request), self.keys[0], time_of(request)
         unique = sha256(request.body + time.encode()).hexdigest()[:24]
         identity = request.header(f"{prefix}-id") or f"msg_{unique}"
         signature = b64encode(key.sign(_message(identity, time, request.body))).decode()
         headers = {"id": identity, "timestamp": time, "signature": f"{key.version},{signature}"}
         return with_headers(request, {f"{prefix}-{name}": text for name, text in headers.items()})
+
+    def _prefix(self, request: InboundRequest) -> str:
+        used = {name for name, _ in request.headers}
+        return next(
+            (prefix for prefix in self.prefixes if used & {f"{prefix}-{part}" for part in _PARTS}),
+            self.prefixes[0],
+        )
 
     def _judge(self, request: InboundRequest, identity: str, time: str, given: str) -> Verification:
         entries = [entry for entry in given.split(" ") if entry]
@@ -122,11 +128,6 @@ class StandardWebhooks:
             key.matches(message, [text for version, _, text in pairs if version == key.version])
             for key in self.keys
         )
-
-
-def _has_prefix(request: InboundRequest, prefix: str) -> bool:
-    parts = ("id", "timestamp", "signature")
-    return any(request.headers_named(f"{prefix}-{part}") for part in parts)
 
 
 def _message(identity: str, time: str, body: bytes) -> bytes:
