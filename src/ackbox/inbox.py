@@ -5,8 +5,15 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from ackbox.app import App
-from ackbox.config import Given, Resolved, read_overrides, resolve_process, warn_of_open_ingest
+from ackbox.app import NO_SOURCES, App, Sources, build_sources, declare_sources, warn_of_unverified
+from ackbox.config import (
+    Given,
+    Resolved,
+    SourceTable,
+    read_overrides,
+    resolve_process,
+    warn_of_open_ingest,
+)
 from ackbox.errors import InvalidEvent, SettingError, StartupError
 from ackbox.handlers import Handler, Registry, describe
 from ackbox.http.asgi import Mounted, build_asgi, build_probes
@@ -36,6 +43,7 @@ class Inbox:
     def __init__(self, settings: Mapping[str, object] | None = None) -> None:
         self._overrides = read_overrides(settings or {}, "Inbox(settings=...)")
         self._registry = Registry()
+        self._sources: dict[str, SourceTable] = {}
         self._schemas: list[str] = []
         self._migrations: list[InboxMigration] = []
         self._mounted = Mounted()
@@ -67,6 +75,16 @@ class Inbox:
             return handler
 
         return register
+
+    def source(self, name: str, **words: object) -> None:
+        """Receive the webhooks of a real sender at `/in/NAME`, as in
+        `inbox.source("github", preset="github", secret="env:GITHUB_SECRET")`. The words are those
+        of a table `[sources.NAME]`. The secret is read when the inbox starts."""
+        table = SourceTable(name, words, f"inbox.source({name!r})")
+        if name in self._sources:
+            raise SettingError(f"inbox.source({name!r}) is declared twice: change one of them.")
+        declare_sources({name: table})
+        self._sources[name] = table
 
     def schema(self, sql: str) -> None:
         """Add DDL of your own tables, run at every start: write `CREATE TABLE IF NOT EXISTS`."""
@@ -124,7 +142,12 @@ class Inbox:
     async def lifespan(self, _app: object) -> AsyncIterator[None]:
         """Run the inbox as long as your app runs: `FastAPI(lifespan=inbox.lifespan)`."""
         resolved = self.resolve(embedded=True)
-        app = App(resolved.settings, ledger_origin=resolved.ledger_origin, guest=True)
+        app = App(
+            resolved.settings,
+            sources=build_sources(resolved.sources),
+            ledger_origin=resolved.ledger_origin,
+            guest=True,
+        )
         async with self.running(app):
             yield
 
@@ -156,7 +179,8 @@ class Inbox:
         self, overrides: Mapping[str, Given] | None = None, *, embedded: bool = False
     ) -> Resolved:
         """Read the settings now. `overrides` win over those given to the constructor."""
-        return resolve_process({**self._overrides, **(overrides or {})}, embedded=embedded)
+        given = {**self._overrides, **(overrides or {})}
+        return resolve_process(given, embedded=embedded, sources=self._sources)
 
     @asynccontextmanager
     async def running(self, app: App) -> AsyncIterator[Runtime]:
@@ -169,8 +193,10 @@ class Inbox:
             await runtime.stop()
 
     async def _serve(self, resolved: Resolved) -> int:
-        runtime = self._make_process(resolved)
-        for caution in warn_of_open_ingest(resolved.settings):
+        sources = build_sources(resolved.sources)
+        runtime = self._make_process(resolved, sources)
+        open_ingest = [] if sources.needs_token else warn_of_open_ingest(resolved.settings)
+        for caution in (*open_ingest, *warn_of_unverified(resolved.sources)):
             runtime.logger.warning("caution", reason=caution)
         return await serve(build_asgi(runtime), runtime)
 
@@ -178,8 +204,8 @@ class Inbox:
         runtime = self._make_process(resolved)
         return await serve(build_probes(runtime), runtime)
 
-    def _make_process(self, resolved: Resolved) -> Runtime:
-        app = App(resolved.settings, ledger_origin=resolved.ledger_origin)
+    def _make_process(self, resolved: Resolved, sources: Sources = NO_SOURCES) -> Runtime:
+        app = App(resolved.settings, sources=sources, ledger_origin=resolved.ledger_origin)
         runtime = self._make_runtime(app)
         for caution in resolved.warn_of_variables():
             runtime.logger.warning("caution", reason=caution)

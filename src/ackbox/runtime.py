@@ -89,6 +89,7 @@ class Unready(Struct, frozen=True):
 class Runtime:
     def __init__(self, app: App, registry: Registry, tables: UserTables) -> None:
         self.settings = app.settings
+        self.sources = app.sources
         self.clock = app.clock
         self.observe = app.observe
         self.logger = app.logger

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any, cast
 
 import ackbox
-from ackbox.app import utc_now
+from ackbox.app import NO_SOURCES, utc_now
 from ackbox.clock import SteadyClock, uptime
 from ackbox.config import Settings
 from ackbox.http.fast_path import FastPath
@@ -108,6 +108,7 @@ class RuntimeStub:
     """The part of a runtime that the fast path uses."""
 
     settings = Settings()
+    sources = NO_SOURCES
     observe = staticmethod(ignore_facts)
     clock = staticmethod(SteadyClock(utc_now, uptime))
 

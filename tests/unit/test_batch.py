@@ -43,7 +43,7 @@ async def test_the_lines_of_a_batch_do_not_name_the_ledger(tmp_path: Path) -> No
         nonlocal sent
         sent += message.get("body", b"")
 
-    await route.post({}, "request-1", receive, send)
+    await route.post({}, {}, "request-1", receive, send)
 
     lines = [json.loads(line) for line in sent.splitlines()]
     assert [line["status"] for line in lines] == [503, 503]

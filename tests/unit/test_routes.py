@@ -11,7 +11,7 @@ from ackbox.http.openapi import describe_routes
 from ackbox.http.probes import PROBES
 from ackbox.http.routes import OTHER, Access, Route, choose_access, find_routes
 
-FAST_PATH = {Route.POST_EVENT, Route.POST_BATCH}
+FAST_PATH = {Route.POST_EVENT, Route.POST_BATCH, Route.DELIVER, Route.HANDSHAKE}
 
 
 def access(method: str, path: str) -> Access:
@@ -25,6 +25,8 @@ def access(method: str, path: str) -> Access:
         ("/webhooks", {Route.POST_EVENT, Route.EVENT_BY_KEY}),
         ("/webhooks/batch", {Route.POST_BATCH}),
         ("/webhooks/an-id", {Route.EVENT_BY_ID}),
+        ("/in/github", {Route.DELIVER, Route.HANDSHAKE}),
+        ("/in/github/more", set()),
         ("/api/events/replay", {Route.REPLAY_EVENTS}),
         ("/api/events/an-id", {Route.SHOW_EVENT}),
         ("/api/events/an-id/replay", {Route.REPLAY_EVENT}),
@@ -49,6 +51,8 @@ def test_a_literal_path_wins_over_an_id(path: str, routes: set[Route]) -> None:
         ("GET", "/api/events/an-id", Access.READER),
         ("POST", "/api/events/an-id/replay", Access.OPERATOR),
         ("GET", "/webhooks/a/b", Access.LOOKUP),
+        ("PUT", "/in/github", Access.SOURCE),
+        ("POST", "/in/github/more", Access.SOURCE),
         ("GET", "/api", Access.READER),
         ("GET", "/api/nothing", Access.READER),
         ("GET", "/openapi.json", Access.OPERATOR),
@@ -80,7 +84,7 @@ def test_every_row_is_served_and_documented() -> None:
 
 
 def test_a_path_with_an_id_has_no_series_of_its_own() -> None:
-    assert all(route.metric == OTHER for route in Route if "{" in route.path)
+    assert {route.metric for route in Route if "{" in route.path} == {OTHER, "/in"}
 
 
 def test_the_url_of_a_route_has_its_parameters() -> None:

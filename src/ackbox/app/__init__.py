@@ -10,10 +10,18 @@ from typing import TYPE_CHECKING
 from pydantic import SecretStr
 
 from ackbox.app.backends import Admin, Backend, Description, Holder, Process, Shared
+from ackbox.app.sources import (
+    NO_SOURCES,
+    Sources,
+    build_sources,
+    declare_sources,
+    open_source,
+    warn_of_unverified,
+)
 from ackbox.clock import ClockSteps, SteadyClock, uptime
 from ackbox.config import Settings, choose_log_format
 from ackbox.errors import AckboxError, SettingError
-from ackbox.model import APP_SOURCE, Clock
+from ackbox.model import Clock
 from ackbox.ports import Store
 from ackbox.services import Services
 from ackbox.telemetry import Observer, combine_observers
@@ -22,17 +30,22 @@ if TYPE_CHECKING:
     from ackbox.exporters.loggers import Logger
 
 __all__ = [
+    "NO_SOURCES",
     "App",
     "Description",
     "Holder",
     "Shared",
+    "Sources",
+    "build_sources",
     "choose_admin",
     "choose_backend",
+    "declare_sources",
     "find_operator_token",
+    "open_source",
     "utc_now",
+    "warn_of_unverified",
 ]
 
-SOURCES = frozenset({"webhooks", APP_SOURCE})
 _QUEUE_WITH_SQLITE = (
     "QUEUE_URL is for the many instances that share a PostgreSQL database: set "
     "ACKBOX_DATABASE_URL too, or give no QUEUE_URL. A SQLite ledger has one process, "
@@ -54,6 +67,7 @@ class App:
         self,
         settings: Settings,
         *,
+        sources: Sources = NO_SOURCES,
         ledger_origin: str = "unknown",
         clock: Clock | None = None,
         guest: bool = False,
@@ -66,6 +80,7 @@ class App:
         from ackbox.exporters.prometheus import PrometheusMetrics
 
         self.settings = settings
+        self.sources = sources
         self.ledger_origin = ledger_origin
         self.clock = clock or SteadyClock(utc_now, uptime)
         self.clock_steps = ClockSteps(utc_now, uptime)
@@ -75,7 +90,7 @@ class App:
         self.packages: set[str] = set()
         """The application's packages. Their log lines are shown, wherever they are installed."""
         self.logger = _choose_logger(settings, self.packages, guest)
-        self.metrics = PrometheusMetrics(self.clock, SOURCES)
+        self.metrics = PrometheusMetrics(self.clock, sources.labels)
         self.on_observer_error = count_and_log(self.metrics.observe, self.logger)
         self.observe = combine_observers(
             self.metrics.observe,

@@ -7,6 +7,7 @@ Only this package reads the environment or a settings file. A mistake there rais
     settings     every setting, its default and its range
     names        variables with and without our prefix, and misspelt names
     files        the TOML file
+    sources      the tables of sources in it, and the secrets that they refer to
     loader       all of these resolved to `Settings`, with the origin of each value
     addresses    URLs, which may carry a password
     display      values as text, without secrets
@@ -29,11 +30,13 @@ from ackbox.config.settings import (
     choose_log_format,
     warn_of_open_ingest,
 )
+from ackbox.config.sources import SourceTable, read_secret
 
 __all__ = [
     "Given",
     "Resolved",
     "Settings",
+    "SourceTable",
     "cautions",
     "choose_log_format",
     "explain",
@@ -41,6 +44,7 @@ __all__ = [
     "load",
     "load_from_process",
     "read_overrides",
+    "read_secret",
     "resolve_process",
     "show_address",
     "warn_of_open_ingest",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ackbox.config.display import show_text
 from ackbox.config.names import FILE_VARIABLE, find_field
+from ackbox.config.sources import TABLE, SourceTable, read_tables
 from ackbox.errors import SettingError
 
 DEFAULT_FILE = "ackbox.toml"
@@ -21,16 +22,17 @@ def find_file(environ: Mapping[str, str], directory: Path) -> str | None:
     return DEFAULT_FILE if os.path.lexists(directory / DEFAULT_FILE) else None
 
 
-def read_file(name: str, directory: Path) -> dict[str, object]:
-    """Return the settings of a file, by field name."""
+def read_file(name: str, directory: Path) -> tuple[dict[str, object], dict[str, SourceTable]]:
+    """Return the settings of a file by field name, and its tables of sources."""
     document = _parse(_decode(_read(name, directory), name), name)
+    tables = read_tables(document.pop(TABLE, {}), name)
     settings: dict[str, object] = {}
     for key, value in document.items():
         field = find_field(key, name)
         if field in settings:
             raise SettingError(f"{field.upper()} is given twice in {show_text(name)}: keep one.")
         settings[field] = value
-    return settings
+    return settings, tables
 
 
 def _read(name: str, directory: Path) -> bytes:

@@ -23,6 +23,7 @@ from ackbox.config.names import (
     without_service_links,
 )
 from ackbox.config.settings import Settings
+from ackbox.config.sources import SourceTable, join_tables
 from ackbox.errors import SettingError
 
 ENVIRONMENT = "environment"
@@ -43,14 +44,15 @@ class Given:
 @dataclass(frozen=True, slots=True)
 class Resolved:
     """The settings, the values that were given, the file that was read, the variables with our
-    prefix, and the unprefixed variables that are ignored, because the prefixed variable has another
-    value."""
+    prefix, the unprefixed variables that are ignored, because the prefixed variable has another
+    value, and the tables of sources."""
 
     settings: Settings
     given: Mapping[str, Given]
     file: str | None
     prefixed: list[str]
     ignored: list[str]
+    sources: Mapping[str, SourceTable]
 
     @property
     def ledger_origin(self) -> str:
@@ -102,9 +104,14 @@ def load(environ: Mapping[str, str], *, directory: Path) -> Settings:
 
 
 def resolve_process(
-    overrides: Mapping[str, Given] | None = None, *, embedded: bool = False
+    overrides: Mapping[str, Given] | None = None,
+    *,
+    embedded: bool = False,
+    sources: Mapping[str, SourceTable] | None = None,
 ) -> Resolved:
-    return resolve(os.environ, directory=Path(), overrides=overrides, embedded=embedded)
+    return resolve(
+        os.environ, directory=Path(), overrides=overrides, embedded=embedded, sources=sources
+    )
 
 
 def resolve(
@@ -113,18 +120,21 @@ def resolve(
     directory: Path,
     overrides: Mapping[str, Given] | None = None,
     embedded: bool = False,
+    sources: Mapping[str, SourceTable] | None = None,
 ) -> Resolved:
     """Read the settings, and remember where each value came from. An `embedded` inbox reads only
-    the prefixed variables: unprefixed variables belong to the application around it."""
+    the prefixed variables: unprefixed variables belong to the application around it. `sources` are
+    the tables that the code declares."""
     ours = without_service_links(environ)
     variables = prefixed_variables(ours)
     file = find_file(ours, directory)
-    written = {} if file is None else read_file(file, directory)
+    written, tables = ({}, {}) if file is None else read_file(file, directory)
     given = {name: Given(value, str(file)) for name, value in written.items()}
     given |= _read_environment(ours, embedded)
     given |= overrides or {}
     ignored = [] if embedded else _find_ignored(given, ours)
-    return Resolved(_validate(given), given, file, variables, ignored)
+    tables = join_tables(tables, sources or {})
+    return Resolved(_validate(given), given, file, variables, ignored, tables)
 
 
 def read_overrides(settings: Mapping[str, object], origin: str) -> dict[str, Given]:

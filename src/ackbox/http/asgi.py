@@ -29,7 +29,7 @@ from ackbox.http.requests import (
     choose_request_id,
     local_path,
 )
-from ackbox.http.responses import RawResponse, problem, send_response
+from ackbox.http.responses import NOSNIFF, RawResponse, problem, send_response
 from ackbox.http.routes import OTHER, Access, Route, choose_access, find_routes
 from ackbox.runtime import Phase, Runtime
 from ackbox.telemetry import ResponseSent, RoutesServed
@@ -39,8 +39,11 @@ _NOT_STARTED = (
     "FastAPI(lifespan=inbox.lifespan)."
 )
 _TRY_AGAIN_LATER = 1013
-_NOSNIFF = (b"x-content-type-options", b"nosniff")
 _NO_ROUTE = "There is no route at this path."
+_NO_SOURCE = (
+    "There is no source of this name here: declare it as [sources.NAME] in ackbox.toml or with "
+    "inbox.source, and restart the server."
+)
 _WORKER_ONLY = (
     "This instance processes events and accepts none: it serves "
     f"{Route.HEALTH.path}, {Route.READY.path} and {Route.METRICS.path}. Send and look up events "
@@ -185,7 +188,7 @@ class Guarded:
         except HttpError as error:
             status, body, sent = problem(error, request_id)
             await send_response(
-                scope, send, RawResponse(status, body, (*sent, _NOSNIFF)), request_id
+                scope, send, RawResponse(status, body, (*sent, NOSNIFF)), request_id
             )
             self._note(scope, metric, status, request_id, str(error))
             return
@@ -195,7 +198,7 @@ class Guarded:
                 message["headers"] = [
                     *message["headers"],
                     (b"x-request-id", request_id.encode()),
-                    _NOSNIFF,
+                    NOSNIFF,
                 ]
                 status = message["status"]
                 reason = scope.get(REASON) or HTTPStatus(status).phrase
@@ -212,7 +215,7 @@ class Guarded:
         it has reached the wrong process."""
         is_elsewhere = bool(routes) and not self._served.intersection(routes.values())
         access = choose_access(routes, scope["method"], path)
-        if not (is_elsewhere and access in {Access.SENDER, Access.LOOKUP}):
+        if not (is_elsewhere and access in {Access.SENDER, Access.SOURCE, Access.LOOKUP}):
             check_access(scope, access, self._runtime)
 
     def _check_route(self, routes: Mapping[str, Route], method: str) -> None:
@@ -224,6 +227,8 @@ class Guarded:
             allowed = ", ".join(sorted(served))
             headers = ((b"allow", allowed.encode()),)
             raise HttpError(405, f"This path accepts {allowed} only.", headers)
+        if routes[method].access is Access.SOURCE:  # the fast path serves every declared source
+            raise HttpError(404, _NO_SOURCE)
 
     def _note(self, scope: Scope, metric: str, status: int, request_id: str, reason: str) -> None:
         self._observe(ResponseSent(metric, status))

@@ -20,6 +20,7 @@ from ackbox.http.lines import Lines
 from ackbox.http.problems import problem_body
 from ackbox.http.requests import (
     Receive,
+    Scope,
     Send,
     check_headers,
     detect_disconnect,
@@ -60,7 +61,12 @@ class BatchRoute:
         self._max_batch = min(settings.max_batch_bytes, settings.ingest_buffer_bytes)
 
     async def post(
-        self, headers: dict[bytes, bytes], request_id: str, receive: Receive, send: Send
+        self,
+        _scope: Scope,
+        headers: dict[bytes, bytes],
+        request_id: str,
+        receive: Receive,
+        send: Send,
     ) -> None:
         check_headers(headers, self._max_batch)
         ingest = self._runtime.ingest

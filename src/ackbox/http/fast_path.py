@@ -14,6 +14,7 @@ from ackbox.errors import AckboxError
 from ackbox.http.batch import BatchRoute
 from ackbox.http.envelopes import EnvelopeReader
 from ackbox.http.guard import Verifier, check_origin, choose_verifier, redact_error
+from ackbox.http.inbound import SourceRoute
 from ackbox.http.problems import HttpError
 from ackbox.http.refusals import note_refusal
 from ackbox.http.requests import (
@@ -39,7 +40,7 @@ from ackbox.model import Submission
 from ackbox.runtime import Runtime
 from ackbox.telemetry import ResponseSent
 
-Respond = Callable[[dict[bytes, bytes], str, Receive, Send], Awaitable[RawResponse | None]]
+Respond = Callable[[Scope, dict[bytes, bytes], str, Receive, Send], Awaitable[RawResponse | None]]
 """Returns the response to send, or None when the function itself has sent one with status 200."""
 
 
@@ -50,7 +51,7 @@ class FastRoute(NamedTuple):
 
 
 class FastPath:
-    """Serves POST on the ingest routes and passes every other request to `rest`."""
+    """Serves the ingest routes and passes every other request to `rest`."""
 
     def __init__(self, runtime: Runtime, rest: Asgi) -> None:
         self._runtime = runtime
@@ -59,20 +60,25 @@ class FastPath:
         self._max_body = runtime.settings.max_body_bytes
         self._envelopes = EnvelopeReader(runtime.clock, random.getrandbits)
         batch = BatchRoute(runtime, self._envelopes)
-        routes = {Route.POST_EVENT: self._post, Route.POST_BATCH: batch.post}
-        self._routes = {
-            route.path: FastRoute(
-                route.metric, choose_verifier(route.access, runtime.settings), respond
-            )
-            for route, respond in routes.items()
-        }
+        self._routes: dict[str, dict[str, FastRoute]] = {}
+        self._add(Route.POST_EVENT, Route.POST_EVENT.path, self._post)
+        self._add(Route.POST_BATCH, Route.POST_BATCH.path, batch.post)
+        for name, webhook in runtime.sources.webhooks.items():
+            receive = SourceRoute(runtime, webhook).receive
+            self._add(Route.DELIVER, Route.DELIVER.url("", source=name), receive)
+            self._add(Route.HANDSHAKE, Route.HANDSHAKE.url("", source=name), receive)
+
+    def _add(self, route: Route, path: str, respond: Respond) -> None:
+        verify = choose_verifier(route.access, self._runtime.settings, self._runtime.sources)
+        paths = self._routes.setdefault(route.method, {})
+        paths[path] = FastRoute(route.metric, verify, respond)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST":
+        if scope["type"] != "http" or (paths := self._routes.get(scope["method"])) is None:
             await self._rest(scope, receive, send)
             return
         path = local_path(scope) if scope.get("root_path") else scope["path"]
-        if (route := self._routes.get(path)) is None:
+        if (route := paths.get(path)) is None:
             await self._rest(scope, receive, send)
             return
         metric, verify, respond = route
@@ -83,7 +89,7 @@ class FastPath:
                 verify(headers)
             if b"origin" in headers:
                 check_origin(scope)
-            response = await respond(headers, request_id, receive, send)
+            response = await respond(scope, headers, request_id, receive, send)
         except ClientDisconnected:
             return
         except HttpError as error:
@@ -98,7 +104,12 @@ class FastPath:
         return problem(error, request_id)
 
     async def _post(
-        self, headers: dict[bytes, bytes], request_id: str, receive: Receive, _send: Send
+        self,
+        _scope: Scope,
+        headers: dict[bytes, bytes],
+        request_id: str,
+        receive: Receive,
+        _send: Send,
     ) -> RawResponse:
         check_headers(headers, self._max_body)
         ingest = self._runtime.ingest

@@ -1,7 +1,9 @@
 """Access control: `routes.py` says who may call a route, and this module checks it. Tokens are sent
 as `Authorization: Bearer`.
 
-- Sender routes need `INGEST_TOKEN` if it is set. The fast path checks it for `POST`.
+- Sender routes need `INGEST_TOKEN` if it is set. The fast path checks it for `POST`. If a signed
+  source is declared, they need the token in any case, or `verify = "none"` written out.
+- A request to `/in/{source}` is verified by the scheme of that source.
 - A page of another origin may send nothing, whatever token it has (S15).
 - An operator needs the operator token, wherever the request comes from: a request that looks local
   may come through a proxy (S5).
@@ -15,6 +17,7 @@ from typing import assert_never
 
 from pydantic import SecretStr
 
+from ackbox.app import Sources
 from ackbox.config import Settings
 from ackbox.errors import AckboxError, Stopped, StoreError
 from ackbox.http.problems import HttpError, from_error
@@ -35,6 +38,11 @@ _CLOSED = (
 )
 _UNAVAILABLE = "The ledger is unavailable; the server's log has the reason. Try again later."
 _FOREIGN = "A page of another origin may not send this request: Origin and Host differ."
+_SIDE_DOOR = (
+    "A signed source is declared, so this route needs INGEST_TOKEN, which is not set: set "
+    f'ACKBOX_INGEST_TOKEN and send it {_BEARER}, or write [sources.webhooks] verify = "none" into '
+    "ackbox.toml to let anyone send."
+)
 _ONLY_READS = "READ_TOKEN allows GET on /api and /metrics only"
 _READER = f"READ_TOKEN {_BEARER}; there is no operator token, because ACKBOX_API_TOKEN is unset"
 
@@ -53,12 +61,14 @@ def is_operator(scope: Scope, runtime: Runtime) -> bool:
     return _carries(_authorization(scope), runtime.operator_token)
 
 
-def choose_verifier(access: Access, settings: Settings) -> Verifier | None:
+def choose_verifier(access: Access, settings: Settings, sources: Sources) -> Verifier | None:
     """Return the verifier of a route on the fast path, or None if anyone may call it."""
     match access:
         case Access.SENDER if settings.ingest_token is not None:
             return partial(_verify_token, settings.ingest_token)
-        case Access.SENDER | Access.OPEN:
+        case Access.SENDER if sources.needs_token:
+            return _refuse_all
+        case Access.SENDER | Access.SOURCE | Access.OPEN:
             return None
         case Access.LOOKUP | Access.SCRAPER | Access.READER | Access.OPERATOR:
             raise ValueError(f"A route for {access} cannot be on the fast path.")
@@ -70,9 +80,13 @@ def _verify_token(token: SecretStr, headers: dict[bytes, bytes]) -> None:
         raise _refuse_sender(header)
 
 
+def _refuse_all(_: dict[bytes, bytes]) -> None:
+    raise HttpError(401, _SIDE_DOOR, CHALLENGE)
+
+
 def check_access(scope: Scope, access: Access, runtime: Runtime) -> None:
     """Raise 401 or 403 unless the request has this access. The fast path has its own check."""
-    if access is Access.OPEN:
+    if access is Access.OPEN or access is Access.SOURCE:
         return
     reads = scope["method"] in _READ_METHODS
     if not reads:
@@ -96,7 +110,11 @@ def check_sender(scope: Scope, runtime: Runtime) -> None:
     fast path, which accepts only `INGEST_TOKEN`."""
     header = _authorization(scope)
     token = runtime.settings.ingest_token
-    if not authorized(header, token) and not _carries(header, runtime.operator_token):
+    if _carries(header, runtime.operator_token):
+        return
+    if token is None and runtime.sources.needs_token:
+        raise HttpError(401, _SIDE_DOOR, CHALLENGE)
+    if not authorized(header, token):
         raise _refuse_sender(header)
 
 

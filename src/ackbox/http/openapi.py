@@ -81,6 +81,12 @@ _SCHEMAS: dict[str, Any] = {
             "created_at": {"type": "string", "format": "date-time"},
         },
     },
+    "ReceivedDelivery": {
+        "allOf": [{"$ref": "#/components/schemas/AcceptedEvent"}],
+        "type": "object",
+        "required": ["duplicate"],
+        "properties": {"duplicate": {"type": "boolean"}},
+    },
     "BatchReceipt": {
         "allOf": [{"$ref": "#/components/schemas/AcceptedEvent"}],
         "type": "object",
@@ -116,6 +122,19 @@ _PROBLEMS = {
     "503": "The disk or database is unavailable, or the server starts or stops; see Retry-After.",
 }
 
+_SOURCE_PROBLEMS = {
+    "401": "The signature is missing or wrong, or was made too long ago.",
+    "403": "The handshake is forged, or a page of another origin sent the request.",
+    "404": "There is no source of this name.",
+    "405": "The request is no handshake of this source.",
+    "415": "The body is compressed.",
+}
+_SOURCE_PARAMETER = {
+    "name": "source",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "pattern": "^[a-z0-9][a-z0-9_.-]{0,62}$"},
+}
 _ACCEPTED = {"application/json": {"schema": {"$ref": "#/components/schemas/AcceptedEvent"}}}
 
 
@@ -157,6 +176,8 @@ def _raw_operations() -> dict[Route, dict[str, Any]]:
     return {
         Route.POST_EVENT: _post(),
         Route.POST_BATCH: _batch(),
+        Route.DELIVER: _deliver(),
+        Route.HANDSHAKE: _handshake(),
         Route.HEALTH: _probe("Health", Probes.health, health, {}),
         Route.READY: _probe("Ready", Probes.ready, ready, unready),
         Route.METRICS: _probe("Metrics", Probes.metrics, {"text/plain": {}}, refused),
@@ -208,7 +229,7 @@ def _tokens(access: Access, settings: Settings) -> list[str]:
             return ["OperatorToken", *(["ReadToken"] if settings.read_token else [])]
         case Access.OPERATOR:
             return ["OperatorToken"]
-        case Access.SENDER | Access.LOOKUP | Access.OPEN:
+        case Access.SENDER | Access.SOURCE | Access.LOOKUP | Access.OPEN:
             return []
 
 
@@ -260,6 +281,45 @@ def _batch() -> dict[str, Any]:
             },
             **_problem_responses(),
         },
+    }
+
+
+def _deliver() -> dict[str, Any]:
+    received = {"application/json": {"schema": {"$ref": "#/components/schemas/ReceivedDelivery"}}}
+    return {
+        "tags": ["webhooks"],
+        "summary": "Receive a delivery",
+        "operationId": "post_delivery",
+        "description": "A request of a real sender, verified by the scheme of its source. The body "
+        "may have any bytes, and is stored exactly.",
+        "parameters": [_SOURCE_PARAMETER],
+        "requestBody": {"required": False, "content": {"*/*": {"schema": {}}}},
+        "responses": {
+            "202": {"description": "Durable: new, or a duplicate.", "content": received},
+            "200": {"description": "The response to a handshake.", "content": {"*/*": {}}},
+            **_source_problems("400", "401", "403", "404", "408", "413", "415", "429", "503"),
+        },
+    }
+
+
+def _handshake() -> dict[str, Any]:
+    return {
+        "tags": ["webhooks"],
+        "summary": "Respond to a handshake",
+        "operationId": "get_handshake",
+        "description": "A request by which a sender checks the endpoint before it delivers.",
+        "parameters": [_SOURCE_PARAMETER],
+        "responses": {
+            "200": {"description": "The response to the handshake.", "content": {"*/*": {}}},
+            **_source_problems("400", "401", "403", "404", "405", "408", "413", "415", "503"),
+        },
+    }
+
+
+def _source_problems(*statuses: str) -> dict[str, Any]:
+    texts = {**_PROBLEMS, **_SOURCE_PROBLEMS}
+    return {
+        status: {"description": texts[status], "content": _PROBLEM_CONTENT} for status in statuses
     }
 
 

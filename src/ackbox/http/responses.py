@@ -6,8 +6,9 @@ import msgspec
 
 from ackbox.http.problems import CONTENT_TYPE, HttpError, problem_body
 from ackbox.http.requests import WHOLE_RESPONSE, Headers, Scope, Send
-from ackbox.model import Envelope, Receipt, ReceiptKind, to_text
+from ackbox.model import Envelope, Handshake, Receipt, ReceiptKind, to_text
 
+NOSNIFF = (b"x-content-type-options", b"nosniff")
 JSON = (b"content-type", b"application/json")
 _STATUSES = {ReceiptKind.NEW: 202, ReceiptKind.DUPLICATE: 200, ReceiptKind.CONFLICT: 200}
 _HEADERS: dict[ReceiptKind, Headers] = {
@@ -28,6 +29,7 @@ class Accepted(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     created_at: str
     http_status: int | None = None
     conflict: bool = False
+    duplicate: bool | None = None
 
 
 _encode = msgspec.json.Encoder().encode
@@ -43,6 +45,28 @@ def accepted(envelope: Envelope, receipt: Receipt) -> RawResponse:
     created_at = to_text(receipt.created_at)
     body = _encode(Accepted(receipt.id, envelope.idempotency_key, receipt.status, created_at))
     return RawResponse(_STATUSES[receipt.kind], body, _HEADERS[receipt.kind])
+
+
+def received(envelope: Envelope, receipt: Receipt) -> RawResponse:
+    """Return the response to a delivery: senders take anything but 2xx for a failure, and some take
+    200 for one, so that a duplicate gets 202 too (P2)."""
+    body = _encode(
+        Accepted(
+            receipt.id,
+            envelope.idempotency_key,
+            receipt.status,
+            to_text(receipt.created_at),
+            duplicate=receipt.kind is not ReceiptKind.NEW,
+        )
+    )
+    return RawResponse(202, body, _HEADERS[receipt.kind])
+
+
+def greeting(handshake: Handshake) -> RawResponse:
+    """Return the response to a handshake. It may repeat what the sender sent, so that no browser
+    may take it for a page."""
+    content_type = (b"content-type", handshake.content_type.encode())
+    return RawResponse(handshake.status, handshake.body, (content_type, NOSNIFF))
 
 
 def accepted_line(envelope: Envelope, receipt: Receipt) -> bytes:

@@ -17,6 +17,7 @@ class Access(Enum):
 
     OPEN = "anyone; an operator gets more details"
     SENDER = "a sender: INGEST_TOKEN, if it is set"
+    SOURCE = "a sender, verified by the scheme of the source"
     LOOKUP = "a sender or an operator"
     SCRAPER = "a reader; anyone if METRICS_ACCESS=open"
     READER = "an operator, or READ_TOKEN"
@@ -30,6 +31,8 @@ class Route(Enum):
     OPENAPI = "GET", "/openapi.json", Access.OPERATOR
     POST_EVENT = "POST", "/webhooks", Access.SENDER
     POST_BATCH = "POST", "/webhooks/batch", Access.SENDER
+    DELIVER = "POST", "/in/{source}", Access.SOURCE, "/in"
+    HANDSHAKE = "GET", "/in/{source}", Access.SOURCE, "/in"
     EVENT_BY_KEY = "GET", "/webhooks", Access.LOOKUP
     EVENT_BY_ID = "GET", "/webhooks/{event_id}", Access.LOOKUP, OTHER
     LIST_EVENTS = "GET", "/api/events", Access.READER
@@ -54,7 +57,7 @@ class Route(Enum):
         return server + self.path.format(**parameters)
 
 
-_AREAS = {"/webhooks": Access.LOOKUP, "/api": Access.READER}
+_AREAS = {"/webhooks": Access.LOOKUP, "/in": Access.SOURCE, "/api": Access.READER}
 """The callers that get 404, not 401, for an unknown path below these prefixes. For other unknown
 paths, only an operator gets 404."""
 

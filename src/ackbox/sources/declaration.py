@@ -7,6 +7,7 @@ from datetime import timedelta
 from difflib import get_close_matches
 
 from ackbox.errors import SettingError
+from ackbox.model import APP_SOURCE
 from ackbox.quantities import parse_duration
 from ackbox.sources.fields import Field, parse_field
 from ackbox.sources.preset import Preset, SchemeSettings
@@ -34,7 +35,7 @@ _MAY_BE_SECRET = re.compile(r"authorization|cookie|signature|token|secret|hmac|p
 _LONGEST_TOLERANCE = timedelta(days=1)
 _RESERVED = {
     "webhooks": 'it is the source of POST /webhooks, and takes only verify = "none"',
-    "app": "it is the source of the events that your application sends itself",
+    APP_SOURCE: "it is the source of the events that your application sends itself",
 }
 Refuse = Callable[[str, str], SettingError]
 """Return the error for a key of the table, with the reason."""
