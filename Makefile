@@ -35,6 +35,7 @@ bench: .venv/.bench ## measure against the baselines
 
 chaos: .venv/.test ## test kills, full disks and power cuts: takes long, some of it needs root
 	$(BIN)/pytest -m chaos tests/chaos $(ARGS)
+	$(if $(ARGS),,INSTALLED_POSTGRES=1 $(BIN)/pytest -n auto -k postgres tests/contract)
 
 lock: .venv/.uv ## pin the requirements again (ARGS=--upgrade for newer versions)
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt

@@ -127,9 +127,9 @@ class EventQueue(Protocol):
 
         - SQLite claims the events that have been due longest. PostgreSQL has two kinds of claims. A
           full scan begins with the event that has been due longest. A partial scan begins after
-          the last event that was claimed of each source. Usually claims are full scans, and about
-          one in a second is a partial scan. While there is a backlog, or while full scans are slow,
-          claims are partial scans, and about one in a second is a full scan.
+          the last event that was claimed of each source. Usually claims are full scans, and once a
+          second one claim is a partial scan instead. While there is a backlog, or while full scans
+          are slow, claims are partial scans, and once a second one claim is a full scan instead.
         - A partial scan may pass over events that became due earlier, and may return fewer events
           than are due, but it returns at least one if any is due. Slow full scans are made less
           often, so that they use at most about a tenth of the elapsed time.

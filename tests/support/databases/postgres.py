@@ -1,4 +1,4 @@
-"""Real PostgreSQL servers: the server of a wheel, and those installed on this machine."""
+"""Real PostgreSQL servers: those of a wheel, and on request those installed on this machine."""
 
 import importlib.util
 import os
@@ -54,11 +54,16 @@ class Install:
 
 @cache
 def find_installs() -> list[Install]:
-    """Return one installation for each major version, oldest first. The wheel's must be there."""
+    """Return one installation for each major version, oldest first.
+
+    The wheel's versions must be there: `make test` runs the same tests on every machine. `make
+    chaos` sets INSTALLED_POSTGRES and also uses the versions that the machine has.
+    """
     wheel = importlib.util.find_spec(_WHEEL)  # finds the package without running its code
     assert wheel is not None, f"no package {_WHEEL} here: make .venv/.test"
     assert wheel.origin is not None
-    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    folder = Path("/usr/lib/postgresql")
+    installed = sorted(folder.glob("*/bin/postgres")) if "INSTALLED_POSTGRES" in os.environ else []
     bundled = sorted(Path(wheel.origin).parent.glob("pginstall*/bin/postgres"))
     assert bundled, f"{_WHEEL} has no server for this platform"
     by_major = {_major(server): server.parent for server in [*installed, *bundled]}
