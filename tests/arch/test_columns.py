@@ -34,6 +34,9 @@ NO_COLUMNS = {"received_at", "payload_bytes"}
 
 USERS = {
     "model/sent_events.py",
+    "stores/transfer.py",
+    "stores/sqlite/sql/transfer_out.sql",
+    "stores/postgres/sql/transfer_in.sql",
     "stores/sqlite/migrations/0004_submissions.sql",
     "stores/sqlite/sql/submissions.sql",
     "stores/postgres/migrations/0004_submissions.sql",

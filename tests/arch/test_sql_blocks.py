@@ -32,6 +32,7 @@ ONLY = {
         "a promotion reads from here": (
             *("export_events", "export_tombstones", "export_cursors", "export_audit"),
             *("export_counts", "export_sequences", "export_state", "table_names"),
+            "export_submissions",
         ),
     },
     "postgres": {
@@ -57,6 +58,7 @@ ONLY = {
             *("import_events", "import_tombstones", "import_cursors", "import_audit"),
             *("imported_events", "imported_tombstones", "imported_cursors"),
             *("imported_audit", "imported_counts"),
+            *("import_submissions", "imported_submissions"),
         ),
     },
 }

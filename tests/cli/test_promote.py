@@ -18,7 +18,7 @@ from ackbox.stores.postgres.admin import transfer_in
 from ackbox.stores.postgres.database import Address, Database
 from ackbox.stores.postgres.read.reader import PostgresReader
 from ackbox.stores.sqlite.store import SqliteStore
-from ackbox.stores.transfer import Batch
+from ackbox.stores.transfer import TABLES, Batch
 from support.databases.postgres import Install, PostgresServer, find_installs
 from support.ledgers.events import envelope, envelopes, record_in
 from support.ledgers.promoting import Everything, opened, postgres_rows, promote, sqlite_rows
@@ -84,6 +84,40 @@ def test_tombstones_cursors_and_audit_arrive(
     assert len(sqlite_rows(tmp_path / "ackbox.db", "tombstones")) == 2
 
 
+def test_events_that_handlers_sent_are_recorded_by_the_first_server(
+    cli: Cli, full: Everything, target: str, tmp_path: Path
+) -> None:
+    promote(cli, target)
+    columns = ", ".join(TABLES["submissions"])
+    here = sqlite_rows(tmp_path / "ackbox.db", "submissions", columns)
+    assert len(here) == 2
+    assert postgres_rows(target, f"SELECT {columns} FROM submissions ORDER BY 1") == here
+
+    async def run() -> None:
+        store = await opened(target)
+        try:
+            moved = await store.submissions.move()
+            assert [e.idempotency_key for e in moved.envelopes] == ["sent-0", "sent-1"]
+            assert [e.payload for e in moved.envelopes] == [b'{"n":1}', b"\xff\x00exact"]
+            await store.database.fetch("submit", **SUBMITTED)  # it gets a number of its own
+        finally:
+            await store.close()
+
+    asyncio.run(run())
+    assert postgres_rows(target, "SELECT submission_id FROM submissions") == [(3,)]
+
+
+SUBMITTED: dict[str, list[Any]] = {
+    "sources": ["app"],
+    "keys": ["next"],
+    "types": ["sent"],
+    "lanes": [None],
+    "content_types": ["application/json"],
+    "parents": [None],
+    "payloads": [b"1"],
+}
+
+
 def test_payloads_that_are_json_can_be_queried(cli: Cli, full: Everything, target: str) -> None:
     promote(cli, target)
     rows = postgres_rows(target, "SELECT payload_json::text FROM events WHERE payload = '[1, 2]'")
@@ -98,10 +132,10 @@ def test_it_says_what_it_transferred_and_that_the_file_was_not_changed(
 ) -> None:
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     done = cli("promote", "ackbox.db", target)
-    assert "11 events, 2 tombstones, 1 cursors, 1 audit" in done.out
+    assert "12 events, 2 tombstones, 1 cursors, 1 audit, 2 submissions" in done.out
     assert target.rpartition("@")[2] in done.out
-    assert "transferred 15 of 15 rows (100 %)" in done.err
-    assert "verified 15 of 15 rows (100 %)" in done.err
+    assert "transferred 18 of 18 rows (100 %)" in done.err
+    assert "verified 18 of 18 rows (100 %)" in done.err
     assert "ackbox.db was not changed" in done.err
     assert "Set ACKBOX_API_TOKEN" in done.err  # S5
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
@@ -243,7 +277,7 @@ def test_old_keys_are_known_and_new_events_get_new_numbers(
             audit = await reader.audit(limit=10)
             assert [(each.audit_id, each.actor) for each in audit.items] == [(2, "bob"), (1, "ann")]
             stats = await reader.stats()
-            assert stats.counts[Status.COMPLETED] == 2 - 1
+            assert stats.counts[Status.COMPLETED] == 3 - 1
         finally:
             await reader.close()
             await store.close()

@@ -49,6 +49,7 @@ def test_a_target_with_events_of_its_own_is_refused(cli: Cli, ledger: Ledger, ta
     [
         "INSERT INTO cursors VALUES ('feed', 'page-1', now())",
         "INSERT INTO audit (at, actor, action, detail) VALUES (now(), 'ann', 'replay', '{}')",
+        "SELECT ackbox.enqueue('a', '1')",
         "INSERT INTO tombstones VALUES ('s', 'k', gen_random_uuid(), '', now(), '', now())",
     ],
 )

@@ -37,7 +37,7 @@ SCANS = {  # the only allowed scan of each: it ends after the first row, or has 
     "oldest_pending": "SCAN events USING INDEX events_pending",
     "status_counts": "SCAN status_counts",
 }
-TABLES = "events|cursors|status_counts|write_probe|tombstones|audit"
+TABLES = "submissions|events|cursors|status_counts|write_probe|tombstones|audit"
 
 
 @pytest.fixture(scope="module")

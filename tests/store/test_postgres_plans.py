@@ -36,6 +36,12 @@ SELECT gen_random_uuid(), $1, $2 || n, 'webhook', $3, $4,
     timestamptz '2026-01-01', 'application/json', '\\x00', '\\x00'
 FROM generate_series(1, $5::int) AS n
 """
+SUBMIT = """
+INSERT INTO submissions (
+    submitted_at, source, idempotency_key, event_type, lane, transport, content_type, payload)
+SELECT now(), 'app', n::text, 'webhook', CASE WHEN n % 2 = 0 THEN 'lane' END, 'sql', 'text', ''
+FROM generate_series(1, $1::int) AS n
+"""
 CLAIM: dict[str, Any] = {
     "full_scan": True,
     "sources": [],
@@ -65,6 +71,7 @@ WRITES: dict[str, Mapping[str, Any]] = {
     "demote": {"sources": ["laned"], "lanes": ["lane"]},
     "prunable": {"delete_delay": timedelta(minutes=1), "limit": 10},
     "purge_tombstones": {"keep_keys": timedelta(days=7), "limit": 10},
+    "take_submissions": {"limit": 10, "bytes": 1 << 20, "lanes_lock": 1},
     "replayable_parked": {"source": "a", "event_type": "b", "limit": 10},
     "old_events_completed": TOMBSTONE_PASS,
     "old_events_failed": TOMBSTONE_PASS,
@@ -101,12 +108,13 @@ async def grown(
         ("capped", "old-", "pending", None),
     ):
         await connection.execute(GROW, source, key, status, lane, ROWS)
+    await connection.execute(SUBMIT, ROWS)
     await connection.execute("; ".join(REBUILD_DERIVED * 2))
     await connection.execute("VACUUM (ANALYZE, INDEX_CLEANUP on) events, live_events")
     await record_in(backend.store, [envelope(f"live-{n}", source="live") for n in range(50)])
     yield connection
     await connection.execute(
-        "TRUNCATE events, live_events, status_counts"
+        "TRUNCATE events, live_events, status_counts, submissions"
     )  # faster than row by row
     await connection.close()
     await backend.close()

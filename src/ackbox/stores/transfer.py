@@ -25,10 +25,20 @@ TABLES: Mapping[str, Sequence[str]] = {
     ),
     "cursors": ("source", "cursor", "updated_at"),
     "audit": ("audit_id", "at", "actor", "peer", "action", "event_id", "detail"),
+    "submissions": (
+        *("submission_id", "submitted_at", "source", "idempotency_key", "event_type", "lane"),
+        *("transport", "parent_id", "content_type", "payload"),
+    ),
 }
 """The columns of each table. The tables are transferred in this order."""
 
-KEY_WIDTHS: Mapping[str, int] = {"events": 1, "tombstones": 2, "cursors": 1, "audit": 1}
+KEY_WIDTHS: Mapping[str, int] = {
+    "events": 1,
+    "tombstones": 2,
+    "cursors": 1,
+    "audit": 1,
+    "submissions": 1,
+}
 """How many columns, counted from the first, form the key of each table."""
 
 START_KEYS: Mapping[str, RowKey] = {
@@ -36,6 +46,7 @@ START_KEYS: Mapping[str, RowKey] = {
     "tombstones": ("", ""),
     "cursors": ("",),
     "audit": (0,),
+    "submissions": (0,),
 }
 """A key that sorts before every key of the table."""
 
@@ -54,6 +65,7 @@ class Sequences(Struct, frozen=True):
 
     ledger_id: int
     audit_id: int
+    submission_id: int
 
 
 def checksum(table: str, rows: Iterable[Row]) -> bytes:

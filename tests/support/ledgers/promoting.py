@@ -12,7 +12,7 @@ from uuid import UUID
 
 import asyncpg
 
-from ackbox.model import Cursor, RetentionPolicy, Status, to_text
+from ackbox.model import Cursor, Done, RetentionPolicy, Status, make_sent_event, to_text
 from ackbox.stores.postgres.database import Address
 from ackbox.stores.postgres.store import PostgresStore, open_store
 from ackbox.stores.sqlite.store import SqliteStore
@@ -46,6 +46,7 @@ class Everything:
         self.states = States()
         self.old = envelope("old", at=LONG_AGO)
         self.tombstoned = envelope("tombstoned", at=LONG_AGO)
+        self.sender = envelope("sender", at=LONG_AGO)
         self.later = envelope("later", lane="customer-1", at=LONG_AGO)
         self.twice = envelope(
             "twice", b"[1, 2]", at=LONG_AGO, headers='{"x-a":"1"}', parent_id=self.old.id
@@ -73,6 +74,16 @@ class Everything:
         await store.replay([self.states.failed.id], actor="ann")
         await record_in(store, [self.later, self.twice])
         await record_in(store, [envelope("twice", b"other", at=LONG_AGO)])
+        await self._send(store)
+
+    async def _send(self, store: SqliteStore) -> None:
+        """Complete an event whose handler sent two others, which are not recorded yet."""
+        await record_in(store, [self.sender])
+        sent = [
+            make_sent_event("sent", payload, key=f"sent-{n}", source="app", lane="customer-2")
+            for n, payload in enumerate([{"n": 1}, b"\xff\x00exact"])
+        ]
+        await work(store, [self.sender], Done("handled", (), None, sent))
 
 
 def promote(cli: Cli, url: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from ackbox.errors import StoreError
 from ackbox.model import to_text
@@ -125,9 +125,7 @@ async def finish(database: Database, sequences: Sequences) -> None:
     """Set the sequences and mark the promotion as finished, in one commit: without the sequences,
     new events would get numbers that are already in use."""
     async with database.transaction() as session:
-        await session.fetch(
-            "set_sequences", ledger_id=sequences.ledger_id, audit_id=sequences.audit_id
-        )
+        await session.fetch("set_sequences", **asdict(sequences))
         if not await session.fetch("finish_promotion"):
             raise StoreError("Another promotion in this schema was finished meanwhile.")
 

@@ -25,6 +25,7 @@ UPDATE {schema}.promotion SET finished_at = now() WHERE finished_at IS NULL RETU
 -- Return whether the ledger has rows that a promotion would mix with.
 SELECT EXISTS (SELECT 1 FROM {schema}.events) OR EXISTS (SELECT 1 FROM {schema}.tombstones)
     OR EXISTS (SELECT 1 FROM {schema}.cursors) OR EXISTS (SELECT 1 FROM {schema}.audit)
+    OR EXISTS (SELECT 1 FROM {schema}.submissions)
 
 -- name: other_processes
 -- Count the connections of other processes of this ledger.
@@ -32,11 +33,13 @@ SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND application_name = :application AND pid <> pg_backend_pid()
 
 -- name: set_sequences
--- Set the sequences, so that new events and audit entries get numbers after those of the file.
+-- Set the sequences, so that new rows get numbers after those of the file.
 SELECT setval(pg_get_serial_sequence('{schema}.events', 'ledger_id'), greatest(:ledger_id::bigint, 1),
               :ledger_id::bigint > 0),
        setval(pg_get_serial_sequence('{schema}.audit', 'audit_id'), greatest(:audit_id::bigint, 1),
-              :audit_id::bigint > 0)
+              :audit_id::bigint > 0),
+       setval(pg_get_serial_sequence('{schema}.submissions', 'submission_id'),
+              greatest(:submission_id::bigint, 1), :submission_id::bigint > 0)
 
 -- name: analyze
 -- Update the statistics: otherwise the server would plan for empty tables.
@@ -92,6 +95,21 @@ FROM unnest(:audit_id::bigint[], :at::text[], :actor::text[], :peer::text[], :ac
             :event_id::uuid[], :detail::text[])
      AS sent (audit_id, at, actor, peer, action, event_id, detail)
 
+-- name: import_submissions
+-- Insert submissions as they were in the file: the first server that starts records them.
+INSERT INTO {schema}.submissions (
+    submission_id, submitted_at, source, idempotency_key, event_type, lane, transport, parent_id,
+    content_type, payload)
+SELECT submission_id, submitted_at::timestamptz, source, idempotency_key, event_type, lane, transport,
+       parent_id, content_type, payload
+FROM unnest(
+    :submission_id::bigint[], :submitted_at::text[], :source::text[], :idempotency_key::text[],
+    :event_type::text[], :lane::text[], :transport::text[], :parent_id::uuid[], :content_type::text[],
+    :payload::bytea[]
+) AS sent (
+    submission_id, submitted_at, source, idempotency_key, event_type, lane, transport, parent_id,
+    content_type, payload)
+
 -- name: imported_events
 -- Return events for comparison with the file.
 SELECT
@@ -113,9 +131,16 @@ SELECT source, cursor, updated_at FROM {schema}.cursors WHERE source = ANY (:sou
 SELECT audit_id, at, actor, peer, action, event_id::text, detail FROM {schema}.audit
 WHERE audit_id = ANY (:audit_id::bigint[])
 
+-- name: imported_submissions
+-- Return submissions for comparison with the file.
+SELECT submission_id, submitted_at, source, idempotency_key, event_type, lane, transport,
+       parent_id::text, content_type, payload
+FROM {schema}.submissions WHERE submission_id = ANY (:submission_id::bigint[])
+
 -- name: imported_counts
 -- Return how many rows each transferred table has.
 SELECT 'events' AS name, count(*) FROM {schema}.events
 UNION ALL SELECT 'tombstones', count(*) FROM {schema}.tombstones
 UNION ALL SELECT 'cursors', count(*) FROM {schema}.cursors
 UNION ALL SELECT 'audit', count(*) FROM {schema}.audit
+UNION ALL SELECT 'submissions', count(*) FROM {schema}.submissions

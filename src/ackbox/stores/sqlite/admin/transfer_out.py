@@ -27,6 +27,7 @@ from ackbox.stores.transfer import (
 
 _ROWS = 1000
 _BYTES = 4 * 1024 * 1024
+_LARGE = ("payload", "errors")
 _ERRORS = TABLES["events"].index("errors")
 _PAYLOAD = TABLES["events"].index("payload")
 
@@ -67,8 +68,10 @@ class SourceLedger:
         return dict(self._connection.execute(blocks()["status_counts"]))
 
     def sequences(self) -> Sequences:
-        ((ledger_id, audit_id),) = self._connection.execute(blocks()["export_sequences"])
-        return Sequences(ledger_id, audit_id)
+        ((ledger_id, audit_id, submission_id),) = self._connection.execute(
+            blocks()["export_sequences"]
+        )
+        return Sequences(ledger_id, audit_id, submission_id)
 
     def user_tables(self) -> list[str]:
         """Return the names of the users' tables, which are not transferred."""
@@ -89,7 +92,7 @@ class SourceLedger:
         for row in cursor:
             self._assert_portable(table, row)
             rows.append(_with_canonical_errors(row) if table == "events" else row)
-            size += _size(row) if table == "events" else 0
+            size += _size(table, row)
             if size >= _BYTES:
                 break
         cursor.close()
@@ -118,9 +121,10 @@ def source_checksum(batch: Batch) -> bytes:
     return checksum(batch.table, rows)
 
 
-def _size(row: Row) -> int:
+def _size(table: str, row: Row) -> int:
     """Return the size of the columns that can be large. All others have bounded lengths."""
-    return len(row[_PAYLOAD]) + len(row[_ERRORS] or "")
+    large = [row[TABLES[table].index(name)] for name in _LARGE if name in TABLES[table]]
+    return sum(len(value or "") for value in large)
 
 
 def _with_payload_hash(row: Row) -> Row:

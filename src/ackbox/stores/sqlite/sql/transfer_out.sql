@@ -19,17 +19,25 @@ SELECT source, cursor, updated_at FROM cursors WHERE source > ? ORDER BY source 
 SELECT audit_id, at, actor, peer, action, event_id, detail FROM audit
 WHERE audit_id > ? ORDER BY audit_id LIMIT ?
 
+-- name: export_submissions
+-- Return the next submissions.
+SELECT submission_id, submitted_at, source, idempotency_key, event_type, lane, transport, parent_id,
+       content_type, payload
+FROM submissions WHERE submission_id > ? ORDER BY submission_id LIMIT ?
+
 -- name: export_counts
 -- Return how many rows each exported table has.
 SELECT 'events', count(*) FROM events
 UNION ALL SELECT 'tombstones', count(*) FROM tombstones
 UNION ALL SELECT 'cursors', count(*) FROM cursors
 UNION ALL SELECT 'audit', count(*) FROM audit
+UNION ALL SELECT 'submissions', count(*) FROM submissions
 
 -- name: export_sequences
--- Return the last numbers given to events and to audit entries.
+-- Return the last numbers given to events, to audit entries and to submissions.
 SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0),
-       coalesce((SELECT max(audit_id) FROM audit), 0)
+       coalesce((SELECT max(audit_id) FROM audit), 0),
+       coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'submissions'), 0)
 
 -- name: export_state
 -- Return a summary that changes with every write, to identify the contents of the ledger.
@@ -41,7 +49,8 @@ SELECT json_array(
         max(updated_at), max(last_seen_at)) FROM events),
     (SELECT json_array(count(*), count(ledger_id), max(tombstoned_at)) FROM tombstones),
     (SELECT json_array(count(*), max(updated_at)) FROM cursors),
-    (SELECT json_array(count(*), max(audit_id)) FROM audit))
+    (SELECT json_array(count(*), max(audit_id)) FROM audit),
+    (SELECT json_array(count(*), max(submission_id)) FROM submissions))
 
 -- name: table_names
 -- Return the names of all tables.
