@@ -24,6 +24,8 @@ from ackbox.errors import AckboxError, SettingError
 from ackbox.model import Clock
 from ackbox.ports import Store
 from ackbox.services import Services
+from ackbox.sources.declaration import SourceDeclaration
+from ackbox.sources.webhook import SignedWebhook
 from ackbox.telemetry import Observer, combine_observers
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ __all__ = [
     "Description",
     "Holder",
     "Shared",
+    "SignedWebhook",
+    "SourceDeclaration",
     "Sources",
     "build_sources",
     "choose_admin",

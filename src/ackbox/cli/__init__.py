@@ -19,6 +19,7 @@ from ackbox.cli import (
     promote,
     send,
     serve,
+    sources,
     stats,
     work,
 )
@@ -39,6 +40,7 @@ app.command("serve")(serve.serve)
 app.command("work")(work.work)
 app.command("send")(send.send)
 app.add_typer(events.app, name="events")
+app.add_typer(sources.app, name="sources")
 app.command("stats")(stats.stats)
 app.command("config")(config.config)
 app.command("migrate")(migrate.migrate)

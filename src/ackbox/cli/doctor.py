@@ -45,12 +45,12 @@ def doctor(
         print_json(_as_builtins(findings))
     else:
         for finding in findings:
-            _print_finding(finding)
+            print_finding(finding)
     raise typer.Exit(1 if _failed(findings) else 0)
 
 
 def _examine(deep: bool, tick: Callable[[float], None]) -> "Iterator[Finding]":
-    from ackbox.app import Shared, choose_admin, utc_now
+    from ackbox.app import Shared, choose_admin, utc_now, warn_of_unverified
     from ackbox.config import cautions, resolve_process, warn_of_open_ingest
     from ackbox.model import Finding, Verdict
 
@@ -59,6 +59,7 @@ def _examine(deep: bool, tick: Callable[[float], None]) -> "Iterator[Finding]":
     try:
         resolved = resolve_process()
         settings = resolved.settings
+        unverified = warn_of_unverified(resolved.sources)
         admin = choose_admin(settings)
         ledger = list(admin.examine(utc_now, _read_mounts()))
     except SettingError as error:
@@ -66,7 +67,8 @@ def _examine(deep: bool, tick: Callable[[float], None]) -> "Iterator[Finding]":
         yield Finding("settings", Verdict.FAIL, str(error), remedy)
         return
     variables = resolved.warn_of_variables()
-    for caution in (*cautions(settings), *warn_of_open_ingest(settings), *variables):
+    lines = (*cautions(settings), *warn_of_open_ingest(settings), *unverified, *variables)
+    for caution in lines:
         yield Finding("settings", Verdict.WARN, *caution.split(": ", 1))
     yield from ledger
     holder = admin.holder()
@@ -150,7 +152,7 @@ def _as_builtins(findings: "list[Finding]") -> dict[str, Any]:
     return {"ok": not _failed(findings), "findings": [asdict(finding) for finding in findings]}
 
 
-def _print_finding(finding: "Finding") -> None:
+def print_finding(finding: "Finding") -> None:
     verdict = typer.style(f"{finding.verdict:<4}", fg=_COLOURS[finding.verdict])
     typer.echo(f"{verdict}  {finding.about:<12}  {printable(finding.detail)}")
     if finding.remedy:

@@ -1,6 +1,7 @@
 """`ackbox send`."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from uuid import uuid4
@@ -33,20 +34,48 @@ Count = Annotated[
 ]
 
 
-def send(
+SourceName = Annotated[
+    str | None,
+    typer.Option(
+        "--source", help="Deliver to this declared source, signed as its sender would sign."
+    ),
+]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        "--inbox",
+        metavar="MODULE:INBOX",
+        help="Your inbox, such as app:inbox, if it declares the source with inbox.source.",
+    ),
+]
+
+
+def send(  # noqa: PLR0913 - each option is an argument
     event_type: Type = "webhook",
+    *,
     key: Key = None,
     payload: Payload = None,
     file: File = None,
     lane: Lane = None,
     url: Url = None,
     count: Count = 1,
+    source: SourceName = None,
+    inbox: Target = None,
 ) -> None:
     """Post an event to a running server, to try things out.
 
     The command prints the receipt: new, duplicate (the key is known) or conflict (the key is known
     with another payload, and the first payload is kept). It sends INGEST_TOKEN if that is set.
+    With --source, it sends a sample delivery to a source instead, with the source's own secret.
     """
+    if source is not None:
+        from ackbox.cli.send_delivery import send_deliveries
+
+        if lane is not None:
+            raise typer.BadParameter("--lane is for events: a source finds the lane itself.")
+        content = None if payload is None and file is None else _read_given(payload, file)
+        send_deliveries(source, inbox, event_type, key, content, url, count)
+        return
     from ackbox.cli.client import open_client, server_url
     from ackbox.config import load_from_process
 
@@ -70,10 +99,7 @@ def _read_payload(payload: str | None, file: str | None) -> bytes:
     """Return the payload, unchanged: the server stores exactly these bytes."""
     import msgspec
 
-    if payload is not None and file is not None:
-        raise typer.BadParameter("Give either --payload or --file, not both.")
-    text = "{}" if payload is None else payload
-    content = _read_file(file) if file is not None else text.encode(errors="surrogateescape")
+    content = _read_given(payload, file)
     try:
         msgspec.json.decode(content)
     except (ValueError, RecursionError) as error:
@@ -81,6 +107,13 @@ def _read_payload(payload: str | None, file: str | None) -> bytes:
             f"The payload is not JSON: {error}. A string needs quotes: --payload '\"text\"'."
         ) from None
     return content
+
+
+def _read_given(payload: str | None, file: str | None) -> bytes:
+    if payload is not None and file is not None:
+        raise typer.BadParameter("Give either --payload or --file, not both.")
+    text = "{}" if payload is None else payload
+    return _read_file(file) if file is not None else text.encode(errors="surrogateescape")
 
 
 def _read_file(name: str) -> bytes:
@@ -101,14 +134,22 @@ def _body(fields: dict[str, str], content: bytes) -> bytes:
 
 def post_event(client: "httpx2.Client", target: str, body: bytes) -> str:
     """Post one event, and return its receipt in one line."""
-    import httpx2
-
-    from ackbox.cli.client import describe_problem, explain
     from ackbox.http.routes import Route
 
     headers = {"content-type": "application/json"}
+    return post(client, target, Route.POST_EVENT.path, headers, body)
+
+
+def post(
+    client: "httpx2.Client", target: str, url: str, headers: Mapping[str, str], body: bytes
+) -> str:
+    """Post a request to the server, and return the receipt in one line."""
+    import httpx2
+
+    from ackbox.cli.client import describe_problem, explain
+
     try:
-        response = client.post(Route.POST_EVENT.url(target), content=body, headers=headers)
+        response = client.post(target + url, content=body, headers=dict(headers))
     except (httpx2.RequestError, httpx2.InvalidURL) as error:
         raise explain(error, target) from None
     if not response.is_success:
@@ -124,10 +165,11 @@ def _describe(response: "httpx2.Response") -> str:
         parts = [receipt[name] for name in ("id", "status", "idempotency_key")]
     except (ValueError, TypeError, KeyError):
         raise CommandFailed(describe_problem(response)) from None
-    return printable(f"{_kind(response):<9}  id {parts[0]}  {parts[1]}  key {parts[2]}")
+    return printable(f"{_kind(response, receipt):<9}  id {parts[0]}  {parts[1]}  key {parts[2]}")
 
 
-def _kind(response: "httpx2.Response") -> str:
+def _kind(response: "httpx2.Response", receipt: Mapping[str, object]) -> str:
     if response.headers.get("ackbox-conflict") == "true":
         return "conflict"
-    return "new" if response.status_code == 202 else "duplicate"
+    is_new = response.status_code == 202 and not receipt.get("duplicate")
+    return "new" if is_new else "duplicate"

@@ -1,6 +1,7 @@
 """A declared source as an implementation of the port `Webhook`: one request becomes events."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 import msgspec
 from msgspec.structs import replace
@@ -28,6 +29,7 @@ from ackbox.sources.fields import (
     read_time,
 )
 from ackbox.sources.presets import PRESETS
+from ackbox.sources.sample import Sample
 from ackbox.sources.schemes import Scheme, Verification
 from ackbox.sources.split import split_delivery
 
@@ -84,6 +86,16 @@ class SignedWebhook:
         if greet is not None and (result := greet(request, self._settings)) is not None:
             return result
         return self._accept(request)
+
+    def sample(
+        self, url: str, now: datetime, *, key: str, event_type: str, body: bytes | None = None
+    ) -> InboundRequest:
+        """Return a delivery as the sender would make it and sign it with the first secret. A body
+        that is given stays as it is."""
+        sample = Sample(body)
+        sample.put(self._key, key)
+        sample.put(self._type, event_type)
+        return self.scheme.sign(sample.request(url, now))
 
     def _accept(self, request: InboundRequest) -> Accepted | Refusal:
         delivery = Delivery(request)
