@@ -23,12 +23,14 @@ from ackbox.model import (
     EventDetail,
     EventFilter,
     EventId,
+    EventKey,
     EventRecord,
     InboxMigration,
     Order,
     Outcome,
     Page,
     PruneResult,
+    PurgeResult,
     Receipt,
     ReplayKind,
     RetentionPolicy,
@@ -207,9 +209,7 @@ class Reader(Protocol):
     A read never blocks the writer, and its duration is bounded.
     """
 
-    async def event(self, event_id: EventId) -> EventRecord | None: ...
-
-    async def event_by_key(self, source: str, idempotency_key: str) -> EventRecord | None: ...
+    async def event(self, name: EventId | EventKey) -> EventRecord | None: ...
 
     async def ids_starting(self, prefix: str, *, limit: int) -> list[EventId]:
         """Return the first `limit` ids that start with this prefix.
@@ -242,22 +242,19 @@ class Reader(Protocol):
         """Return an event with its history and the reason why it waits."""
         ...
 
-    async def stats(self) -> Stats:
-        """Return the stored counts by status and the age of the oldest pending event.
+    async def stats(self, now: datetime) -> Stats:
+        """Return the stored counts by status, the age of the oldest pending event, and how long ago
+        the ledger last changed.
 
         The counts are maintained by the writers, so the call does not scan events.
         """
         ...
 
-    async def newest_age(self, now: datetime) -> timedelta | None:
-        """Return how long ago the ledger last changed, or None if the ledger is empty.
-
-        The age is measured with the same clock as retention.
-        """
-        ...
-
     async def waiting(self, now: datetime) -> int:
-        """Return how many events are pending and due (W7). Parked events are not counted."""
+        """Return how many events are pending and due (W7). Parked events are not counted.
+
+        The cost may grow with the events that are due later, or with the result.
+        """
         ...
 
     async def audit(
@@ -284,8 +281,6 @@ class Reader(Protocol):
         """Run one read-only statement of the user; return each row as a dict by column name."""
         ...
 
-    async def close(self) -> None: ...
-
 
 class RetentionStore(Protocol):
     """The port of retention: it deletes old events in small steps.
@@ -309,16 +304,12 @@ class RetentionStore(Protocol):
         """Delete some events whose tombstones are old enough, unless the event changed since."""
         ...
 
-    async def purge_tombstones(self, policy: RetentionPolicy) -> int:
-        """Delete some tombstones that were kept for long enough; return how many, 0 at the end.
+    async def purge(self, policy: RetentionPolicy) -> PurgeResult:
+        """Delete some tombstones that were kept for long enough. If there are none, delete some
+        audit rows that are older than `policy.keep`. At the end, both counts are 0.
 
         At the end, PostgreSQL also drops the rows of idle lanes.
         """
-        ...
-
-    async def prune_audit(self, policy: RetentionPolicy) -> int:
-        """Delete some audit rows that are older than `policy.keep`; return how many, 0 at the
-        end."""
         ...
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol
 
@@ -55,7 +56,7 @@ class Backend(Protocol):
         it exclusively."""
         ...
 
-    async def open_reader(self) -> Reader:
+    def open_reader(self) -> AbstractAsyncContextManager[Reader]:
         """Open the ledger for reading, also beside a running server. Raise `StoreError` if this
         release cannot read it."""
         ...

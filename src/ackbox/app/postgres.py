@@ -1,7 +1,8 @@
 """The backend for a ledger in a PostgreSQL database, which many instances share."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -66,9 +67,14 @@ class PostgresBackend:
             self._address, clock=clock, observe=ignore_facts, options=self._options(ignore_facts)
         )
 
-    async def open_reader(self) -> PostgresReader:
+    @asynccontextmanager
+    async def open_reader(self) -> AsyncIterator[PostgresReader]:
         await self._assert_readable()
-        return PostgresReader(self._address, waiting_limit=self._waiting_limit)
+        reader = PostgresReader(self._address, waiting_limit=self._waiting_limit)
+        try:
+            yield reader
+        finally:
+            await reader.close()
 
     def ensure_token(self) -> None:
         """Return None: instances may run on many machines, and only a setting reaches them all."""

@@ -96,11 +96,8 @@ def _pending_of_user(settings: "Settings", tables: "UserTables") -> list[str]:
     from ackbox.app import choose_backend
 
     async def read() -> list[str]:
-        reader = await choose_backend(settings).open_reader()
-        try:
+        async with choose_backend(settings).open_reader() as reader:
             return await reader.pending_migrations(tables.migrations)
-        finally:
-            await reader.close()
 
     return asyncio.run(read()) if tables.migrations else []
 

@@ -68,8 +68,9 @@ class Monitor:
     async def tick(self) -> None:
         self._check_clock()
         recorded = self._ingest.recorded
-        self._ingest.recount(await self._reader.waiting(self._clock()), recorded)
-        self.measure(await self._reader.stats())
+        now = self._clock()
+        self._ingest.recount(await self._reader.waiting(now), recorded)
+        self.measure(await self._reader.stats(now))
         # Do not test while the store itself says that it is unavailable: on a nearly full disk the
         # tiny test write would succeed.
         if self._ingest.failing and self._ledger.unavailable_reason is None:

@@ -44,6 +44,7 @@ from ackbox.model.events import (
     Cursor,
     Envelope,
     EventId,
+    EventKey,
     EventRecord,
     OutcomeName,
     RandomBits,
@@ -88,6 +89,7 @@ from ackbox.model.queries import (
 )
 from ackbox.model.retention import (
     PruneResult,
+    PurgeResult,
     RetentionPolicy,
     TombstonePass,
 )
@@ -119,6 +121,7 @@ __all__ = [
     "EventDetail",
     "EventFilter",
     "EventId",
+    "EventKey",
     "EventRecord",
     "FailedRun",
     "Failure",
@@ -129,6 +132,7 @@ __all__ = [
     "OutcomeName",
     "Page",
     "PruneResult",
+    "PurgeResult",
     "RandomBits",
     "Receipt",
     "ReceiptKind",

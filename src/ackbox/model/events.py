@@ -11,6 +11,14 @@ from msgspec import Struct
 EventId = NewType("EventId", str)
 """A UUIDv7 in its canonical text form, which sorts by the time when the event was accepted."""
 
+
+class EventKey(Struct, frozen=True):
+    """The key of an event, by which its source names it."""
+
+    source: str
+    idempotency_key: str
+
+
 RandomBits = Callable[[int], int]
 """`random.getrandbits`, or a test's replacement for it."""
 

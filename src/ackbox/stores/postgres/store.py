@@ -17,6 +17,7 @@ from ackbox.model import (
     EventId,
     InboxMigration,
     PruneResult,
+    PurgeResult,
     Receipt,
     ReceiptKind,
     ReplayKind,
@@ -206,11 +207,8 @@ class PostgresStore:
     async def prune(self, policy: RetentionPolicy) -> PruneResult:
         return await retention.prune(self.database, policy)
 
-    async def purge_tombstones(self, policy: RetentionPolicy) -> int:
-        return await retention.purge_tombstones(self.database, policy)
-
-    async def prune_audit(self, policy: RetentionPolicy) -> int:
-        return await retention.prune_audit(self.database, policy)
+    async def purge(self, policy: RetentionPolicy) -> PurgeResult:
+        return await retention.purge(self.database, policy)
 
     async def close(self) -> None:
         """Close the ledger, after the events that were handed over are durable."""
