@@ -50,7 +50,7 @@ async def test_a_notification_wakes_the_instances_of_its_own_ledger_alone(
     assert wakes[other.queue] == before[other.queue]
 
 
-@pytest.mark.parametrize("purpose", ["migrate", "users' schema", "compact counts"])
+@pytest.mark.parametrize("purpose", ["migrate", "compact counts"])
 async def test_no_ledger_waits_for_a_lock_of_another(
     ledger: PostgresLedger, opened: Open, purpose: str
 ) -> None:

@@ -15,6 +15,8 @@ from ackbox.services import Services
 from ackbox.stores.migrations import Migration
 from ackbox.telemetry import Observer
 
+NO_COPY = "Back up a PostgreSQL ledger with pg_dump, or together with your server."
+
 
 class Description(Struct, frozen=True):
     """A ledger in words: its name contains no secret. `batches` is how many ingest batches may be

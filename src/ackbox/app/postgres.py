@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from ackbox.app.backends import Description, Process, Shared, names
+from ackbox.app.backends import NO_COPY, Description, Process, Shared, names
 from ackbox.config import Settings, show_address
 from ackbox.errors import AckboxError, CommandFailed, SettingError
 from ackbox.model import BackupProgress, Clock, Finding
@@ -32,7 +32,6 @@ T = TypeVar("T")
 
 _DEFAULT_SCHEMA = Settings.model_fields["database_schema"].default
 _RETRY_SECONDS = 1.0
-_NO_COPY = "Back up a PostgreSQL ledger with pg_dump, or together with your server."
 
 
 class PostgresBackend:
@@ -125,10 +124,10 @@ class PostgresAdmin:
         return examine_deep(self._address, tick)
 
     def back_up(self, target: Path) -> AsyncGenerator[BackupProgress, None]:
-        raise CommandFailed(_NO_COPY)
+        raise CommandFailed(NO_COPY)
 
     def back_up_beside_server(self, target: Path) -> AsyncGenerator[BackupProgress, None]:
-        raise CommandFailed(_NO_COPY)
+        raise CommandFailed(NO_COPY)
 
 
 def _address(settings: Settings, url: str) -> Address:

@@ -187,17 +187,6 @@ async def serve(app: Asgi, runtime: Runtime) -> int:
     return 0 if runtime.failure is None else 1
 
 
-def serve_asgi(app: Asgi, host: str, port: int) -> None:
-    """Serve any ASGI app as ackbox serves its own, until a signal. The benchmarks use it."""
-
-    async def main() -> None:
-        server = make_server(app)
-        on_stop_signal(server.stop)
-        await server.serve([listen(host, port)])
-
-    run(main())
-
-
 async def _start(runtime: Runtime, stopping: asyncio.Event) -> bool:
     """Start the runtime. Return False if a signal arrived before the start was complete."""
     start = asyncio.create_task(runtime.start())

@@ -53,6 +53,7 @@ from ackbox.model.events import (
     Status,
     Submission,
     fingerprint,
+    is_event_id,
     new_event_id,
     new_receipt,
 )
@@ -160,6 +161,7 @@ __all__ = [
     "filter_by_status",
     "fingerprint",
     "from_text",
+    "is_event_id",
     "make_failure",
     "new_event_id",
     "new_receipt",

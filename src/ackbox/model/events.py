@@ -5,6 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
 from typing import NewType
+from uuid import UUID
 
 from msgspec import Struct
 
@@ -155,3 +156,11 @@ def new_event_id(now: datetime, random_bits: RandomBits) -> EventId:
 
 def fingerprint(payload: bytes) -> bytes:
     return sha256(payload).digest()
+
+
+def is_event_id(text: str) -> bool:
+    """Return whether this is the canonical text form of a UUID. No event has any other id."""
+    try:
+        return str(UUID(text)) == text
+    except ValueError:
+        return False

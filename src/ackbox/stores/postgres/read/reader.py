@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 import asyncpg
 from msgspec.structs import asdict, replace
@@ -25,6 +24,7 @@ from ackbox.model import (
     SourcePage,
     Stats,
     Status,
+    is_event_id,
 )
 from ackbox.stores.named_statements import show_statement
 from ackbox.stores.postgres.database import (
@@ -173,13 +173,6 @@ async def _unlock_on_failure(session: Session) -> AsyncIterator[None]:
                 unlock = "ROLLBACK TO SAVEPOINT query; SELECT pg_advisory_unlock_all()"
                 await session.execute_raw(unlock)
         raise
-
-
-def is_event_id(text: str) -> bool:
-    try:
-        return str(UUID(text)) == text
-    except ValueError:
-        return False
 
 
 def _may_name_an_event(name: EventId | EventKey) -> bool:
