@@ -29,7 +29,7 @@ from ackbox.model import (
 from ackbox.ports import Relay
 from ackbox.services import Services
 from ackbox.stores.postgres.admin.migrator import assert_durable, migrate
-from ackbox.stores.postgres.admin.rights import assert_users_path, assert_writable
+from ackbox.stores.postgres.admin.rights import assert_writable
 from ackbox.stores.postgres.admin.transfer_in import assert_no_unfinished_promotion
 from ackbox.stores.postgres.database import Address, Database
 from ackbox.stores.postgres.read.reader import WAITING_LIMIT, PostgresReader
@@ -83,7 +83,6 @@ async def open_store(
         while True:
             try:
                 await assert_durable(database)
-                await assert_users_path(database)
                 await migrate(database)
                 await assert_no_unfinished_promotion(database)
                 await assert_writable(database)
