@@ -7,7 +7,7 @@ import json
 import os
 
 from ackbox.http.requests import Receive, Scope, Send
-from ackbox.http.server import serve_asgi
+from ackbox.http.server import listen, make_server, on_stop_signal, run
 from bench import traffic
 
 BODY = json.dumps(
@@ -33,5 +33,11 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": BODY})
 
 
+async def serve() -> None:
+    server = make_server(app)
+    on_stop_signal(server.stop)
+    await server.serve([listen("127.0.0.1", int(os.environ["PORT"]))])
+
+
 if __name__ == "__main__":
-    serve_asgi(app, "127.0.0.1", int(os.environ["PORT"]))
+    run(serve())

@@ -39,13 +39,15 @@ _LONGEST_DELAY = 0.5
 
 
 class Limits(Struct, frozen=True):
-    """How much may wait, how long a caller waits, and how many batches commit at a time."""
+    """How much may wait, how long a caller waits, how many batches commit at a time, and how long
+    writes may fail before that is critical."""
 
     buffer_events: int
     buffer_bytes: int
     queue_events: int
     timeout: float
     in_flight: int = 1
+    budget_seconds: float = _BUDGET_SECONDS
 
 
 class Waiting(Struct, eq=False):
@@ -184,7 +186,7 @@ class Ingest:
         """Whether ingest has failed for longer than the budget of L9. The process continues and
         reports itself as critical."""
         since = self._failing_since
-        return since is not None and self._monotonic() - since > _BUDGET_SECONDS
+        return since is not None and self._monotonic() - since > self._limits.budget_seconds
 
     @property
     def buffered(self) -> tuple[int, int]:

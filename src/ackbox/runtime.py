@@ -125,13 +125,13 @@ class Runtime:
         self._app.packages |= self.registry.packages
         self._store = store = await self._app.open_store(self._fail, self._note_outage, self._urls)
         self.operator_token = self._app.ensure_operator_token()
-        newest_age, stats, backlog = await self._prepare_store(store)
+        stats, backlog = await self._prepare_store(store)
         ledger = self._app.backend.describe()
         self._ingest = ingest = self._make_ingest(store, ledger.batches, backlog)
         monitor, retention = self._make_monitor(store, ingest), self._make_retention(store, ingest)
         self.mover = Mover(store.submissions, ingest)
         monitor.measure(stats)
-        retention.pause_if_implausible(newest_age)
+        retention.pause_if_implausible(stats.newest_age)
         ingest.start(self.services)
         self._loops = [
             self.services.run("monitor", monitor.tick_and_wait),
@@ -169,17 +169,15 @@ class Runtime:
             return None
         return f"{backlog} events wait, and QUEUE_MAXSIZE is {self.settings.queue_maxsize}."
 
-    async def _prepare_store(self, store: Store) -> tuple[timedelta | None, Stats, int]:
-        """Create and migrate the users' tables, and read when the ledger last changed, its counts
-        and its backlog."""
-        reader = store.reader
+    async def _prepare_store(self, store: Store) -> tuple[Stats, int]:
+        """Create and migrate the users' tables, and read the counts and the backlog."""
         while True:
             try:
                 tables = self._tables
                 for name in await store.apply_tables(tables.schemas, tables.migrations):
                     self.logger.info("migration applied", migration=name)
-                newest_age = await reader.newest_age(self.clock())
-                return newest_age, await reader.stats(), await reader.waiting(self.clock())
+                now, reader = self.clock(), store.reader
+                return await reader.stats(now), await reader.waiting(now)
             except OUTAGES as error:
                 await self._app.backend.wait_after(error)
 

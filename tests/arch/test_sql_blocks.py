@@ -45,7 +45,14 @@ ONLY = {
         ),
         "counts are several rows": ("compact_counts",),
         "a server has settings, rights and a clock": (
-            *("condition", "long_transactions", "vacuumed", "missing_rights", "schema_state"),
+            *(
+                "condition",
+                "long_transactions",
+                "vacuumed",
+                "missing_rights",
+                "schema_state",
+                "former_name",
+            ),
             *("server_settings", "server_time", "has_migrations_table", "applied_migrations"),
         ),
         "users' SQL has a search path": (

@@ -395,3 +395,12 @@ def test_each_open_transaction_is_a_finding() -> None:
         LongTransaction(2, "idle in transaction", 80.0),
     ]
     assert len(list(doctor_checks.check_transactions(transactions))) == 2
+
+
+def test_a_schema_that_was_renamed_is_a_failure(cli: Cli, ledger: PostgresLedger) -> None:
+    cli("migrate", DATABASE_URL=ledger.url)
+    ledger.execute("ALTER SCHEMA ackbox RENAME TO second")
+    done = cli("doctor", "--json", DATABASE_URL=ledger.url, DATABASE_SCHEMA="second")
+    found = findings(done)["ledger"]
+    assert found["verdict"] == "fail"
+    assert "ALTER SCHEMA second RENAME TO ackbox" in f"{found['detail']} {found['remedy']}"

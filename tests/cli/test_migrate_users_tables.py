@@ -1,5 +1,6 @@
 """`ackbox migrate MODULE:INBOX`: the user's own tables, on both databases (N12)."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -82,3 +83,23 @@ def test_without_a_module_only_the_ledger_is_migrated(tmp_path: Path) -> None:
 
 def test_the_printed_schema_is_the_ledgers_own(tmp_path: Path) -> None:
     assert run("migrate", "app:inbox", "--sql", folder=tmp_path).code == 2
+
+
+def test_doctor_lists_the_pending_migrations(tmp_path: Path, settings: dict[str, str]) -> None:
+    def examine() -> tuple[int, dict[str, str]]:
+        done = run("doctor", "app:inbox", "--json", folder=tmp_path, stdin=b"", **settings)
+        findings = {finding["about"]: finding for finding in json.loads(done.out)["findings"]}
+        return done.code, findings["migrations"]
+
+    (tmp_path / "app.py").write_text(APP)
+    run("migrate", "app:inbox", folder=tmp_path, stdin=b"", **settings)
+    assert examine()[1]["verdict"] == "ok"
+    (tmp_path / "app.py").write_text(APP + SECOND)
+    code, finding = examine()
+    assert (code, finding["verdict"]) == (0, "warn")
+    assert "0002_first" in finding["detail"]
+    assert "ackbox migrate app:inbox" in finding["remedy"]
+    (tmp_path / "app.py").write_text(APP.replace("total INTEGER", "total TEXT"))
+    code, finding = examine()
+    assert (code, finding["verdict"]) == (1, "fail")
+    assert "inbox.migration('0001_total') was applied with other SQL" in finding["detail"]

@@ -272,3 +272,13 @@ def test_stats_counts_by_status(cli: Cli, ledger: PostgresLedger, states: States
     counts = {"pending": 5, "processing": 1, "completed": 1, "failed": 1}
     assert printed["events"] == counts
     assert printed["oldest_pending_seconds"] < 3600
+
+
+@pytest.mark.parametrize("command", [["migrate"], ["promote", "ackbox.db"]])
+def test_the_schema_of_the_users_tables_is_refused_before_any_change(
+    cli: Cli, ledger: PostgresLedger, command: list[str]
+) -> None:
+    cli("migrate")  # the file that promote reads
+    refused = cli(*command, DATABASE_URL=ledger.url, DATABASE_SCHEMA="public")
+    assert "Name another ACKBOX_DATABASE_SCHEMA" in refused.line
+    assert ledger.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'") == "0"

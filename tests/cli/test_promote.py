@@ -20,7 +20,7 @@ from ackbox.stores.postgres.read.reader import PostgresReader
 from ackbox.stores.sqlite.store import SqliteStore
 from ackbox.stores.transfer import TABLES, Batch
 from support.databases.postgres import Install, PostgresServer, find_installs
-from support.ledgers.events import envelope, envelopes, record_in
+from support.ledgers.events import envelope, envelopes, noon, record_in
 from support.ledgers.promoting import Everything, opened, postgres_rows, promote, sqlite_rows
 from support.ledgers.seeding import LONG_AGO, seed
 from support.servers.app_server import serving
@@ -276,7 +276,7 @@ def test_old_keys_are_known_and_new_events_get_new_numbers(
             assert done == {full.states.completed.id: ReplayKind.REPLAYED}
             audit = await reader.audit(limit=10)
             assert [(each.audit_id, each.actor) for each in audit.items] == [(2, "bob"), (1, "ann")]
-            stats = await reader.stats()
+            stats = await reader.stats(noon())
             assert stats.counts[Status.COMPLETED] == 3 - 1
         finally:
             await reader.close()

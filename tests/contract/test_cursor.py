@@ -48,7 +48,7 @@ async def test_a_cursor_that_cannot_be_saved_rolls_back_its_events(backend: Back
     with pytest.raises(InvalidEvent):  # F12
         await record_in(backend.store, envelopes(3), Cursor("feed", "\ud800"))
     assert await backend.rows() == []
-    assert (await backend.reader.stats()).pending == 0
+    assert (await backend.reader.stats(backend.clock())).pending == 0
     assert await backend.store.cursor("feed") is None
 
 

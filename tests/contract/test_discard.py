@@ -77,7 +77,7 @@ async def test_the_counts_by_status_stay_exact(backend: Backend) -> None:
     await work(backend.store, [done], DONE)
     await claim(backend.store, running.id)
     await discard(backend, dead, waiting, running, done)
-    counts = (await backend.reader.stats()).counts
+    counts = (await backend.reader.stats(backend.clock())).counts
     assert (counts[Status.PENDING], counts[Status.PROCESSING]) == (0, 1)
     assert (counts[Status.COMPLETED], counts[Status.FAILED]) == (3, 0)
     assert await backend.reader.waiting(backend.clock.now) == 0

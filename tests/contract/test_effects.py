@@ -135,6 +135,20 @@ async def test_a_value_that_sql_cannot_hold_fails_its_event_alone(
     assert await mine(backend) == ["1"]
 
 
+async def test_a_statement_with_too_many_parameters_fails_its_event_alone(
+    backend: Backend,
+) -> None:
+    """PostgreSQL's driver refuses the statement itself: no connection is lost."""
+    params: dict[str, Any] = {f"p{n}": "x" for n in range(32_768)}
+    many = f"DELETE FROM log WHERE what IN ({', '.join(f':{name}' for name in params)})"
+    written = await settle(
+        backend, done(ADD, id="1", n=1), done(many, **params), done(ADD, id="3", n=3)
+    )
+    assert [type(outcome) for outcome in written] == [Done, RetryLater, Done]
+    assert backend.store.unavailable_reason is None
+    assert await mine(backend) == ["1", "3"]
+
+
 @pytest.mark.parametrize(
     "sql",
     [

@@ -25,7 +25,7 @@ async def test_ten_thousand_expired_leases_without_a_handler_do_not_starve_a_new
     backend.clock.advance(days=1)
     await record_in(backend.store, [envelope("better", at=backend.clock())])
     assert await me.keys(1) == ["better"]
-    stats = await backend.reader.stats()
+    stats = await backend.reader.stats(backend.clock())
     assert stats.counts[Status.PENDING] == ROWS
 
 

@@ -14,6 +14,7 @@ from ackbox.model import (
     Envelope,
     EventFilter,
     EventId,
+    EventKey,
     EventRecord,
     Order,
     Page,
@@ -57,7 +58,7 @@ async def test_an_event_is_found_by_id_and_by_key(backend: Backend) -> None:  # 
     by_id = await backend.reader.event(sent.id)
     assert by_id is not None
     assert (by_id.id, by_id.source, by_id.payload_bytes) == (sent.id, "stripe", 3)
-    assert await backend.reader.event_by_key("stripe", "k") == by_id
+    assert await backend.reader.event(EventKey("stripe", "k")) == by_id
 
 
 async def test_the_content_of_an_event_is_what_was_sent(backend: Backend) -> None:
@@ -69,7 +70,7 @@ async def test_the_content_of_an_event_is_what_was_sent(backend: Backend) -> Non
 
 async def test_an_unknown_event_is_none(reader: Reader) -> None:
     assert await reader.event(envelope().id) is None
-    assert await reader.event_by_key("webhooks", "nothing") is None
+    assert await reader.event(EventKey("webhooks", "nothing")) is None
     assert await reader.content(envelope().id) is None
 
 
@@ -91,10 +92,10 @@ async def test_a_value_that_no_database_can_hold_is_an_invalid_request(
 ) -> None:  # F42
     assert await reader.event(EventId("no id at all")) is None
     with pytest.raises(InvalidEvent):
-        await reader.event_by_key("webhooks", "\udfff")
+        await reader.event(EventKey("webhooks", "\udfff"))
     with pytest.raises(InvalidEvent):
         await reader.events(ANY, order=Order.OLDEST, limit=5, cursor=2**63)
-    assert await reader.event_by_key("web\0hooks", "key") is None
+    assert await reader.event(EventKey("web\0hooks", "key")) is None
 
 
 @BOTH
@@ -214,16 +215,18 @@ async def test_lag_counts_from_the_oldest_pending_event(backend: Backend) -> Non
     backend.clock.now = young.received_at
     await record_in(backend.store, [young])
     now = NOON + timedelta(minutes=1)
-    assert (await backend.reader.stats()).lag(now) == timedelta(seconds=60)
+    assert (await backend.reader.stats(backend.clock())).lag(now) == timedelta(seconds=60)
     await backend.move(old.id, Status.COMPLETED)
-    assert (await backend.reader.stats()).lag(now) == timedelta(seconds=30)
+    assert (await backend.reader.stats(backend.clock())).lag(now) == timedelta(seconds=30)
     await backend.move(young.id, Status.FAILED)
-    assert (await backend.reader.stats()).lag(now) == timedelta(0)
+    assert (await backend.reader.stats(backend.clock())).lag(now) == timedelta(0)
 
 
 async def test_a_clock_set_back_makes_no_negative_lag(backend: Backend) -> None:  # F25
     await record_in(backend.store, [envelope()])
-    assert (await backend.reader.stats()).lag(NOON - timedelta(hours=1)) == timedelta(0)
+    assert (await backend.reader.stats(backend.clock())).lag(
+        NOON - timedelta(hours=1)
+    ) == timedelta(0)
 
 
 KEYS = st.sampled_from([f"key-{n}" for n in range(8)])
@@ -241,7 +244,7 @@ async def test_kept_counts_equal_real_counts_after_any_mix(  # W9
         for step in steps:
             await _take(backend, step)
         rows = await backend.rows()
-        stats = await backend.reader.stats()
+        stats = await backend.reader.stats(backend.clock())
         assert dict(stats.counts) == {
             status: sum(row["status"] == status for row in rows) for status in Status
         }
@@ -281,11 +284,11 @@ async def test_many_concurrent_reads_all_return(backend: Backend) -> None:
 
 async def test_a_closed_reader_raises_and_can_be_closed_again(backend: Backend) -> None:
     await record_in(backend.store, [envelope()])
-    assert (await backend.reader.stats()).pending == 1
+    assert (await backend.reader.stats(backend.clock())).pending == 1
     await backend.reader.close()
     await backend.reader.close()
     with pytest.raises(Stopped):
-        await backend.reader.stats()
+        await backend.reader.stats(backend.clock())
 
 
 async def test_reads_still_queued_when_the_reader_closes_raise_stopped(backend: Backend) -> None:
@@ -321,7 +324,7 @@ async def test_recorded_events_survive_a_restart(backend: Backend) -> None:
     await backend.close()
     await backend.open()
     assert await listed(backend.reader) == in_order(sent, Order.OLDEST)
-    assert (await backend.reader.stats()).pending == 10
+    assert (await backend.reader.stats(backend.clock())).pending == 10
     receipts = await record_in(backend.store, [envelope("key-3", sent[3].payload)])
     assert (receipts[0].kind, receipts[0].id) == ("duplicate", sent[3].id)
 

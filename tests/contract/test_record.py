@@ -8,7 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ackbox.errors import InvalidEvent
-from ackbox.model import Content, Envelope, Receipt, ReceiptKind, Status, fingerprint, to_text
+from ackbox.model import (
+    Content,
+    Envelope,
+    EventKey,
+    Receipt,
+    ReceiptKind,
+    Status,
+    fingerprint,
+    to_text,
+)
 from ackbox.ports import Reader, Store
 from support.ledgers.backends import Backend, Fresh
 from support.ledgers.events import NOON, envelope, envelopes, record_in
@@ -224,7 +233,7 @@ async def test_the_same_envelope_handed_over_again_is_still_the_new_one(  # F7
     assert kinds(await record_in(backend.store, [sent])) == [NEW]
     (row,) = await backend.rows()
     assert row["ingest_count"] == 1
-    assert (await backend.reader.stats()).pending == 1
+    assert (await backend.reader.stats(backend.clock())).pending == 1
 
 
 async def test_a_cancelled_caller_changes_nothing_about_the_transaction(  # F27
@@ -309,6 +318,6 @@ async def test_any_text_is_a_key_and_is_recognized(fresh: Fresh, keys: list[str]
         receipts = await record_in(backend.store, [envelope(), *repeats])
         assert kinds(receipts) == [NEW, *[DUPLICATE] * len(keys)]
         assert [receipt.id for receipt in receipts[1:]] == [item.id for item in first]
-        event = await backend.reader.event_by_key(keys[0][::-1], keys[0])
+        event = await backend.reader.event(EventKey(keys[0][::-1], keys[0]))
         assert event is not None
         assert (event.id, event.ingest_count) == (first[0].id, 2)

@@ -64,7 +64,7 @@ async def test_old_finished_events_are_deleted(backend: Backend, outcome: Outcom
     backend.clock.advance(minutes=1)
     assert await prune(backend.store) == 3
     assert await ids(backend) == set()
-    assert sum((await backend.reader.stats()).counts.values()) == 0
+    assert sum((await backend.reader.stats(backend.clock())).counts.values()) == 0
 
 
 # N14
@@ -81,7 +81,7 @@ async def test_dead_letters_have_a_retention_of_their_own(
     assert await add_tombstones(backend.store, policy) == 3
     backend.clock.advance(minutes=1)
     assert await prune(backend.store) == (3 if dead else 5)
-    counts = (await backend.reader.stats()).counts
+    counts = (await backend.reader.stats(backend.clock())).counts
     assert (counts[Status.COMPLETED], counts[Status.FAILED]) == (2 if dead else 0, 0)
 
 
@@ -188,9 +188,9 @@ async def test_a_key_is_known_for_its_days_and_no_longer(backend: Backend) -> No
     backend.clock.advance(hours=2)  # the days count from the deletion of the row
     await prune(backend.store)
     backend.clock.advance(days=7)
-    assert await backend.store.purge_tombstones(POLICY) == 0
+    assert (await backend.store.purge(POLICY)).tombstones == 0
     backend.clock.advance(seconds=1)
-    assert await backend.store.purge_tombstones(POLICY) == 1
+    assert (await backend.store.purge(POLICY)).tombstones == 1
     (receipt,) = await record_in(backend.store, [envelope("k")])
     assert receipt.kind is ReceiptKind.NEW
 
@@ -201,7 +201,7 @@ async def test_a_tombstone_stays_while_its_row_is_there(backend: Backend) -> Non
     backend.clock.advance(days=31)
     await add_tombstones(backend.store)
     backend.clock.advance(days=8)
-    assert await backend.store.purge_tombstones(POLICY) == 0
+    assert (await backend.store.purge(POLICY)).tombstones == 0
     assert await prune(backend.store) == 1
 
 
@@ -277,7 +277,7 @@ async def test_old_rows_of_the_audit_are_deleted_a_batch_at_a_time(backend: Back
     backend.clock.advance(days=2)
     await backend.store.replay([sent[0].id], actor="bob")
     backend.clock.advance(days=29)
-    batches = [await backend.store.prune_audit(POLICY) for _ in range(3)]
+    batches = [(await backend.store.purge(POLICY)).audit for _ in range(3)]
     assert batches == [1000, 1, 0]
     assert [entry.actor for entry in (await backend.reader.audit(limit=9)).items] == ["bob"]
 
@@ -287,15 +287,15 @@ async def test_the_newest_age_follows_the_clock_of_retention(
     backend: Backend,
 ) -> None:
     reader = backend.reader
-    assert await reader.newest_age(backend.clock()) is None
+    assert (await reader.stats(backend.clock())).newest_age is None
     await finished(backend, envelopes(2))
     backend.clock.advance(days=31)
-    age = await reader.newest_age(backend.clock())
+    age = (await reader.stats(backend.clock())).newest_age
     assert age is not None
     assert abs(age - timedelta(days=31)) < timedelta(minutes=1)
     assert await add_tombstones(backend.store) == 2
     backend.clock.advance(minutes=2)
     assert await prune(backend.store) == 2
-    age = await reader.newest_age(backend.clock())  # only a tombstone is left
+    age = (await reader.stats(backend.clock())).newest_age  # only a tombstone is left
     assert age is not None
     assert age < timedelta(minutes=3)

@@ -119,7 +119,7 @@ async def test_the_status_counts_follow_every_step(
     claims = await me.claim(5)
     outcomes: list[Outcome] = [done(), retry_later(), dead(), Release()]
     await me.queue.settle([Settlement(c, o) for c, o in zip(claims, outcomes, strict=False)])
-    counts = (await backend.reader.stats()).counts
+    counts = (await backend.reader.stats(backend.clock())).counts
     assert {str(status): count for status, count in counts.items()} == {
         "pending": 3,
         "processing": 1,

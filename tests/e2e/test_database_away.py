@@ -4,6 +4,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -191,10 +192,10 @@ async def test_a_database_that_goes_away_during_the_start_is_waited_for(
 ) -> None:
     original, failures = PostgresReader.stats, [Unavailable("away"), Unavailable("away")]
 
-    async def stats(reader: PostgresReader) -> Stats:
+    async def stats(reader: PostgresReader, now: datetime) -> Stats:
         if failures:
             raise failures.pop()
-        return await original(reader)
+        return await original(reader, now)
 
     monkeypatch.setattr(PostgresReader, "stats", stats)
     settings = Settings(database_url=SecretStr(server.create_database()))

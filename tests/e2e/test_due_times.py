@@ -55,21 +55,20 @@ def restart(server: AppServer) -> tuple[float, float]:
 
 
 def lateness(runs: list[dict[str, float]], downtimes: list[tuple[float, float]]) -> list[float]:
-    """Return for each retry how long after its due time, or after the end of a downtime, it ran. A
-    retry that was due just as the process began to drain was released."""
+    """Return for each retry how long after its due time it ran, without the time in which the
+    server was down: a retry that was due just before may have had no chance to run."""
     last = {(run["id"], run["attempt"]): run for run in runs}
     late = []
     for (event_id, attempt), run in last.items():
         if attempt > 1:
             before = last[event_id, attempt - 1]
             due = before["at"] + before["again"]
-            late.append(run["at"] - max([due, *could_not_run(due, run["at"], downtimes)]))
+            late.append(run["at"] - due - down_between(due, run["at"], downtimes))
     return late
 
 
-def could_not_run(due: float, ran: float, downtimes: list[tuple[float, float]]) -> list[float]:
-    """Return the end of the downtime in which the retry was due, if it ran after that."""
-    return [up for down, up in downtimes if down - 0.2 <= due <= up <= ran]
+def down_between(due: float, ran: float, downtimes: list[tuple[float, float]]) -> float:
+    return sum(max(min(ran, up) - max(due, down), 0) for down, up in downtimes)
 
 
 FAILS_ONCE = """

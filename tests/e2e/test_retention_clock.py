@@ -7,7 +7,7 @@ from ackbox.app import App
 from ackbox.config import Settings
 from ackbox.model import Clock, Status
 from ackbox.telemetry import Fact, Pruned, RetentionPaused
-from support.ledgers.events import accept, envelope
+from support.ledgers.events import accept, envelope, noon
 from support.ledgers.facts import Facts
 from support.time.clocks import ManualClock
 from support.time.polling import until
@@ -27,7 +27,7 @@ async def run_once(folder: Path, clock: Clock, kind: type[Fact], *, send: bool) 
             await accept(runtime.ingest, envelope(str(clock()), at=clock()))
 
         async def is_completed() -> bool:
-            return (await runtime.reader.stats()).counts[Status.COMPLETED] > 0
+            return (await runtime.reader.stats(noon())).counts[Status.COMPLETED] > 0
 
         await until(lambda: facts.of(kind))
         if send:

@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ from pydantic import SecretStr
 from starlette.testclient import TestClient
 
 from ackbox import Event, Inbox
+from ackbox import runtime as runtime_module
 from ackbox.app import App
 from ackbox.config import Settings
 from ackbox.maintenance import Monitor
-from ackbox.maintenance import monitor as monitor_module
 from ackbox.model import EventId, EventRecord, Status
 from ackbox.runtime import Runtime
 from ackbox.services import Services
@@ -145,7 +146,7 @@ async def test_an_observer_that_always_raises_breaks_nothing(tmp_path: Path) -> 
 async def test_a_loop_that_raises_is_restarted_and_shown_to_the_operator(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # S26, F56
-    monkeypatch.setattr(monitor_module, "_SECONDS", 0.05)
+    monkeypatch.setattr(runtime_module, "Monitor", partial(Monitor, seconds=0.05))
     where, method = LOOPS[name]
     breaks = break_for_a_while(monkeypatch, where, method, at_once=name not in CALLED_BY_OPEN)
     async with running(tmp_path) as inbox:

@@ -177,3 +177,9 @@ async def test_reading_after_the_stop_is_refused(settings: dict[str, Any]) -> No
         pass
     with pytest.raises(Stopped):
         await inbox.read("SELECT 1")
+
+
+@pytest.mark.parametrize("ddl", ["CREATE TABLE events (id TEXT)", "DROP TABLE Events"])
+async def test_a_name_of_ackbox_is_named_in_the_refusal(settings: dict[str, Any], ddl: str) -> None:
+    with pytest.raises(StartupError, match="events is the name of a table of ackbox"):
+        await started(settings, ddl)

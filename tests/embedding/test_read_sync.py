@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,10 +11,32 @@ from starlette.testclient import TestClient
 
 from ackbox import Event, Inbox, Tx
 from ackbox.errors import InvalidStatement, Stopped, Unavailable
-from ackbox.testing import InboxHarness
+from ackbox.model import Submission
+from support.databases.postgres import Install, PostgresServer, find_installs
+from support.ledgers.events import envelope
+from support.time.polling import until
 
 SALES = "CREATE TABLE IF NOT EXISTS sales (item TEXT PRIMARY KEY, total INTEGER)"
+UPSERT = (
+    "INSERT INTO sales VALUES ('tea', :total) "
+    "ON CONFLICT (item) DO UPDATE SET total = excluded.total"
+)
 TOTAL = "SELECT total FROM sales WHERE item = :item"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def settings(
+    request: pytest.FixtureRequest,
+    settings: dict[str, Any],
+    postgres_of: Callable[[Install], PostgresServer],
+) -> Iterator[dict[str, Any]]:
+    if request.param == "sqlite":
+        yield settings
+        return
+    server = postgres_of(find_installs()[-1])
+    url = server.create_database()
+    yield {"database_url": url, "api_token": settings["api_token"]}
+    server.recycle_database(url)
 
 
 @pytest.fixture
@@ -35,13 +57,18 @@ async def test_a_plain_handler_reads_its_own_tables(settings: dict[str, Any]) ->
     def add(event: Event, tx: Tx) -> None:
         rows = inbox.read_sync(TOTAL, item="tea")
         total = (rows[0]["total"] if rows else 0) + 1
-        tx.execute("INSERT OR REPLACE INTO sales VALUES ('tea', :total)", total=total)
+        tx.execute(UPSERT, total=total)
 
-    async with InboxHarness(inbox) as box:
-        for _ in range(3):
-            await box.post("sale")
-        await box.run_until_idle()
-        assert await box.read(TOTAL, item="tea") == [{"total": 3}]
+    async with inbox.lifespan(None):
+        ingest = inbox.asgi().runtime.ingest
+        for number in range(1, 4):
+            sale = envelope(f"key-{number}", event_type="sale", lane="tea")
+            await ingest.submit(Submission((sale,)))
+        await until(lambda: is_sold(inbox, 3))
+
+
+async def is_sold(inbox: Inbox, total: int) -> bool:
+    return await inbox.read(TOTAL, item="tea") == [{"total": total}]
 
 
 async def test_any_thread_may_read(inbox: Inbox) -> None:
@@ -62,7 +89,7 @@ async def test_the_thread_of_the_event_loop_gets_an_error_instead_of_a_deadlock(
 
 
 async def test_an_error_of_the_query_reaches_the_thread(inbox: Inbox) -> None:
-    with pytest.raises(InvalidStatement, match="no such table"):
+    with pytest.raises(InvalidStatement, match="nowhere"):
         await asyncio.to_thread(inbox.read_sync, "SELECT * FROM nowhere")
 
 

@@ -1,7 +1,7 @@
 """`POST /api/backup`: into `BACKUP_DIR` and nowhere else, for operators (S1, S13)."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,10 +9,14 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from ackbox import Inbox
+from ackbox.app.backends import NO_COPY
+from support.databases.postgres import Install, PostgresServer, find_installs
 from support.http.posting import posted
 from support.http.problems import assert_problem
 from support.http.wire import Response, exchange, request
 from support.servers.server import Server, read_ledger, running
+
+TOKEN = "twelve-boxers-hunt-victor"
 
 
 @pytest.fixture(scope="module")
@@ -128,10 +132,24 @@ def test_an_error_of_the_operating_system_is_an_error_line(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("ackbox.stores.sqlite.admin.backup._assert_free", forbidden)
-    token = "twelve-boxers-hunt-victor"
-    inbox = Inbox({"db_path": tmp_path / "inbox.db", "backup_dir": tmp_path, "api_token": token})
+    inbox = Inbox({"db_path": tmp_path / "inbox.db", "backup_dir": tmp_path, "api_token": TOKEN})
     app = FastAPI(lifespan=inbox.lifespan)
     app.mount("/", inbox.asgi())
-    with TestClient(app, headers={"Authorization": f"Bearer {token}"}) as client:
+    with TestClient(app, headers={"Authorization": f"Bearer {TOKEN}"}) as client:
         response = client.post("/api/backup", json={"name": "copy.db"})
     assert response.json() == {"error": f"Cannot write {tmp_path / 'copy.db'}: Permission denied."}
+
+
+def test_a_ledger_on_postgres_is_not_copied(
+    tmp_path: Path, postgres_of: Callable[[Install], PostgresServer]
+) -> None:
+    database = postgres_of(find_installs()[-1])
+    url = database.create_database()
+    settings = {"DATABASE_URL": url, "API_TOKEN": TOKEN, "BACKUP_DIR": str(tmp_path)}
+    with running(tmp_path / "server", settings) as server:
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        response = request_backup(server, {"name": "copy.db"}, **headers)
+        assert response.lines() == [{"error": NO_COPY}]
+    assert not (tmp_path / "copy.db").exists()
+    assert "pg_dump" in NO_COPY
+    database.recycle_database(url)

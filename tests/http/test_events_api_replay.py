@@ -166,7 +166,9 @@ def test_a_dry_run_ends_when_its_client_disconnects(tmp_path: Path) -> None:  # 
     """Each page holds one event here, so that counting all of them takes a while."""
     body = json.dumps({"status": "pending", "dry_run": True}).encode()
     ended = 'ackbox_http_responses_total{route="/api/events/replay",status="408"}'
-    with running(tmp_path, None, {"set": {"ackbox.maintenance.replay:_GROUPS": 1}}) as server:
+    with running(
+        tmp_path, None, {"set": {"ackbox.http.events:preview": {"group_limit": 1}}}
+    ) as server:
         headers = {"content-type": "application/json", **server.operator}
         data = request("POST", "/api/events/replay", body, headers)
         batch = b"\n".join(posted() for _ in range(1000))

@@ -131,7 +131,7 @@ def test_slow_peers_do_not_delay_the_stop(tmp_path: Path) -> None:  # F26, F39
 
 
 def test_a_peer_that_reads_no_responses_does_not_prevent_the_stop(tmp_path: Path) -> None:
-    changes = {"set": {**FAST_MONITOR, "ackbox.http.server:_ABORT_SECONDS": 1}}
+    changes = {"set": {**FAST_MONITOR, "ackbox.http.server:Server": {"abort_seconds": 1}}}
     lines = (posted("not taken", "x" * 100) + b"\n") * 20_000
     with running(tmp_path, None, changes) as server, Wire(server.port) as peer:
         peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -15,7 +15,7 @@ from support.time.polling import eventually
 INGEST, API = "correct-horse-battery-staple", "twelve-boxers-hunt-victor"
 SENDER = {"Authorization": f"Bearer {INGEST}"}
 SECRET = "hunter2-5f0e"
-EVERY_LINE = {"set": {"ackbox.exporters.refusals:_SECONDS": 0.0}}
+EVERY_LINE = {"set": {"ackbox.exporters.logs:RefusalLog": {"seconds": 0.0}}}
 
 
 @pytest.fixture(scope="module")

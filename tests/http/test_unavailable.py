@@ -122,7 +122,7 @@ def test_a_read_only_disk_is_503_until_it_can_be_written_again(tmp_path: Path) -
 
 
 def test_past_the_budget_health_is_critical_and_the_process_stays(tmp_path: Path) -> None:  # L9
-    budget = {"ackbox.ingest:_BUDGET_SECONDS": 0.3}
+    budget = {"ackbox.component_config:Limits": {"budget_seconds": 0.3}}
     with on_a_faulty_disk(tmp_path, IMPATIENT, budget) as (server, disk):
         with disk.broken("read-only"):
             assert_unavailable(server.post(posted()))

@@ -18,7 +18,7 @@ from ackbox.stores.sqlite.names import beside
 from ackbox.stores.sqlite.write.retention import reclaim_space
 from ackbox.telemetry import StoreFailed, StoreRecovered
 from support.ledgers.backends import OpenStore
-from support.ledgers.events import envelope, envelopes, record_in
+from support.ledgers.events import envelope, envelopes, noon, record_in
 from support.ledgers.facts import Facts, Fatal
 from support.time.polling import until
 
@@ -84,13 +84,13 @@ async def test_a_change_is_noticed_before_the_acknowledgement_and_recovered_from
     store = await open_it()
     reader = store.reader
     await record_in(store, [envelope("before")])
-    assert (await reader.stats()).pending == 1
+    assert (await reader.stats(noon())).pending == 1
     change(path)
     with pytest.raises(OutcomeUnknown):
         await record_in(store, [envelope("unknown")])
     await record_in(store, [envelope("after")])
     assert in_files(path, tmp_path / "copy") == {"before", "unknown", "after"}
-    assert (await reader.stats()).pending == 3
+    assert (await reader.stats(noon())).pending == 3
     assert store.unavailable_reason is None
     assert [len(facts.of(StoreFailed)), len(facts.of(StoreRecovered))] == [1, 1]
     await reader.close()
@@ -116,7 +116,7 @@ async def test_a_reopen_waits_for_a_read_that_runs(
     store = await open_it()
     reader = store.reader
     await record_in(store, envelopes(3))
-    await reader.stats()
+    await reader.stats(noon())
     delete_log_and_index(path)
     with reader.connections.use() as connection:
         read = connection.execute("SELECT idempotency_key FROM events")
@@ -153,7 +153,7 @@ async def test_readers_are_closed_while_a_reopen_is_tried_again(
         await record_in(store, [envelope("unknown")])
     await until(lambda: bool(facts.of(StoreRecovered)))
     assert closed == [True, True]
-    assert (await reader.stats()).pending == 4
+    assert (await reader.stats(noon())).pending == 4
     await reader.close()
 
 
@@ -240,7 +240,7 @@ async def test_our_own_checkpoints_and_copies_are_no_change(
     sizes = set()
     for number in range(30):
         await record_in(store, envelopes(100, prefix=f"{number}", size=2000))
-        await reader.stats()
+        await reader.stats(noon())
         sizes.add(path.stat().st_size)
     await store._writer.submit(lambda c: c.execute("DELETE FROM events").get)
     while await store._writer.run(reclaim_space):

@@ -11,7 +11,7 @@ from typing import Any
 import apsw
 import pytest
 
-from ackbox.model import Content, EventFilter, EventId, Order, RetentionPolicy, Status
+from ackbox.model import Content, EventFilter, EventId, EventKey, Order, RetentionPolicy, Status
 from ackbox.stores.sqlite.connections import open_reader
 from ackbox.stores.sqlite.migrations import all_migrations, apply
 from ackbox.stores.sqlite.read import reader_connections
@@ -20,7 +20,7 @@ from ackbox.stores.sqlite.statements import blocks
 from ackbox.stores.sqlite.store import SqliteStore
 from ackbox.stores.sqlite.write.record import _widen
 from support.ledgers.backends import open_sqlite
-from support.ledgers.events import NOON, envelope, envelopes, record_in
+from support.ledgers.events import NOON, envelope, envelopes, noon, record_in
 
 BLOCKS = blocks()
 
@@ -178,14 +178,14 @@ async def record_known(store: SqliteStore, reader: SqliteReader) -> None:
 
 
 async def look_up(store: SqliteStore, reader: SqliteReader) -> None:
-    event = await reader.event_by_key("webhooks", "old-7")
+    event = await reader.event(EventKey("webhooks", "old-7"))
     assert event is not None
     assert await reader.event(event.id) == event
     assert await reader.content(EventId(event.id)) == Content(b"\0", None)
 
 
 async def stats(store: SqliteStore, reader: SqliteReader) -> None:
-    assert (await reader.stats()).counts[Status.FAILED] == 10
+    assert (await reader.stats(noon())).counts[Status.FAILED] == 10
 
 
 def listing(where: EventFilter, order: Order) -> Callable[..., Awaitable[None]]:
@@ -205,7 +205,7 @@ async def run_retention(store: SqliteStore, reader: SqliteReader) -> None:
     assert (await store.add_tombstones(POLICY, Status.COMPLETED, after=5000)).next is not None
     await store.add_tombstones(POLICY, Status.FAILED, after=0)
     await store.prune(POLICY)
-    await store.purge_tombstones(POLICY)
+    await store.purge(POLICY)
 
 
 async def replay_some(store: SqliteStore, reader: SqliteReader) -> None:

@@ -282,3 +282,23 @@ async def test_the_servers_default_isolation_level_does_not_matter(
     finally:
         await opened.close()
         await backend.fetch(f"{level} DEFAULT")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "INSERT INTO naps VALUES (1) RETURNING DATE '4713-01-01 BC'",
+        "INSERT INTO naps VALUES (1) RETURNING INTERVAL '100000000 years'",
+        "DELETE FROM naps WHERE row(n) = :n",
+        "INSERT INTO naps SELECT 1 WHERE :n::pg_node_tree IS NULL",
+    ],
+)
+async def test_what_the_driver_cannot_send_or_read_fails_its_run_alone(
+    backend: PostgresBackend, sql: str
+) -> None:
+    """The connection stays open, so the settle must not be repeated as after an outage."""
+    batch = await claimed(backend.store, "e", [touch("a"), done(sql, n=(1,)), touch("b")])
+    written = await backend.store.queue.settle(batch)
+    assert kinds(written, batch) == [Done, RetryLater, Done]
+    assert backend.store.unavailable_reason is None
+    assert await backend.fetch("SELECT n FROM naps") == []

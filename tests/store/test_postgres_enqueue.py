@@ -190,7 +190,7 @@ async def work_beside(backend: PostgresBackend) -> None:
     async with reading(Address(backend.url)) as reader:
         page = await reader.events(EventFilter(), order=Order.NEWEST, limit=10)
         assert len(page.items) == 5
-        assert (await reader.stats()).counts["completed"] == 4  # type: ignore[index]
+        assert (await reader.stats(backend.clock())).counts["completed"] == 4  # type: ignore[index]
 
 
 async def test_a_trigger_of_the_users_can_enqueue(backend: PostgresBackend) -> None:

@@ -46,7 +46,7 @@ async def test_a_pass_drops_every_idle_lane_and_no_other(backend: PostgresBacken
     backend.clock.advance(hours=2)
     await record_in(backend.store, [envelope("d", lane="fresh")])
     await backend.fetch(IDLE)
-    assert await backend.store.purge_tombstones(POLICY) == 0
+    assert (await backend.store.purge(POLICY)).tombstones == 0
     assert await lanes(backend) == ["fresh", "in-use"]
 
 

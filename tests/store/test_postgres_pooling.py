@@ -18,7 +18,7 @@ from ackbox.telemetry import ignore_facts
 from support.databases.postgres import Install, PostgresServer, find_installs
 from support.faults.pooling_proxy import PoolingProxy, pooled
 from support.http.posting import posted
-from support.ledgers.events import envelope, record_in
+from support.ledgers.events import envelope, noon, record_in
 from support.servers.cluster import Instance
 from support.time.polling import eventually
 from support.workers.queue_worker import QueueWorker, dead, done, retry_later
@@ -84,7 +84,7 @@ async def test_events_are_recorded_once_claimed_and_settled(
     await me.settle_all(claims[:4], done())
     await me.settle(claims[4], retry_later())
     await me.settle(claims[5], dead())
-    counts = (await reader.stats()).counts
+    counts = (await reader.stats(noon())).counts
     assert [counts[status] for status in (Status.COMPLETED, Status.PENDING, Status.FAILED)] == [
         4,
         1,

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from ackbox.errors import StartupError, StoreError
 from ackbox.model import Done, ReceiptKind
 from ackbox.stores.postgres.admin import rights
 from ackbox.stores.postgres.read.read_horizon import last_readable, nearest
@@ -14,7 +15,7 @@ from ackbox.stores.postgres.statements import lock_key
 from ackbox.stores.postgres.write import record
 from ackbox.stores.postgres.write.queue import PostgresQueue
 from support.databases.guarded import clean_environment
-from support.databases.postgres_cli import Open, PostgresLedger, keys
+from support.databases.postgres_cli import Open, PostgresLedger, keys, role
 from support.ledgers.events import envelope, envelopes, record_in
 from support.time.polling import until
 from support.workers.queue_worker import QueueWorker, done
@@ -50,7 +51,7 @@ async def test_a_notification_wakes_the_instances_of_its_own_ledger_alone(
     assert wakes[other.queue] == before[other.queue]
 
 
-@pytest.mark.parametrize("purpose", ["migrate", "users' schema", "compact counts"])
+@pytest.mark.parametrize("purpose", ["migrate", "compact counts"])
 async def test_no_ledger_waits_for_a_lock_of_another(
     ledger: PostgresLedger, opened: Open, purpose: str
 ) -> None:
@@ -145,3 +146,26 @@ def dump_and_restore(source: PostgresLedger, target: PostgresLedger) -> None:
     run = partial(subprocess.run, check=True, env=clean_environment(), stdout=subprocess.PIPE)
     dump = run([source.server.bin / "pg_dump", source.url]).stdout
     run([source.server.bin / "psql", "-Xq", "-v", "ON_ERROR_STOP=1", target.url], input=dump)
+
+
+async def test_a_schema_that_was_renamed_is_refused(ledger: PostgresLedger, opened: Open) -> None:
+    """Its functions still name the tables by the former name."""
+    await (await opened("first")).close()
+    ledger.execute("ALTER SCHEMA first RENAME TO second")
+    with pytest.raises(StoreError, match=r"ALTER SCHEMA second RENAME TO first$"):
+        await opened("second")
+    ledger.execute("ALTER SCHEMA second RENAME TO first")
+    await record_in(await opened("first"), envelopes(1))
+
+
+async def test_a_role_that_may_not_create_tables_is_told_the_grant(
+    ledger: PostgresLedger, opened: Open
+) -> None:
+    ledger.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+    with role(ledger, "clerk", "CREATE SCHEMA ackbox AUTHORIZATION clerk") as url:
+        store = await opened(url=url)
+        with pytest.raises(StartupError, match=r"GRANT USAGE, CREATE ON SCHEMA public TO clerk\.$"):
+            await store.apply_tables(["CREATE TABLE mine (id int)"])
+        ledger.execute("GRANT USAGE, CREATE ON SCHEMA public TO clerk")
+        await store.apply_tables(["CREATE TABLE mine (id int)"])
+        await store.close()

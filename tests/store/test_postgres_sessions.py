@@ -6,7 +6,7 @@ from ackbox.errors import InvalidStatement, Unavailable
 from ackbox.model import Done, RetryLater
 from ackbox.stores.postgres.database import Address
 from ackbox.stores.postgres.read.reader import PostgresReader
-from support.ledgers.events import envelope, record_in
+from support.ledgers.events import envelope, noon, record_in
 from support.ledgers.postgres_backend import PostgresBackend
 from support.workers.queue_worker import QueueWorker, done
 
@@ -106,6 +106,6 @@ async def test_a_query_leaves_no_setting_and_no_lock_behind(
             await reader.query("SELECT lock_and_fail()", {})
         assert await reader.query(LEFT, {}) == before
         assert await backend.fetch(LOCKS) == [(0,)]
-        assert (await reader.stats()).oldest_pending is None  # our own queries still work
+        assert (await reader.stats(noon())).oldest_pending is None  # our own queries still work
     finally:
         await reader.close()

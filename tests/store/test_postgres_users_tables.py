@@ -6,7 +6,7 @@ from ackbox.errors import SettingError
 from ackbox.model import EventFilter, Order, Status
 from ackbox.stores.postgres.store import PostgresStore
 from support.databases.postgres_cli import Open, PostgresLedger, reading, role
-from support.ledgers.events import envelope, record_in
+from support.ledgers.events import envelope, noon, record_in
 from support.workers.queue_worker import QueueWorker, done
 
 
@@ -33,7 +33,7 @@ async def assert_tables_named_like_ours_work(store: PostgresStore) -> None:
         sql = "SELECT events.*, lanes FROM events, audit JOIN lanes ON audit = id WHERE id = :id"
         rows = await reader.query(sql, {"id": 1})
         assert [row["events"] for row in rows] == ["mine"]
-        assert (await reader.stats()).counts[Status.COMPLETED] == 1
+        assert (await reader.stats(noon())).counts[Status.COMPLETED] == 1
         assert len((await reader.events(EventFilter(), order=Order.NEWEST, limit=9)).items) == 1
 
 

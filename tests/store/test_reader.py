@@ -15,7 +15,7 @@ from ackbox.stores.sqlite.read import pages as pages_module
 from ackbox.stores.sqlite.read.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore
 from support.ledgers.backends import OpenStore
-from support.ledgers.events import envelope, envelopes, record_in
+from support.ledgers.events import envelope, envelopes, noon, record_in
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ async def test_a_read_that_takes_too_long_is_stopped_and_the_next_one_works(
     reader = SqliteReader(path, seconds=-1.0)
     with pytest.raises(Unavailable, match="too long"):
         await reader.events(EventFilter(source="nobody"), order=Order.NEWEST, limit=5)
-    assert (await reader.stats()).pending == 2000  # few steps, on the same connection
+    assert (await reader.stats(noon())).pending == 2000  # few steps, on the same connection
     await reader.close()
 
 
@@ -87,7 +87,7 @@ async def test_a_read_holds_no_snapshot_open(
     store: SqliteStore, reader: SqliteReader
 ) -> None:  # L13
     await record_in(store, envelopes(100))
-    await asyncio.gather(*[reader.stats() for _ in range(10)])
+    await asyncio.gather(*[reader.stats(noon()) for _ in range(10)])
     opened = [connection for connection in reader.connections._idle.queue if connection]
     assert opened
     assert not any(connection.in_transaction for connection in opened)
@@ -101,7 +101,7 @@ async def test_a_read_holds_no_snapshot_open(
 async def test_a_missing_file_is_unavailable_and_is_not_created(path: Path) -> None:
     reader = SqliteReader(path)
     with pytest.raises(Unavailable):
-        await reader.stats()
+        await reader.stats(noon())
     assert list(path.parent.iterdir()) == []
     await reader.close()
 
@@ -110,7 +110,7 @@ async def test_damage_met_by_a_reader_says_how_to_recover(path: Path) -> None:  
     path.write_bytes(b"no database" * 1000)
     reader = SqliteReader(path)
     with pytest.raises(LedgerCorrupt, match="recover"):
-        await reader.stats()
+        await reader.stats(noon())
     await reader.close()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ackbox.model import Content, EventRecord, ReceiptKind, Status
+from ackbox.model import Content, EventKey, EventRecord, ReceiptKind, Status
 from ackbox.ports import Reader, Store
 from ackbox.stores.migrations import Migration
 from ackbox.stores.postgres.admin import migrator
@@ -74,7 +74,7 @@ async def released(
 
 
 async def event_of(reader: Reader, key: str) -> EventRecord:
-    event = await reader.event_by_key("webhooks", key)
+    event = await reader.event(EventKey("webhooks", key))
     assert event is not None, key
     return event
 

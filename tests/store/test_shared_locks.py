@@ -15,7 +15,7 @@ from ackbox.stores.sqlite.read.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore
 from support.faults.faulty_vfs import FaultyVfs, io_error_on_sync
 from support.ledgers.backends import OpenStore
-from support.ledgers.events import envelope, record_in
+from support.ledgers.events import envelope, noon, record_in
 
 _TRY = """
 import fcntl, sys
@@ -65,7 +65,7 @@ async def test_an_orderly_close_leaves_no_lock_and_no_log(open_it: OpenStore, pa
     store = await open_it()
     reader = SqliteReader(path)
     await record_in(store, [envelope("a")])
-    await reader.stats()
+    await reader.stats(noon())
     await reader.close()
     await store.close()
     assert not beside(path, "-wal").exists()

@@ -34,7 +34,7 @@ class ScriptedStore:
             raise Unavailable("Still broken.")
         self.proofs += 1
 
-    async def stats(self) -> Stats:
+    async def stats(self, now: datetime) -> Stats:
         return STATS
 
     def __getattr__(self, name: str) -> Any:

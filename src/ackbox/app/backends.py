@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol
 
@@ -13,6 +14,8 @@ from ackbox.ports import Reader, Store
 from ackbox.services import Services
 from ackbox.stores.migrations import Migration
 from ackbox.telemetry import Observer
+
+NO_COPY = "Back up a PostgreSQL ledger with pg_dump, or together with your server."
 
 
 class Description(Struct, frozen=True):
@@ -55,7 +58,7 @@ class Backend(Protocol):
         it exclusively."""
         ...
 
-    async def open_reader(self) -> Reader:
+    def open_reader(self) -> AbstractAsyncContextManager[Reader]:
         """Open the ledger for reading, also beside a running server. Raise `StoreError` if this
         release cannot read it."""
         ...

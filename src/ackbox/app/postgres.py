@@ -1,12 +1,13 @@
 """The backend for a ledger in a PostgreSQL database, which many instances share."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from ackbox.app.backends import Description, Process, Shared, names
+from ackbox.app.backends import NO_COPY, Description, Process, Shared, names
 from ackbox.config import Settings, show_address
 from ackbox.errors import AckboxError, CommandFailed, SettingError
 from ackbox.model import BackupProgress, Clock, Finding
@@ -31,7 +32,6 @@ T = TypeVar("T")
 
 _DEFAULT_SCHEMA = Settings.model_fields["database_schema"].default
 _RETRY_SECONDS = 1.0
-_NO_COPY = "Back up a PostgreSQL ledger with pg_dump, or together with your server."
 
 
 class PostgresBackend:
@@ -66,9 +66,14 @@ class PostgresBackend:
             self._address, clock=clock, observe=ignore_facts, options=self._options(ignore_facts)
         )
 
-    async def open_reader(self) -> PostgresReader:
+    @asynccontextmanager
+    async def open_reader(self) -> AsyncIterator[PostgresReader]:
         await self._assert_readable()
-        return PostgresReader(self._address, waiting_limit=self._waiting_limit)
+        reader = PostgresReader(self._address, waiting_limit=self._waiting_limit)
+        try:
+            yield reader
+        finally:
+            await reader.close()
 
     def ensure_token(self) -> None:
         """Return None: instances may run on many machines, and only a setting reaches them all."""
@@ -119,10 +124,10 @@ class PostgresAdmin:
         return examine_deep(self._address, tick)
 
     def back_up(self, target: Path) -> AsyncGenerator[BackupProgress, None]:
-        raise CommandFailed(_NO_COPY)
+        raise CommandFailed(NO_COPY)
 
     def back_up_beside_server(self, target: Path) -> AsyncGenerator[BackupProgress, None]:
-        raise CommandFailed(_NO_COPY)
+        raise CommandFailed(NO_COPY)
 
 
 def _address(settings: Settings, url: str) -> Address:

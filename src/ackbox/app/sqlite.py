@@ -1,6 +1,7 @@
 """The backend for a ledger in one SQLite file."""
 
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from secrets import token_urlsafe
 
@@ -65,9 +66,14 @@ class SqliteBackend:
             on_fatal=ignore,
         )
 
-    async def open_reader(self) -> SqliteReader:
+    @asynccontextmanager
+    async def open_reader(self) -> AsyncIterator[SqliteReader]:
         offline.assert_readable(resolve_ledger(self._path))
-        return SqliteReader(self._path)
+        reader = SqliteReader(self._path)
+        try:
+            yield reader
+        finally:
+            await reader.close()
 
     def ensure_token(self) -> tuple[str, bool]:
         ledger = resolve_ledger(self._path)

@@ -18,7 +18,7 @@ from ackbox.text import printable
 if TYPE_CHECKING:
     from ackbox.app import Holder
     from ackbox.config import Settings
-    from ackbox.model import Finding
+    from ackbox.model import Finding, UserTables
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 _FILES_ADVISED = 4096
@@ -27,6 +27,13 @@ _MOUNTS = Path("/proc/mounts")
 
 
 def doctor(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODULE:INBOX",
+            help="Your inbox, such as app:inbox: check the migrations of its own tables too.",
+        ),
+    ] = None,
     deep: Annotated[
         bool,
         typer.Option("--deep", help="Read the whole ledger too; a large one takes minutes."),
@@ -40,7 +47,7 @@ def doctor(
     SQLite library; such code can damage the ledger.
     """
     with _elapsed() as tick:
-        findings = [_with_addresses(finding) for finding in _examine(deep, tick)]
+        findings = [_with_addresses(finding) for finding in _examine(target, deep, tick)]
     if as_json:
         print_json(_as_builtins(findings))
     else:
@@ -49,15 +56,16 @@ def doctor(
     raise typer.Exit(1 if _failed(findings) else 0)
 
 
-def _examine(deep: bool, tick: Callable[[float], None]) -> "Iterator[Finding]":
+def _examine(target: str | None, deep: bool, tick: Callable[[float], None]) -> "Iterator[Finding]":
     from ackbox.app import Shared, choose_admin, utc_now, warn_of_unverified
-    from ackbox.config import cautions, resolve_process, warn_of_open_ingest
+    from ackbox.cli.user_tables import load_tables
+    from ackbox.config import cautions, warn_of_open_ingest
     from ackbox.model import Finding, Verdict
 
     yield Finding("python", Verdict.OK, f"Python {platform.python_version()}")
     yield _check_open_files()
     try:
-        resolved = resolve_process()
+        resolved, tables = load_tables(target)
         settings = resolved.settings
         unverified = warn_of_unverified(resolved.sources)
         admin = choose_admin(settings)
@@ -71,11 +79,31 @@ def _examine(deep: bool, tick: Callable[[float], None]) -> "Iterator[Finding]":
     for caution in lines:
         yield Finding("settings", Verdict.WARN, *caution.split(": ", 1))
     yield from ledger
+    if tables.migrations and not _failed(ledger):
+        yield _check_users_migrations(settings, tables, f"ackbox migrate {target}")
     holder = admin.holder()
     if not isinstance(holder, Shared):
         yield check_server(settings, holder)
     if deep and not _failed(ledger):
         yield from admin.examine_deep(tick)
+
+
+def _check_users_migrations(settings: "Settings", tables: "UserTables", command: str) -> "Finding":
+    from ackbox.cli.user_tables import pending_of_user
+    from ackbox.errors import StartupError
+    from ackbox.model import Finding, Verdict
+
+    try:
+        pending = pending_of_user(settings, tables)
+    except StartupError as error:
+        remedy = "Declare the migration as it was applied, and add a new one for the change."
+        return Finding("migrations", Verdict.FAIL, str(error), remedy)
+    if not pending:
+        applied = f"all {len(tables.migrations)} migrations of your tables are applied"
+        return Finding("migrations", Verdict.OK, applied)
+    detail = f"These migrations of your tables are pending: {', '.join(pending)}."
+    remedy = f"Run `{command}`, or start the server, which applies them."
+    return Finding("migrations", Verdict.WARN, detail, remedy)
 
 
 def _with_addresses(finding: "Finding") -> "Finding":

@@ -15,6 +15,7 @@ from ackbox.model import (
     EventDetail,
     EventFilter,
     EventId,
+    EventKey,
     EventRecord,
     FailedRun,
     Order,
@@ -38,11 +39,8 @@ def read_ledger(read: Callable[[Reader], Coroutine[Any, Any, T]]) -> T:
     settings = load_from_process()
 
     async def run() -> T:
-        reader = await choose_backend(settings).open_reader()
-        try:
+        async with choose_backend(settings).open_reader() as reader:
             return await read(reader)
-        finally:
-            await reader.close()
 
     return asyncio.run(run())
 
@@ -91,7 +89,7 @@ async def find(reader: Reader, id_or_key: str, source: str) -> EventRecord:
     check_name("ID_OR_KEY", id_or_key)
     check_name("source", source)
     event = await reader.event(EventId(_as_uuid(id_or_key) or id_or_key))
-    event = event or await reader.event_by_key(source, id_or_key)
+    event = event or await reader.event(EventKey(source, id_or_key))
     event = event or await _find_by_prefix(reader, id_or_key.lower())
     if event is None:
         raise CommandFailed(

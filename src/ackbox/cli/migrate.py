@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ackbox.cli.user_modules import load_inbox
+from ackbox.cli.user_tables import load_tables, pending_of_user
 
 if TYPE_CHECKING:
     from ackbox.config import Settings
@@ -24,7 +24,7 @@ def migrate(
         typer.Option("--check", help="Change nothing; exit with 1 if a migration is pending."),
     ] = False,
     sql: Annotated[
-        bool, typer.Option("--sql", help="Print the whole schema as SQL. Needs no database.")
+        bool, typer.Option("--sql", help="Print ackbox's own schema as SQL. Needs no database.")
     ] = False,
 ) -> None:
     """Create the ledger, or bring its schema up to date.
@@ -55,9 +55,10 @@ def _check(target: str | None) -> None:
     from ackbox.app import Shared, choose_admin, choose_backend
     from ackbox.errors import SchemaMismatch
 
-    settings, tables = _load(target)
+    resolved, tables = load_tables(target)
+    settings = resolved.settings
     admin, ledger = choose_admin(settings), choose_backend(settings).describe().name
-    if missing := admin.pending_migrations() or _pending_of_user(settings, tables):
+    if missing := admin.pending_migrations() or pending_of_user(settings, tables):
         run = "Run" if isinstance(admin.holder(), Shared) else "Stop its server and run"
         command = "ackbox migrate" if target is None else f"ackbox migrate {target}"
         raise SchemaMismatch(
@@ -70,7 +71,8 @@ def _check(target: str | None) -> None:
 def _apply(target: str | None) -> None:
     from ackbox.app import choose_admin, choose_backend
 
-    settings, tables = _load(target)
+    resolved, tables = load_tables(target)
+    settings = resolved.settings
     applied = choose_admin(settings).migrate()
     if target is not None:
         applied += _change_users_tables(settings, tables)
@@ -78,31 +80,6 @@ def _apply(target: str | None) -> None:
         typer.echo(f"applied {name}")
     if not applied:
         typer.echo(f"{choose_backend(settings).describe().name} is up to date")
-
-
-def _load(target: str | None) -> "tuple[Settings, UserTables]":
-    from ackbox.config import load_from_process
-    from ackbox.model import UserTables
-
-    if target is None:
-        return load_from_process(), UserTables()
-    inbox = load_inbox(target)
-    return inbox.resolve().settings, inbox.tables
-
-
-def _pending_of_user(settings: "Settings", tables: "UserTables") -> list[str]:
-    import asyncio
-
-    from ackbox.app import choose_backend
-
-    async def read() -> list[str]:
-        reader = await choose_backend(settings).open_reader()
-        try:
-            return await reader.pending_migrations(tables.migrations)
-        finally:
-            await reader.close()
-
-    return asyncio.run(read()) if tables.migrations else []
 
 
 def _change_users_tables(settings: "Settings", tables: "UserTables") -> list[str]:

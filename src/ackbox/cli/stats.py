@@ -21,7 +21,8 @@ def stats(
     from ackbox.cli.moments import show_age
     from ackbox.model import Status
 
-    result, now = read_ledger(lambda reader: reader.stats()), utc_now()
+    now = utc_now()
+    result = read_ledger(lambda reader: reader.stats(now))
     if as_json:
         print_json(as_builtins(result, now))
         return

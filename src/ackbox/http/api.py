@@ -21,7 +21,7 @@ from ackbox.http.problems import HttpError, from_error, problem_body
 from ackbox.http.refusals import REASON
 from ackbox.http.requests import Asgi, Message, Receive, Scope, Send, too_large
 from ackbox.http.routes import Route
-from ackbox.model import NAME_LIMIT, EventId, EventRecord, check_name, to_text
+from ackbox.model import NAME_LIMIT, EventId, EventKey, EventRecord, check_name, to_text
 from ackbox.runtime import Runtime
 
 _SHORT = Query(
@@ -104,7 +104,7 @@ def _add_webhooks(api: FastAPI, runtime: Runtime) -> None:
             check_operator(request.scope, runtime)
             check_name("source", source)
         key = check_name("idempotency_key", idempotency_key)
-        return _status_or_404(await runtime.reader.event_by_key(source or SOURCE, key))
+        return _status_or_404(await runtime.reader.event(EventKey(source or SOURCE, key)))
 
 
 def _add_error_responses(api: FastAPI, runtime: Runtime) -> None:

@@ -8,6 +8,7 @@ import msgspec
 from fastapi import FastAPI
 from pydantic import BaseModel, Field
 
+from ackbox.app.backends import NO_COPY
 from ackbox.errors import AckboxError, CommandFailed
 from ackbox.http.ndjson import NdjsonResponse
 from ackbox.http.openapi import add, problem_responses
@@ -21,7 +22,6 @@ _DISABLED = (
     "Backups over HTTP are disabled: set ACKBOX_BACKUP_DIR to a folder for them, or run `ackbox "
     "backup FILE` on the machine of the server."
 )
-_NO_COPY = "A PostgreSQL ledger is backed up with pg_dump, or as your server is."
 _BAD_NAME = "name must be the name of a new file in BACKUP_DIR, without a folder, as in events.db."
 
 
@@ -65,7 +65,7 @@ def _target(folder: Path | None, name: str) -> Path:
 async def _progress_lines(runtime: Runtime, target: Path) -> AsyncIterator[bytes]:
     try:
         if not isinstance(store := runtime.store, CopyableStore):
-            raise CommandFailed(_NO_COPY)
+            raise CommandFailed(NO_COPY)
         async for progress in store.backup(target):
             yield msgspec.json.encode(progress) + b"\n"
     except AckboxError as error:

@@ -227,7 +227,8 @@ def _add_stats_and_audit(api: FastAPI, runtime: Runtime) -> None:
     @add(api, Route.STATS, responses=problem_responses(503), tags=_TAGS)
     async def stats() -> StatsResponse:
         """Count the events by status, and report how long the oldest pending event has waited."""
-        return StatsResponse.of(await runtime.reader.stats(), runtime.clock())
+        now = runtime.clock()
+        return StatsResponse.of(await runtime.reader.stats(now), now)
 
     @add(api, Route.AUDIT, responses=problem_responses(400, 503), tags=_TAGS)
     async def audit(query: Annotated[AuditQuery, Query()]) -> AuditResponse:

@@ -39,6 +39,10 @@ class Server(uvicorn.Server):
 
     deadlines: Service | None = None
 
+    def __init__(self, config: uvicorn.Config, *, abort_seconds: float = _ABORT_SECONDS) -> None:
+        super().__init__(config)
+        self._abort_seconds = abort_seconds
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
@@ -65,7 +69,8 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop as uvicorn does. uvicorn would cancel requests that take too long; connections
         whose clients do not read their responses are aborted before that."""
-        timer = asyncio.get_running_loop().call_later(_ABORT_SECONDS, self._abort_connections)
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(self._abort_seconds, self._abort_connections)
         try:
             await super().shutdown(sockets)
         finally:
@@ -185,17 +190,6 @@ async def serve(app: Asgi, runtime: Runtime) -> int:
         server.stop()
         await serving
     return 0 if runtime.failure is None else 1
-
-
-def serve_asgi(app: Asgi, host: str, port: int) -> None:
-    """Serve any ASGI app as ackbox serves its own, until a signal. The benchmarks use it."""
-
-    async def main() -> None:
-        server = make_server(app)
-        on_stop_signal(server.stop)
-        await server.serve([listen(host, port)])
-
-    run(main())
 
 
 async def _start(runtime: Runtime, stopping: asyncio.Event) -> bool:

@@ -41,7 +41,7 @@ class Monitor:
     tries. It also corrects the backlog of ingest (W7).
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the last two are for tests
         self,
         ledger: Ledger,
         reader: Reader,
@@ -51,6 +51,7 @@ class Monitor:
         clock_steps: Callable[[], float],
         observe: Observer,
         sleep: Sleep = asyncio.sleep,
+        seconds: float = _SECONDS,
     ) -> None:
         self._ledger = ledger
         self._reader = reader
@@ -59,17 +60,19 @@ class Monitor:
         self._clock = clock
         self._clock_steps = clock_steps
         self._sleep = sleep
+        self._seconds = seconds
 
     async def tick_and_wait(self) -> None:
         with suppress(*OUTAGES):  # the store reports its own outages
             await self.tick()
-        await self._sleep(_SECONDS)
+        await self._sleep(self._seconds)
 
     async def tick(self) -> None:
         self._check_clock()
         recorded = self._ingest.recorded
-        self._ingest.recount(await self._reader.waiting(self._clock()), recorded)
-        self.measure(await self._reader.stats())
+        now = self._clock()
+        self._ingest.recount(await self._reader.waiting(now), recorded)
+        self.measure(await self._reader.stats(now))
         # Do not test while the store itself says that it is unavailable: on a nearly full disk the
         # tiny test write would succeed.
         if self._ingest.failing and self._ledger.unavailable_reason is None:

@@ -140,7 +140,12 @@ def restrict_to_replayable(where: EventFilter, *, completed: bool) -> EventFilte
 
 
 async def preview(
-    reader: Reader, where: EventFilter, now: datetime, *, is_abandoned: IsAbandoned = lambda: False
+    reader: Reader,
+    where: EventFilter,
+    now: datetime,
+    *,
+    is_abandoned: IsAbandoned = lambda: False,
+    group_limit: int = _GROUPS,
 ) -> Preview:
     """Count the matching events by type and error code, without changing them.
 
@@ -148,10 +153,10 @@ async def preview(
     more, the count ends early.
     """
     counts: Counter[tuple[str, str | None]] = Counter()
-    async for events in pages(reader, restrict_until(now, where), _GROUPS, is_abandoned):
+    async for events in pages(reader, restrict_until(now, where), group_limit, is_abandoned):
         for event in events:
             key = (event.event_type, event.error_code)
-            counts[key if key in counts or len(counts) < _GROUPS else _OTHERS] += 1
+            counts[key if key in counts or len(counts) < group_limit else _OTHERS] += 1
     groups = [Group(*key, events) for key, events in counts.most_common()]
     return Preview(counts.total(), groups)
 

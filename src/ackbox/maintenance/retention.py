@@ -6,7 +6,7 @@ from datetime import timedelta
 from time import monotonic
 
 from ackbox.errors import OUTAGES
-from ackbox.model import RetentionPolicy, Status
+from ackbox.model import PurgeResult, RetentionPolicy, Status
 from ackbox.ports import RetentionStore
 from ackbox.telemetry import Observer, Pruned, PruneFailed, RetentionPaused
 
@@ -90,10 +90,9 @@ class Retention:
         started = self._monotonic()
         tombstoned = await self._add_tombstones()
         deleted = await self._delete()
-        purged = await self._repeat(lambda: self._store.purge_tombstones(self._policy))
-        audit = await self._repeat(lambda: self._store.prune_audit(self._policy))
+        purged = await self._purge()
         seconds = self._monotonic() - started
-        self._observe(Pruned(tombstoned, deleted, purged, seconds, audit))
+        self._observe(Pruned(tombstoned, deleted, purged.tombstones, seconds, purged.audit))
 
     async def sweep(self) -> None:
         """Delete the events whose tombstones have become old enough since the last pass."""
@@ -127,14 +126,16 @@ class Retention:
             await self._yield(started)
         return deleted
 
-    async def _repeat(self, step: Callable[[], Awaitable[int]]) -> int:
-        total, count = 0, 1
-        while count:
+    async def _purge(self) -> PurgeResult:
+        tombstones, audit, more = 0, 0, True
+        while more:
             started = self._monotonic()
-            count = await step()
-            total += count
+            purged = await self._store.purge(self._policy)
+            tombstones += purged.tombstones
+            audit += purged.audit
+            more = purged != PurgeResult(0, 0)
             await self._yield(started)
-        return total
+        return PurgeResult(tombstones, audit)
 
     async def _yield(self, started: float) -> None:
         """Pause, so that most of the writer's time is left to others however much work is due."""

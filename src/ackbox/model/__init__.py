@@ -47,6 +47,7 @@ from ackbox.model.events import (
     Cursor,
     Envelope,
     EventId,
+    EventKey,
     EventRecord,
     Moved,
     OutcomeName,
@@ -56,6 +57,7 @@ from ackbox.model.events import (
     Status,
     Submission,
     fingerprint,
+    is_event_id,
     new_event_id,
     new_receipt,
 )
@@ -115,6 +117,7 @@ from ackbox.model.requests import (
 )
 from ackbox.model.retention import (
     PruneResult,
+    PurgeResult,
     RetentionPolicy,
     TombstonePass,
 )
@@ -154,6 +157,7 @@ __all__ = [
     "EventDetail",
     "EventFilter",
     "EventId",
+    "EventKey",
     "EventRecord",
     "FailedRun",
     "Failure",
@@ -167,6 +171,7 @@ __all__ = [
     "OutcomeName",
     "Page",
     "PruneResult",
+    "PurgeResult",
     "QuarantineBudget",
     "QuarantineFilter",
     "QuarantineId",
@@ -211,6 +216,7 @@ __all__ = [
     "filter_by_status",
     "fingerprint",
     "from_text",
+    "is_event_id",
     "make_failure",
     "make_sent_event",
     "new_event_id",

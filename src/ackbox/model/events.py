@@ -5,11 +5,20 @@ from datetime import datetime
 from enum import StrEnum
 from hashlib import sha256
 from typing import NewType
+from uuid import UUID
 
 from msgspec import Struct
 
 EventId = NewType("EventId", str)
 """A UUIDv7 in its canonical text form, which sorts by the time when the event was accepted."""
+
+
+class EventKey(Struct, frozen=True):
+    """The key of an event, by which its source names it."""
+
+    source: str
+    idempotency_key: str
+
 
 RandomBits = Callable[[int], int]
 """`random.getrandbits`, or a test's replacement for it."""
@@ -154,3 +163,11 @@ def new_event_id(now: datetime, random_bits: RandomBits) -> EventId:
 
 def fingerprint(payload: bytes) -> bytes:
     return sha256(payload).digest()
+
+
+def is_event_id(text: str) -> bool:
+    """Return whether this is the canonical text form of a UUID. No event has any other id."""
+    try:
+        return str(UUID(text)) == text
+    except ValueError:
+        return False

@@ -73,11 +73,13 @@ class SourcePage(Struct, frozen=True):
 
 
 class Stats(Struct, frozen=True):
-    """The number of events in each status, and the time since which the oldest pending event waits
-    (L5)."""
+    """The number of events in each status, the time since which the oldest pending event waits
+    (L5), and how long ago the ledger last changed, by the clock of retention; None if it is
+    empty."""
 
     counts: Mapping[Status, int]
     oldest_pending: datetime | None
+    newest_age: timedelta | None = None
 
     @property
     def pending(self) -> int:

@@ -51,3 +51,10 @@ class PruneResult(Struct, frozen=True):
     rows: int
     more: bool
     waiting: bool
+
+
+class PurgeResult(Struct, frozen=True):
+    """The number of tombstones and of audit rows that were deleted."""
+
+    tombstones: int
+    audit: int

@@ -26,6 +26,7 @@ from ackbox.model import (
     Moved,
     Outcome,
     PruneResult,
+    PurgeResult,
     QuarantineBudget,
     QuarantinedRequest,
     QuarantineFilter,
@@ -267,16 +268,13 @@ class RetentionStore(Protocol):
         """Delete some events whose tombstones are old enough, unless the event changed since."""
         ...
 
-    async def purge_tombstones(self, policy: RetentionPolicy) -> int:
-        """Delete some tombstones that were kept for long enough; return how many, 0 at the end.
+    async def purge(self, policy: RetentionPolicy) -> PurgeResult:
+        """Delete some tombstones that were kept for long enough. If there are none, delete some
+        audit rows that are older than `policy.keep`.
 
-        At the end, PostgreSQL also drops the rows of idle lanes.
+        The caller repeats the call until both counts are 0: then nothing is left to delete. On
+        PostgreSQL, this last call also deletes the rows of idle lanes.
         """
-        ...
-
-    async def prune_audit(self, policy: RetentionPolicy) -> int:
-        """Delete some audit rows that are older than `policy.keep`; return how many, 0 at the
-        end."""
         ...
 
 

@@ -1,7 +1,7 @@
 """The port of everything that only reads."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Protocol
 
 from ackbox.model import (
@@ -10,6 +10,7 @@ from ackbox.model import (
     EventDetail,
     EventFilter,
     EventId,
+    EventKey,
     EventRecord,
     InboxMigration,
     Order,
@@ -26,9 +27,7 @@ class Reader(Protocol):
     A read never blocks the writer, and its duration is bounded.
     """
 
-    async def event(self, event_id: EventId) -> EventRecord | None: ...
-
-    async def event_by_key(self, source: str, idempotency_key: str) -> EventRecord | None: ...
+    async def event(self, name: EventId | EventKey) -> EventRecord | None: ...
 
     async def ids_starting(self, prefix: str, *, limit: int) -> list[EventId]:
         """Return the first `limit` ids that start with this prefix.
@@ -61,22 +60,19 @@ class Reader(Protocol):
         """Return an event with its history and the reason why it waits."""
         ...
 
-    async def stats(self) -> Stats:
-        """Return the stored counts by status and the age of the oldest pending event.
+    async def stats(self, now: datetime) -> Stats:
+        """Return the stored counts by status, the age of the oldest pending event, and how long ago
+        the ledger last changed.
 
         The counts are maintained by the writers, so the call does not scan events.
         """
         ...
 
-    async def newest_age(self, now: datetime) -> timedelta | None:
-        """Return how long ago the ledger last changed, or None if the ledger is empty.
-
-        The age is measured with the same clock as retention.
-        """
-        ...
-
     async def waiting(self, now: datetime) -> int:
-        """Return how many events are pending and due (W7). Parked events are not counted."""
+        """Return how many events are pending and due (W7). Parked events are not counted.
+
+        The cost may grow with the events that are due later, or with the result.
+        """
         ...
 
     async def audit(
@@ -102,5 +98,3 @@ class Reader(Protocol):
     async def query(self, sql: str, params: Mapping[str, object]) -> list[dict[str, Any]]:
         """Run one read-only statement of the user; return each row as a dict by column name."""
         ...
-
-    async def close(self) -> None: ...

@@ -14,7 +14,8 @@ from ackbox.model import (
     EventId,
     Status,
 )
-from ackbox.ports import Reader, Store
+from ackbox.ports import Store
+from ackbox.stores.postgres.read.reader import PostgresReader
 from ackbox.stores.sqlite.read.reader import SqliteReader
 from ackbox.stores.sqlite.store import SqliteStore, open_store
 from ackbox.telemetry import Observer, ignore_facts
@@ -40,7 +41,7 @@ class Backend(Protocol):
     def store(self) -> Store: ...
 
     @property
-    def reader(self) -> Reader: ...
+    def reader(self) -> SqliteReader | PostgresReader: ...
 
     async def open(self) -> None: ...
 

@@ -1,7 +1,8 @@
 """Run `ackbox` with changes. This is a script: its first argument is JSON with the changes, the
 others are the arguments of `ackbox`:
 
-- `set`: module constants, as in {"ackbox.http.connection:REQUEST_SECONDS": 0.5}
+- `set`: module constants, as in {"ackbox.http.connection:REQUEST_SECONDS": 0.5}, and arguments of
+  the classes and functions that a module uses, as in {"ackbox.runtime:Monitor": {"seconds": 0.05}}
 - `limits`: those of the SQLite store, as in {"backup_pages": 1}
 - `open_files`: the limit of open files
 - `starts_with`: a file; the ledger is not opened before this file exists
@@ -66,7 +67,8 @@ def set_constants(values: dict[str, Any]) -> None:
         module_name, _, name = path.partition(":")
         module = importlib.import_module(module_name)
         assert hasattr(module, name), path
-        setattr(module, name, value)
+        is_called = isinstance(value, dict)
+        setattr(module, name, partial(getattr(module, name), **value) if is_called else value)
 
 
 async def open_store_late(signal: str, *args: Any, **named: Any) -> SqliteStore:

@@ -17,8 +17,8 @@ from support.time.polling import eventually
 
 TESTS = Path(__file__).parents[2]
 _INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG")
-FAST_MONITOR = {"ackbox.maintenance.monitor:_SECONDS": 0.05}
-"""Constants that make the monitor tick every 50 ms instead of every second."""
+FAST_MONITOR: dict[str, Any] = {"ackbox.runtime:Monitor": {"seconds": 0.05}}
+"""Make the monitor tick every 50 ms instead of every second."""
 _HANDLER_MARKS = ('"error_code":', '"handler":', "cannot be ended: ")
 _QUIET = {"PORT": "0", "LOG_FORMAT": "json", "WORKER_COUNT": "0"}
 _WITHOUT_TOKEN = ("/webhooks", "/health", "/ready")

@@ -25,8 +25,10 @@ from ackbox.errors import (
 )
 from ackbox.stores.postgres.failures import (
     DRIVER_ERRORS,
+    is_closed,
     is_connection_lost,
     is_undeclared_pooling,
+    refused_by_driver,
     translate,
 )
 from ackbox.stores.postgres.parameters import compile_named
@@ -408,7 +410,12 @@ class Database:
             async with self._pool.acquire(timeout=_CONNECT_SECONDS) as connection:
                 self._assert_open()
                 session = Session(connection, self.address)
-                yield session
+                try:
+                    yield session
+                except asyncpg.InterfaceError as error:
+                    if is_closed(connection):
+                        raise
+                    raise refused_by_driver(error) from error
         except DRIVER_ERRORS as error:
             self._assert_open()
             translated = translate(error, committing=session is not None and session.committing)

@@ -1,5 +1,7 @@
 """Translate the errors that asyncpg raises into our own. No other module does."""
 
+from typing import Any
+
 import asyncpg
 
 from ackbox.errors import (
@@ -21,6 +23,10 @@ DRIVER_ERRORS = (
     TimeoutError,
 )
 
+CLIENT_ERRORS = (asyncpg.InterfaceError, asyncpg.InternalClientError)
+"""The driver itself raises these: because the connection is closed, or because it cannot send a
+statement or read its result. Then the connection stays open."""
+
 _REFUSED = (
     asyncpg.ClientConfigurationError,
     asyncpg.InvalidAuthorizationSpecificationError,
@@ -35,8 +41,7 @@ _LOST = (
     asyncpg.CrashShutdownError,
     asyncpg.TooManyConnectionsError,
     asyncpg.ReadOnlySQLTransactionError,  # after a failover we are connected to a standby
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # seen when the server closes a connection while we acquire it
+    *CLIENT_ERRORS,  # also raised if the server closes a connection while we acquire it
     OSError,
     TimeoutError,
 )
@@ -52,8 +57,18 @@ _NOT_STORABLE = (
 )
 
 
+def is_closed(connection: Any) -> bool:
+    """Whether this connection is lost. The pool takes a connection back when it is lost, and its
+    methods then raise."""
+    try:
+        return bool(connection.is_closed())
+    except asyncpg.InterfaceError:
+        return True
+
+
 def is_connection_lost(error: BaseException) -> bool:
-    """Whether the server is unreachable or refuses all writes. Otherwise one statement failed."""
+    """Whether the server is unreachable or refuses all writes. Otherwise one statement failed. Of
+    an error of `CLIENT_ERRORS` only `is_closed` can tell."""
     return isinstance(error, _LOST) and not isinstance(error, asyncpg.DataError)
 
 
@@ -88,6 +103,11 @@ def translate(error: BaseException, *, committing: bool = False) -> AckboxError:
     if isinstance(error, _NOT_STORABLE):
         return InvalidEvent(f"The event cannot be stored: {message}")
     return _outage(error, message, committing)
+
+
+def refused_by_driver(error: asyncpg.InterfaceError) -> StoreError:
+    """Return our error for a statement that the driver could not send. Repeating it is no use."""
+    return StoreError(f"The database driver refused a statement: {_message(error)}.")
 
 
 def _message(error: BaseException) -> str:

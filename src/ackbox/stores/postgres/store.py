@@ -17,6 +17,7 @@ from ackbox.model import (
     EventId,
     InboxMigration,
     PruneResult,
+    PurgeResult,
     Receipt,
     ReceiptKind,
     ReplayKind,
@@ -28,7 +29,7 @@ from ackbox.model import (
 from ackbox.ports import Relay
 from ackbox.services import Services
 from ackbox.stores.postgres.admin.migrator import assert_durable, migrate
-from ackbox.stores.postgres.admin.rights import assert_users_path, assert_writable
+from ackbox.stores.postgres.admin.rights import assert_writable
 from ackbox.stores.postgres.admin.transfer_in import assert_no_unfinished_promotion
 from ackbox.stores.postgres.database import Address, Database
 from ackbox.stores.postgres.read.reader import WAITING_LIMIT, PostgresReader
@@ -83,7 +84,6 @@ async def open_store(
         while True:
             try:
                 await assert_durable(database)
-                await assert_users_path(database)
                 await migrate(database)
                 await assert_no_unfinished_promotion(database)
                 await assert_writable(database)
@@ -206,11 +206,8 @@ class PostgresStore:
     async def prune(self, policy: RetentionPolicy) -> PruneResult:
         return await retention.prune(self.database, policy)
 
-    async def purge_tombstones(self, policy: RetentionPolicy) -> int:
-        return await retention.purge_tombstones(self.database, policy)
-
-    async def prune_audit(self, policy: RetentionPolicy) -> int:
-        return await retention.prune_audit(self.database, policy)
+    async def purge(self, policy: RetentionPolicy) -> PurgeResult:
+        return await retention.purge(self.database, policy)
 
     async def close(self) -> None:
         """Close the ledger, after the events that were handed over are durable."""

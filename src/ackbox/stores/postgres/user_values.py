@@ -23,7 +23,19 @@ async def fetch_with_values(
     seconds: float | None = None,
 ) -> Any:
     """Run a user's statement and return its rows. Do not use `execute`: without parameters it uses
-    the simple protocol, which accepts several statements, a COMMIT among them (S11)."""
+    the simple protocol, which accepts several statements, a COMMIT among them (S11). Raise
+    `InvalidStatement` for a result that Python cannot hold, such as a date before the year 1."""
+    try:
+        return await _fetch(connection, compiled, params, seconds)
+    except asyncpg.InterfaceError:  # some are a ValueError too
+        raise
+    except (ValueError, OverflowError) as error:
+        raise InvalidStatement(f"the driver cannot read a result: {error}.") from error
+
+
+async def _fetch(
+    connection: Any, compiled: Compiled, params: Mapping[str, object], seconds: float | None
+) -> Any:
     values = compiled.values(params)
     if not any(map(is_naive, values)):  # the driver would take a naive time as local time
         try:

@@ -16,6 +16,7 @@ from ackbox.model import (
     EventId,
     InboxMigration,
     PruneResult,
+    PurgeResult,
     Receipt,
     ReplayKind,
     RetentionPolicy,
@@ -215,15 +216,10 @@ class SqliteStore:
         self._reclaimer.note_deleted(pruned.rows)
         return pruned
 
-    async def purge_tombstones(self, policy: RetentionPolicy) -> int:
-        rows = await self._writer.run(retention.purge_tombstones, policy, self._clock())
-        self._reclaimer.note_deleted(rows)
-        return rows
-
-    async def prune_audit(self, policy: RetentionPolicy) -> int:
-        rows = await self._writer.run(retention.prune_audit, policy, self._clock())
-        self._reclaimer.note_deleted(rows)
-        return rows
+    async def purge(self, policy: RetentionPolicy) -> PurgeResult:
+        purged = await self._writer.run(retention.purge, policy, self._clock())
+        self._reclaimer.note_deleted(purged.tombstones + purged.audit)
+        return purged
 
     def backup(self, target: Path) -> Backup:
         return Backup(self._writer, self._lock.ledger, target, pages=self._limits.backup_pages)

@@ -39,7 +39,10 @@ def schema_sql(schema: str) -> str:
 
 async def migrate(database: Database) -> list[Migration]:
     """Apply the missing migrations, each in one transaction with its entry in the table of applied
-    migrations. Other instances that start at the same time wait for the lock."""
+    migrations. Other instances that start at the same time wait for the lock. Raise `SettingError`
+    before any change if users' tables would have no schema."""
+    with _reporting_proxies():
+        await rights.assert_users_path(database)
     done: list[Migration] = []
     while True:
         with _reporting_proxies():

@@ -30,11 +30,17 @@ _SHOWN = 3
 
 
 async def assert_usable(session: Session) -> None:
-    """Raise `StoreError` if the schema is missing and the role may not create it, or if the role
-    may not use it."""
+    """Raise `StoreError` if the schema is missing and the role may not create it, if the role may
+    not use it, or if the schema was renamed."""
     row = await session.fetch_one("schema_state", tables=[_MIGRATIONS])
     if (problem := _missing_schema(row)) is not None:
         raise StoreError(" ".join(problem))
+    if (renamed := await session.fetch_one("former_name")) is not None:
+        former, schema = renamed["former"], row["schema"]
+        raise StoreError(
+            f"The schema {schema} was renamed, but its functions still name the tables of {former}."
+            f" Rename it back: ALTER SCHEMA {schema} RENAME TO {former}"
+        )
 
 
 async def assert_users_path(database: Database) -> None:

@@ -2,12 +2,11 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 import asyncpg
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from ackbox.errors import InvalidStatement
 from ackbox.model import (
@@ -16,6 +15,7 @@ from ackbox.model import (
     EventDetail,
     EventFilter,
     EventId,
+    EventKey,
     EventRecord,
     InboxMigration,
     Order,
@@ -24,6 +24,7 @@ from ackbox.model import (
     SourcePage,
     Stats,
     Status,
+    is_event_id,
 )
 from ackbox.stores.named_statements import show_statement
 from ackbox.stores.postgres.database import (
@@ -62,19 +63,14 @@ class PostgresReader:
         self._database = Database(address, size=_CONNECTIONS, seconds=_SECONDS)
         self._waiting_limit = waiting_limit
 
-    async def event(self, event_id: EventId) -> EventRecord | None:
-        if not is_event_id(event_id):
+    async def event(self, name: EventId | EventKey) -> EventRecord | None:
+        if not _may_name_an_event(name):
             return None
         async with self._database.reading() as session:
-            events = await records(session, [event_id])
-        return events[0] if events else None
-
-    async def event_by_key(self, source: str, idempotency_key: str) -> EventRecord | None:
-        key = {"source": source, "idempotency_key": idempotency_key}
-        if "\0" in source + idempotency_key:
-            return None  # no text in PostgreSQL contains NUL
-        async with self._database.reading() as session:
-            ids = [row["id"] for row in await session.fetch("id_by_key", **key)]
+            if isinstance(name, EventKey):
+                ids = [row["id"] for row in await session.fetch("id_by_key", **asdict(name))]
+            else:
+                ids = [name]
             events = await records(session, ids)
         return events[0] if events else None
 
@@ -112,18 +108,15 @@ class PostgresReader:
         async with self._database.reading() as session:
             return await read_detail(session, event_id)
 
-    async def stats(self) -> Stats:
+    async def stats(self, now: datetime) -> Stats:
+        """Return the age of the ledger by the server's clock, and ignore `now`."""
         async with self._database.reading() as session:
             status_counts = dict(map(tuple, await session.fetch("status_counts")))
             oldest = await session.fetch_one("oldest_pending")
-        counts = {status: status_counts.get(status, 0) for status in Status}
-        return Stats(counts, None if oldest is None else oldest[0])
-
-    async def newest_age(self, now: datetime) -> timedelta | None:
-        """Return the age by the server's clock, and ignore `now`."""
-        async with self._database.reading() as session:
             newest, server_now = await session.fetch_one("newest_time")
-        return None if newest is None else server_now - newest
+        counts = {status: status_counts.get(status, 0) for status in Status}
+        age = None if newest is None else server_now - newest
+        return Stats(counts, None if oldest is None else oldest[0], age)
 
     async def waiting(self, now: datetime) -> int:
         """Return the count by the server's clock, and ignore `now`."""
@@ -182,11 +175,10 @@ async def _unlock_on_failure(session: Session) -> AsyncIterator[None]:
         raise
 
 
-def is_event_id(text: str) -> bool:
-    try:
-        return str(UUID(text)) == text
-    except ValueError:
-        return False
+def _may_name_an_event(name: EventId | EventKey) -> bool:
+    if isinstance(name, EventKey):
+        return "\0" not in name.source + name.idempotency_key  # no text in PostgreSQL contains NUL
+    return is_event_id(name)
 
 
 def _may_begin_an_id(prefix: str) -> bool:

@@ -39,6 +39,14 @@ SELECT ARRAY(SELECT name::text FROM unnest(current_schemas(false)) AS name
              WHERE name !~ '^pg_' AND name <> 'information_schema') AS schemas,
        quote_ident(current_user) AS role
 
+-- name: former_name
+-- Return the name that the schema had when its functions were created, if it was renamed since: the
+-- functions still name the tables by it.
+SELECT quote_ident(former) AS former FROM (
+    SELECT btrim(substring(prosrc FROM 'INSERT INTO (\S+)\.live_events'), '"') AS former FROM pg_proc
+    WHERE oid = to_regproc('{schema}.refresh_live_events')) AS refresh
+WHERE former <> btrim('{schema}', '"')
+
 -- name: has_migrations_table
 -- Return whether the ledger has been created.
 SELECT EXISTS (

@@ -29,7 +29,12 @@ from ackbox.stores.postgres.database import (
     Session,
     set_locally,
 )
-from ackbox.stores.postgres.failures import is_connection_lost, is_undeclared_pooling
+from ackbox.stores.postgres.failures import (
+    CLIENT_ERRORS,
+    is_closed,
+    is_connection_lost,
+    is_undeclared_pooling,
+)
 from ackbox.stores.postgres.user_sql import check_effect
 from ackbox.stores.postgres.write.settlement import (
     Written,
@@ -52,6 +57,11 @@ _LOCK_SECONDS_IMPATIENT = 0.02
 _TRIES = 3
 _PATIENT_SECONDS = 3.0
 _LIMITS = ("statement_timeout", "lock_timeout")
+_CHANGED_MEANWHILE = (
+    asyncpg.LockNotAvailableError,
+    asyncpg.InvalidCachedStatementError,
+    asyncpg.OutdatedSchemaCacheError,
+)
 _RESTORE_OUR_SETTINGS = set_locally({**OUR_PLANS, **dict.fromkeys(_LIMITS, "DEFAULT")})
 _TOO_LONG = f"tx: a statement took longer than {_SECONDS:g} s and was stopped."
 _LOCK_TIMED_OUT = "tx: timed out waiting for a row lock held by another transaction."
@@ -148,7 +158,7 @@ async def _settle_together(
             ended.append(Settlement(settlement.claim, await _run(session, settlement.outcome)))
             if monotonic() > until:
                 break
-        with _users_errors():
+        with _users_errors(session):
             await session.execute_raw("SET CONSTRAINTS ALL IMMEDIATE")
         await session.execute_raw(_RESTORE_OUR_SETTINGS)
         await submit(session, ended)
@@ -177,7 +187,7 @@ async def _run(session: Session, outcome: Outcome) -> Outcome:
 async def _execute(session: Session, statement: Statement) -> None:
     try:
         check_effect(statement.sql, session.address.schema)
-        with _users_errors():
+        with _users_errors(session):
             await session.execute(statement.sql, statement.params, _SECONDS * 3)
     except InvalidStatement as error:
         raise InvalidStatement(name_statement(str(error), statement)) from error.__cause__
@@ -187,7 +197,7 @@ async def _execute(session: Session, statement: Statement) -> None:
 
 
 @contextmanager
-def _users_errors() -> Iterator[None]:
+def _users_errors(session: Session) -> Iterator[None]:
     """Turn an error of a user's statement into `InvalidStatement`, or into `_Contended` if a lock
     may be the cause. A statement that timed out may have waited for several locks: its event is
     settled again in a transaction of its own, and only if the statement times out there too, it is
@@ -197,7 +207,7 @@ def _users_errors() -> Iterator[None]:
         yield
     except asyncpg.QueryCanceledError as error:
         raise _Contended(_TOO_LONG) from error
-    except (asyncpg.LockNotAvailableError, asyncpg.InvalidCachedStatementError) as error:
+    except _CHANGED_MEANWHILE as error:
         raise _Contended from error
     except asyncpg.TransactionRollbackError as error:
         raise _Contended(f"tx: {_message(error)}") from error
@@ -205,8 +215,8 @@ def _users_errors() -> Iterator[None]:
         raise InvalidStatement(_TOO_LONG) from None
     except InvalidStatement as error:
         raise InvalidStatement(f"tx: {error}") from None
-    except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        if is_undeclared_pooling(error) or _is_connection_failure(error):
+    except (asyncpg.PostgresError, *CLIENT_ERRORS) as error:
+        if is_undeclared_pooling(error) or _is_connection_failure(error, session):
             raise
         raise InvalidStatement(f"tx: {_message(error)}") from error
 
@@ -216,13 +226,15 @@ def _describe(error: AckboxError) -> str:
     return message if message.startswith("tx: ") else f"tx: {message}"
 
 
-def _is_connection_failure(error: Exception) -> bool:
+def _is_connection_failure(error: Exception, session: Session) -> bool:
     """Return whether the connection is lost. An ERROR leaves the connection open, so it is blamed
     on the user's statement, whatever its code. A problem of the server, such as refusing writes,
     need not be detected here: our own statements then fail and report it."""
     if isinstance(error, asyncpg.PostgresError) and error.severity_en == "ERROR":
         return False
-    return is_connection_lost(error) and not isinstance(error, ValueError)
+    if isinstance(error, CLIENT_ERRORS):
+        return is_closed(session.connection)
+    return is_connection_lost(error)
 
 
 def _users_settings(patience: float) -> str:

@@ -15,10 +15,19 @@ from datetime import timedelta
 from time import monotonic
 from typing import Any
 
-from ackbox.model import Caps, Claim, EventId, Outcome, Release, Settlement, Suspect, WorkerId
+from ackbox.model import (
+    Caps,
+    Claim,
+    EventId,
+    Outcome,
+    Release,
+    Settlement,
+    Suspect,
+    WorkerId,
+    is_event_id,
+)
 from ackbox.stores.outcomes import follow_ups_of, has_effects
 from ackbox.stores.postgres.database import Database, KeptConnection
-from ackbox.stores.postgres.read.reader import is_event_id
 from ackbox.stores.postgres.write.claim_scans import SCAN_SECONDS, ClaimScans, Scan
 from ackbox.stores.postgres.write.effects import settle_with_effects
 from ackbox.stores.postgres.write.settlement import Written, settle_plain

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from ackbox.model import Caller, DiscardKind, EventId, ReplayKind
+from ackbox.model import Caller, DiscardKind, EventId, ReplayKind, is_event_id
 from ackbox.stores.postgres.database import Database, Session
-from ackbox.stores.postgres.read.reader import is_event_id
 from ackbox.stores.postgres.write.lanes import demote, lock_lanes, promote
 from ackbox.stores.replay import (
     MADE_PENDING,

@@ -5,7 +5,7 @@ tombstone, and an event of a known key would run again. Vacuum reclaims the spac
 so there is nothing else to reclaim.
 """
 
-from ackbox.model import PruneResult, RetentionPolicy, Status, TombstonePass
+from ackbox.model import PruneResult, PurgeResult, RetentionPolicy, Status, TombstonePass
 from ackbox.stores.postgres.database import Database
 
 _ROWS = 1000
@@ -43,16 +43,15 @@ async def prune(database: Database, policy: RetentionPolicy) -> PruneResult:
     return PruneResult(rows, more=bool(prunable), waiting=waiting)
 
 
-async def purge_tombstones(database: Database, policy: RetentionPolicy) -> int:
-    """Delete expired tombstones. When none is left, at the end of a pass, drop idle lanes too."""
-    purged = len(await database.fetch("purge_tombstones", keep_keys=policy.keep_keys, limit=_ROWS))
-    if not purged:
-        await _drop_idle_lanes(database)
-    return purged
-
-
-async def prune_audit(database: Database, policy: RetentionPolicy) -> int:
-    return len(await database.fetch("prune_audit", keep=policy.keep, limit=_ROWS))
+async def purge(database: Database, policy: RetentionPolicy) -> PurgeResult:
+    """Delete expired tombstones, then old audit rows. When none is left, at the end of a pass, drop
+    idle lanes too."""
+    if rows := await database.fetch("purge_tombstones", keep_keys=policy.keep_keys, limit=_ROWS):
+        return PurgeResult(len(rows), 0)
+    if rows := await database.fetch("prune_audit", keep=policy.keep, limit=_ROWS):
+        return PurgeResult(0, len(rows))
+    await _drop_idle_lanes(database)
+    return PurgeResult(0, 0)
 
 
 async def _drop_idle_lanes(database: Database) -> None:

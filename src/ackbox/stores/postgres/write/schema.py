@@ -4,6 +4,7 @@ Instances that start together wait for the lock of ackbox's own migrations. A ch
 table takes long, so these statements have a connection of their own with a long time-out.
 """
 
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -18,6 +19,7 @@ from ackbox.stores.postgres.user_sql import check_schema
 from ackbox.stores.user_tables import find_pending, refuse, show_migration, show_schema
 
 _SECONDS = 3600.0
+_DENIED_SCHEMA = re.compile(r"for schema (\S+)$")
 
 
 async def apply_schema(address: Address, ddl: Sequence[str]) -> None:
@@ -51,16 +53,26 @@ async def _apply_next(database: Database, declared: Sequence[InboxMigration]) ->
 async def _run(session: Session, sql: str, caller: str, declared: str) -> None:
     """Run users' SQL, and check deferred constraints before the commit. A deadlock and a lost
     connection are not the fault of the SQL: the caller may try again."""
+    role = (await session.fetch_one("users_path"))["role"]
     try:
         check_schema(sql, session.address.schema, caller)
         # In one call: the driver cannot run SQL that is nothing but a comment.
         await session.execute_raw(f"{sql}\n; SET CONSTRAINTS ALL IMMEDIATE")
     except InvalidStatement as error:
         raise refuse(declared, str(error)) from None
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise refuse(declared, f"{error.args[0]}{_grant(str(error.args[0]), role)}") from error
     except asyncpg.PostgresError as error:
         if is_connection_lost(error) or isinstance(error, asyncpg.TransactionRollbackError):
             raise
         raise refuse(declared, str(error.args[0])) from error  # DETAIL would quote rows
+
+
+def _grant(message: str, role: str) -> str:
+    """Return the remedy if the role may not create tables in a schema."""
+    if (denied := _DENIED_SCHEMA.search(message)) is None:
+        return ""
+    return f". Run as an administrator: GRANT USAGE, CREATE ON SCHEMA {denied[1]} TO {role}"
 
 
 @asynccontextmanager

@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import apsw
+from msgspec.structs import asdict
 
 from ackbox.errors import InvalidEvent, Stopped
 from ackbox.model import (
@@ -16,6 +17,7 @@ from ackbox.model import (
     EventDetail,
     EventFilter,
     EventId,
+    EventKey,
     EventRecord,
     InboxMigration,
     Order,
@@ -23,14 +25,12 @@ from ackbox.model import (
     SourceCursor,
     SourcePage,
     Stats,
-    Status,
-    from_text,
-    to_text,
 )
 from ackbox.stores.sqlite.connections import translate, with_deadline
 from ackbox.stores.sqlite.read.event_detail import read_audit, read_detail
 from ackbox.stores.sqlite.read.pages import read_page, read_source_page, records
 from ackbox.stores.sqlite.read.reader_connections import ReaderConnections
+from ackbox.stores.sqlite.read.stats import count_waiting, read_stats
 from ackbox.stores.sqlite.read.user_query import run_query
 from ackbox.stores.sqlite.statements import Statements
 from ackbox.stores.user_tables import find_pending
@@ -51,13 +51,14 @@ class SqliteReader:
         self._closed = False
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="ackbox-reader")
 
-    async def event(self, event_id: EventId) -> EventRecord | None:
-        return await self._read(lambda sql: _first(records(sql, [event_id])))
-
-    async def event_by_key(self, source: str, idempotency_key: str) -> EventRecord | None:
+    async def event(self, name: EventId | EventKey) -> EventRecord | None:
         def read(sql: Statements) -> EventRecord | None:
-            key = {"source": source, "idempotency_key": idempotency_key}
-            return _first(records(sql, [row["id"] for row in sql.rows("id_by_key", **key)]))
+            if isinstance(name, EventKey):
+                ids = [row["id"] for row in sql.rows("id_by_key", **asdict(name))]
+            else:
+                ids = [name]
+            events = records(sql, ids)
+            return events[0] if events else None
 
         return await self._read(read)
 
@@ -83,33 +84,11 @@ class SqliteReader:
     async def detail(self, event_id: EventId) -> EventDetail | None:
         return await self._read(lambda sql: read_detail(sql, event_id))
 
-    async def stats(self) -> Stats:
-        def read(sql: Statements) -> Stats:
-            counts = {Status(status): count for status, count in sql.run("status_counts")}
-            oldest = sql.run("oldest_pending").get
-            return Stats(counts, oldest and from_text(oldest))
-
-        return await self._read(read)
-
-    async def newest_age(self, now: datetime) -> timedelta | None:
-        def read(sql: Statements) -> timedelta | None:
-            times = sql.run("newest_time").get or "", sql.run("newest_tombstone").get
-            newest = max(times)  # ISO 8601 texts compare like times
-            return now - from_text(newest) if newest else None
-
-        return await self._read(read)
+    async def stats(self, now: datetime) -> Stats:
+        return await self._read(lambda sql: read_stats(sql, now))
 
     async def waiting(self, now: datetime) -> int:
-        """Return how many pending events are neither due later nor parked. `count_not_due` also
-        counts the running leases, so those are subtracted."""
-
-        def read(sql: Statements) -> int:
-            counts: dict[str, int] = dict(sql.run("status_counts"))
-            not_due = sql.run("count_not_due", now=to_text(now)).get - counts[Status.PROCESSING]
-            parked = sql.run("count_all_parked").get
-            return int(counts[Status.PENDING]) - max(int(not_due), 0) - int(parked)
-
-        return await self._read(read)
+        return await self._read(lambda sql: count_waiting(sql, now))
 
     async def audit(
         self, *, event_id: EventId | None = None, limit: int, cursor: int | None = None
@@ -155,7 +134,3 @@ class SqliteReader:
     def _assert_open(self) -> None:
         if self._closed:
             raise Stopped("The ledger is closed.")
-
-
-def _first(events: list[EventRecord]) -> EventRecord | None:
-    return events[0] if events else None

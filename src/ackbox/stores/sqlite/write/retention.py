@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from time import monotonic
 from typing import Any
 
-from ackbox.model import PruneResult, RetentionPolicy, Status, TombstonePass, to_text
+from ackbox.model import PruneResult, PurgeResult, RetentionPolicy, Status, TombstonePass, to_text
 from ackbox.stores.sqlite.statements import Statements
 
 _ROWS = 1000
@@ -67,14 +67,12 @@ def prune(sql: Statements, policy: RetentionPolicy, now: datetime) -> PruneResul
     return PruneResult(rows, more=bool(prunable), waiting=bool(sql.fetch("tombstones_open")))
 
 
-def purge_tombstones(sql: Statements, policy: RetentionPolicy, now: datetime) -> int:
+def purge(sql: Statements, policy: RetentionPolicy, now: datetime) -> PurgeResult:
     sql.run("purge_tombstones", tombstoned_before=_ago(now, policy.keep_keys), limit=_ROWS)
-    return sql.connection.changes()
-
-
-def prune_audit(sql: Statements, policy: RetentionPolicy, now: datetime) -> int:
+    if tombstones := sql.connection.changes():
+        return PurgeResult(tombstones, 0)
     sql.run("prune_audit", before=_ago(now, policy.keep), limit=_ROWS)
-    return sql.connection.changes()
+    return PurgeResult(0, sql.connection.changes())
 
 
 def reclaim_space(sql: Statements, spare_pages: int = SPARE_PAGES) -> int:

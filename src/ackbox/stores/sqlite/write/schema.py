@@ -7,6 +7,7 @@ The tables of ackbox stay as the migrations made them.
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 
 import apsw
 
@@ -70,20 +71,33 @@ def _run(sql: Statements, text: str, declared: str) -> None:
 
 def _execute(connection: apsw.Connection, sql: str, declared: str) -> None:
     installed = connection.authorizer
-    connection.authorizer = _authorize
+    own_names: set[str] = set()
+    connection.authorizer = partial(_authorize, own_names)
     try:
         connection.execute(sql, can_cache=False).fetchall()
     except apsw.AuthError:
-        raise refuse(declared, _NOT_YOURS) from None
+        raise refuse(declared, _show_own(own_names) + _NOT_YOURS) from None
     except apsw.Error as error:
         raise refuse(declared, str(error)) from error
     finally:
         connection.authorizer = installed
 
 
+def _show_own(names: set[str]) -> str:
+    if not names:
+        return ""
+    return f"{min(names)} is the name of a table of ackbox, so give your table another name; "
+
+
 def _authorize(
-    action: int, first: str | None, second: str | None, _db: str | None, _via: str | None
+    own_names: set[str],
+    action: int,
+    first: str | None,
+    second: str | None,
+    _db: str | None,
+    _via: str | None,
 ) -> int:
+    """Allow or deny one action, and add the names of ackbox's own tables that it touches."""
     if action in _REFUSED and (action, first) != _RUN_BY_ALTER_TABLE:
         return apsw.SQLITE_DENY
     if action in _HARMLESS:
@@ -91,4 +105,5 @@ def _authorize(
     touched = {(first or "").lower()}
     if action not in _ON_COLUMNS:  # there `second` is a column
         touched.add((second or "").lower())
+    own_names |= touched & _OWN
     return apsw.SQLITE_DENY if touched & _OWN else apsw.SQLITE_OK
