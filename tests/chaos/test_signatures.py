@@ -11,6 +11,7 @@ import pytest
 from support.sources.every_sample import SAMPLES
 from support.sources.from_npm import NPM
 from support.sources.fuzz import fuzz
+from support.sources.receiver import fuzz_over_http, receiving
 
 pytestmark = pytest.mark.chaos
 CASES = 200_000
@@ -23,6 +24,17 @@ def test_100_000_random_changes_are_refused_with_401() -> None:
     counts = fuzz(SAMPLES, CASES, seed)
     print(f"seed {seed}: {counts}")
     assert sum(count for result, count in counts.items() if result != "accepted") >= 100_000
+
+
+# F46
+@pytest.mark.timeout(600)
+def test_20_000_deliveries_over_http_are_refused_or_genuine(tmp_path: Path) -> None:
+    seed = random.randrange(1 << 32)
+    with receiving(tmp_path, SAMPLES) as server:
+        statuses = fuzz_over_http(server, SAMPLES, 20_000, seed)
+        print(f"seed {seed}: {statuses}")
+        assert set(statuses) == {202, 401}
+        assert "Traceback" not in server.log
 
 
 @pytest.mark.timeout(300)

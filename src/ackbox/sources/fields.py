@@ -7,7 +7,7 @@ raises, whatever the bytes are: a field that cannot be read is absent.
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import lru_cache
 from hashlib import sha256
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from ackbox.model import InboundRequest, check_name
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 _NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
+_UNREAD = object()
 _FIRST_MILLISECOND = 1e11
 """A larger number is a time in milliseconds: as seconds, it would lie after the year 5000."""
 
@@ -27,23 +28,20 @@ _FIRST_MILLISECOND = 1e11
 class Delivery:
     """One request, with the document of its body, which is decoded once and only if it is read."""
 
+    __slots__ = ("_document", "request")
+
     def __init__(self, request: InboundRequest) -> None:
         self.request = request
+        self._document: object = _UNREAD
 
-    @cached_property
+    @property
     def document(self) -> object:
         """The JSON of the body; for a form, an object with its fields. If the form has a field
         `payload` that contains a JSON object, that object (GitHub and Slack send it). None if the
         body is neither."""
-        content_type = self.request.header("content-type") or ""
-        if not content_type.lstrip().lower().startswith((URLENCODED, MULTIPART)):
-            return _read_json(self.request.body)
-        try:
-            form = parse_form(content_type, self.request.body)
-        except ValueError:
-            return None
-        payload = _read_json(form.get("payload", "").encode())
-        return payload if isinstance(payload, dict) else dict(form)
+        if self._document is _UNREAD:
+            self._document = _read_document(self.request)
+        return self._document
 
 
 class Field(Protocol):
@@ -134,8 +132,7 @@ def parse_field(word: str, text: str) -> Field:
 
 def find(document: object, path: str) -> object:
     """Return the value at a JSON Pointer, or None if there is none."""
-    for token in path.split("/")[1:]:
-        name = token.replace("~1", "/").replace("~0", "~")
+    for name in _names(path):
         if isinstance(document, dict):
             document = document.get(name)
         elif isinstance(document, list) and _INDEX.fullmatch(name) and int(name) < len(document):
@@ -143,6 +140,12 @@ def find(document: object, path: str) -> object:
         else:
             return None
     return document
+
+
+@lru_cache
+def _names(path: str) -> tuple[str, ...]:
+    """Return the names of a pointer. The same few pointers are read for every delivery."""
+    return tuple(token.replace("~1", "/").replace("~0", "~") for token in path.split("/")[1:])
 
 
 def read_name(field: Field, delivery: Delivery) -> str | None:
@@ -180,6 +183,18 @@ def read_time(field: Field, delivery: Delivery) -> datetime | None:
         return moment.astimezone(UTC) if moment.tzinfo else None
     except (ValueError, OverflowError, OSError):
         return None
+
+
+def _read_document(request: InboundRequest) -> object:
+    content_type = request.header("content-type") or ""
+    if not content_type.lstrip().lower().startswith((URLENCODED, MULTIPART)):
+        return _read_json(request.body)
+    try:
+        form = parse_form(content_type, request.body)
+    except ValueError:
+        return None
+    payload = _read_json(form.get("payload", "").encode())
+    return payload if isinstance(payload, dict) else dict(form)
 
 
 def _read_json(body: bytes) -> object:
