@@ -306,9 +306,10 @@ class RetentionStore(Protocol):
 
     async def purge(self, policy: RetentionPolicy) -> PurgeResult:
         """Delete some tombstones that were kept for long enough. If there are none, delete some
-        audit rows that are older than `policy.keep`. At the end, both counts are 0.
+        audit rows that are older than `policy.keep`.
 
-        At the end, PostgreSQL also drops the rows of idle lanes.
+        The caller repeats the call until both counts are 0: then nothing is left to delete. On
+        PostgreSQL, this last call also deletes the rows of idle lanes.
         """
         ...
 
