@@ -86,14 +86,15 @@ class Retention:
 
     async def prune(self) -> None:
         """Make one pass: add tombstones for old events, delete events with tombstones that are old
-        enough, and purge old tombstones and audit rows."""
+        enough, and delete old tombstones, audit rows and requests of the quarantine."""
         started = self._monotonic()
         tombstoned = await self._add_tombstones()
         deleted = await self._delete()
         purged = await self._repeat(lambda: self._store.purge_tombstones(self._policy))
         audit = await self._repeat(lambda: self._store.prune_audit(self._policy))
+        quarantined = await self._repeat(lambda: self._store.prune_quarantine(self._policy))
         seconds = self._monotonic() - started
-        self._observe(Pruned(tombstoned, deleted, purged, seconds, audit))
+        self._observe(Pruned(tombstoned, deleted, purged, seconds, audit, quarantined))
 
     async def sweep(self) -> None:
         """Delete the events whose tombstones have become old enough since the last pass."""

@@ -18,6 +18,7 @@ from ackbox.model import (
     SourcePage,
     Stats,
 )
+from ackbox.ports.quarantine import QuarantineReader
 
 
 class Reader(Protocol):
@@ -25,6 +26,9 @@ class Reader(Protocol):
 
     A read never blocks the writer, and its duration is bounded.
     """
+
+    @property
+    def quarantine(self) -> QuarantineReader: ...
 
     async def event(self, event_id: EventId) -> EventRecord | None: ...
 

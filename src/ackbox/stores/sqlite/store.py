@@ -38,6 +38,7 @@ from ackbox.stores.sqlite.statements import Statements, blocks
 from ackbox.stores.sqlite.write import replay, retention, schema
 from ackbox.stores.sqlite.write.disk_space import DiskSpace
 from ackbox.stores.sqlite.write.effects import Effects
+from ackbox.stores.sqlite.write.quarantine import SqliteQuarantine, prune_quarantine
 from ackbox.stores.sqlite.write.queue import SqliteQueue
 from ackbox.stores.sqlite.write.record import RecordOperations
 from ackbox.stores.sqlite.write.recovery import recover
@@ -115,6 +116,7 @@ class SqliteStore:
         limits: Limits,
     ) -> None:
         self.queue = SqliteQueue(writer, Effects(), clock)
+        self.quarantine = SqliteQuarantine(writer, disk_space, clock)
         self.reader = SqliteReader(lock.ledger)
         writer.readers.append(self.reader.connections)  # closed before the ledger is reopened
         self.disk_space = disk_space
@@ -222,6 +224,11 @@ class SqliteStore:
 
     async def prune_audit(self, policy: RetentionPolicy) -> int:
         rows = await self._writer.run(retention.prune_audit, policy, self._clock())
+        self._reclaimer.note_deleted(rows)
+        return rows
+
+    async def prune_quarantine(self, policy: RetentionPolicy) -> int:
+        rows = await self._writer.run(prune_quarantine, policy, self._clock())
         self._reclaimer.note_deleted(rows)
         return rows
 
