@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from ackbox.config import Settings
 from ackbox.ingest import Limits
-from ackbox.model import RetentionPolicy, WorkerId
+from ackbox.model import QuarantineBudget, RetentionPolicy, WorkerId
 from ackbox.retry import RetryPolicy
 from ackbox.worker import Backoff, RunPolicy, WorkerConfig
 
@@ -48,10 +48,15 @@ def _backoff(settings: Settings) -> Backoff:
     return lambda attempts: policy.delay(attempts, random.uniform)
 
 
+def quarantine_budget(settings: Settings, sources: int) -> QuarantineBudget:
+    return QuarantineBudget.in_equal_shares(settings.quarantine_bytes, sources)
+
+
 def retention_policy(settings: Settings) -> RetentionPolicy:
     dead_letter_days = settings.dead_letter_retention_days
     return RetentionPolicy(
         keep=timedelta(days=settings.retention_days),
         keep_keys=timedelta(days=settings.dedupe_days),
         keep_dead_letters=None if dead_letter_days is None else timedelta(days=dead_letter_days),
+        keep_quarantined=timedelta(days=settings.quarantine_days),
     )

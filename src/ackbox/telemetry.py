@@ -222,14 +222,15 @@ class ClockSkewed(Struct, frozen=True):
 
 
 class Pruned(Struct, frozen=True):
-    """Retention wrote `tombstoned` tombstones, deleted `deleted` events, `purged` old tombstones
-    and `audit` audit rows."""
+    """Retention wrote `tombstoned` tombstones, deleted `deleted` events, `purged` old tombstones,
+    `audit` audit rows and `quarantined` requests of the quarantine."""
 
     tombstoned: int
     deleted: int
     purged: int
     seconds: float
     audit: int = 0
+    quarantined: int = 0
 
 
 class SpaceReclaimed(Struct, frozen=True):

@@ -14,9 +14,9 @@ from ackbox.stores.postgres.store import PostgresStore
 from ackbox.stores.postgres.write.queue import PostgresQueue
 from ackbox.stores.sqlite.store import SqliteStore
 
-MOST_MEMBERS = {ports: 52, backends: 18}
+MOST_MEMBERS = {ports: 61, backends: 18}
 """How many members all protocols of a module may have together, without inherited ones."""
-MOST_LINES = 560
+MOST_LINES = 600
 
 
 def protocols(module: Any) -> list[type]:

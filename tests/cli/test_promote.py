@@ -73,7 +73,7 @@ def test_errors_schedules_and_lanes_arrive(
     assert postgres_rows(target, "SELECT source, lane FROM lanes") == [("webhooks", "customer-1")]
 
 
-def test_tombstones_cursors_and_audit_arrive(
+def test_tombstones_cursors_audit_and_quarantine_arrive(
     cli: Cli, full: Everything, target: str, tmp_path: Path
 ) -> None:
     promote(cli, target)
@@ -82,6 +82,12 @@ def test_tombstones_cursors_and_audit_arrive(
         assert here
         assert postgres_rows(target, f"SELECT * FROM {table} ORDER BY 1, 2") == here
     assert len(sqlite_rows(tmp_path / "ackbox.db", "tombstones")) == 2
+    columns = ", ".join(TABLES["quarantine"])
+    here = sqlite_rows(tmp_path / "ackbox.db", "quarantine", columns)
+    assert postgres_rows(target, f"SELECT {columns} FROM quarantine ORDER BY 1") == here
+    usage = "SELECT source, requests, bytes FROM quarantine_usage ORDER BY 1"
+    assert postgres_rows(target, usage) == read_ledger(tmp_path / "ackbox.db", usage)
+    assert len(here) == 2
 
 
 def test_events_that_handlers_sent_are_recorded_by_the_first_server(
@@ -132,10 +138,10 @@ def test_it_says_what_it_transferred_and_that_the_file_was_not_changed(
 ) -> None:
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     done = cli("promote", "ackbox.db", target)
-    assert "12 events, 2 tombstones, 1 cursors, 1 audit, 2 submissions" in done.out
+    assert "12 events, 2 tombstones, 1 cursors, 1 audit, 2 submissions, 2 quarantine" in done.out
     assert target.rpartition("@")[2] in done.out
-    assert "transferred 18 of 18 rows (100 %)" in done.err
-    assert "verified 18 of 18 rows (100 %)" in done.err
+    assert "transferred 20 of 20 rows (100 %)" in done.err
+    assert "verified 20 of 20 rows (100 %)" in done.err
     assert "ackbox.db was not changed" in done.err
     assert "Set ACKBOX_API_TOKEN" in done.err  # S5
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before

@@ -54,7 +54,7 @@ class Kept:
 
 
 class Stage:
-    def __init__(self, kept: Kept, *sources: str, total: int = 64 << 20) -> None:
+    def __init__(self, kept: Kept, sources: int = 2, total: int = 64 << 20) -> None:
         self.kept = kept
         self.facts = Facts()
         self.slept: list[float] = []
@@ -62,8 +62,8 @@ class Stage:
         self.keeper = Keeper(
             kept,  # type: ignore[arg-type]
             kept,  # type: ignore[arg-type]
-            sources or ("github", "stripe"),
-            total,
+            QuarantineBudget.in_equal_shares(total, sources),
+            sources=sources,
             observe=self.facts,
             rates=RefusalRates(monotonic=lambda: self.now),
             sleep=self.sleep,
@@ -117,7 +117,7 @@ async def test_a_bad_item_is_kept_with_its_reason_and_parent() -> None:
 
 
 async def test_each_source_has_an_equal_share() -> None:
-    stage = Stage(Kept(), "a", "b", "c", "d", total=4000)
+    stage = Stage(Kept(), sources=4, total=4000)
     stage.refuse(source="a")
     await stage.keeper.keep_buffered()
     assert stage.kept.budgets == [QuarantineBudget(4000, 1000)]

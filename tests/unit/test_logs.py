@@ -41,6 +41,7 @@ from ackbox.telemetry import (
     LeaseLost,
     Measured,
     ObserverFailed,
+    Quarantined,
     Recorded,
     RecordFailed,
     Refused,
@@ -542,3 +543,15 @@ def test_a_start_that_refuses_new_events_does_not_say_ready() -> None:
 
     assert log.entries() == [("error", "started, new events are refused")]
     assert log.lines()[0]["reason"] == "The disk is full."
+
+
+def test_the_quarantine_is_logged_once_a_minute_for_each_source() -> None:
+    log = Log()
+    for source in ("github", "github", "stripe"):
+        log.observe(Quarantined(source, 2, 1))
+    kept, full = ("warning", "requests quarantined"), ("error", "quarantine is full")
+    assert log.entries() == [kept, full, kept, full]
+    log.now += 61
+    log.observe(Quarantined("github", 2, 0))
+    assert log.entries()[4:] == [kept]
+    assert log.lines()[-1]["source"] == "github"

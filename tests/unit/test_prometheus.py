@@ -12,8 +12,10 @@ from ackbox.model import (
     EventId,
     Failure,
     Outcome,
+    QuarantineUsage,
     Receipt,
     ReceiptKind,
+    RefusalReason,
     Release,
     RetryLater,
     Snoozed,
@@ -31,6 +33,9 @@ from ackbox.telemetry import (
     LeaseLost,
     Measured,
     ObserverFailed,
+    Quarantined,
+    QuarantineMeasured,
+    QuarantineReleased,
     QueueFailed,
     QueueRecovered,
     Recorded,
@@ -42,6 +47,7 @@ from ackbox.telemetry import (
     ServiceRecovered,
     ServiceStarted,
     Settled,
+    SourceRefused,
     Started,
     StoreFailed,
     StoreRecovered,
@@ -266,6 +272,16 @@ def test_every_combination_of_labels_exists_before_anything_happened() -> None: 
         ),
         *(f"ackbox_events_refused_total reason={reason}" for reason in REFUSAL_REASONS),
         *(
+            f"ackbox_source_refusals_total reason={reason} source={source}"
+            for reason in RefusalReason
+            for source in ("webhooks", "other")
+        ),
+        *(
+            f"ackbox_quarantine_{name} source={source}"
+            for name in ("kept_total", "dropped_total", "requests", "bytes")
+            for source in ("webhooks", "other")
+        ),
+        *(
             f"ackbox_http_responses_total route={route} status={status}"
             for route in ("/webhooks", "other")
             for status in (202, 500)
@@ -297,3 +313,21 @@ def test_no_count_adds_a_series_that_was_not_there_from_the_start() -> None:  # 
     assert after["ackbox_observer_failures_total"] == 1
     assert after["ackbox_leases_lost_total"] == 2  # S27
     assert after["ackbox_events_unhandled_total"] == 3  # N4
+
+
+def test_refusals_and_the_quarantine_are_counted_by_source() -> None:
+    series = samples(
+        SourceRefused("webhooks", RefusalReason.BAD_TIME),
+        SourceRefused("invented", RefusalReason.BAD_TIME),
+        Quarantined("webhooks", 3, 1),
+        QuarantineMeasured({"webhooks": QuarantineUsage(3, 900), "gone": QuarantineUsage(1, 50)}),
+        QuarantineReleased("ann", 5, 2),
+    )
+    assert series["ackbox_source_refusals_total reason=bad_time source=webhooks"] == 1
+    assert series["ackbox_source_refusals_total reason=bad_time source=other"] == 1
+    assert series["ackbox_quarantine_kept_total source=webhooks"] == 3
+    assert series["ackbox_quarantine_dropped_total source=webhooks"] == 1
+    assert series["ackbox_quarantine_requests source=webhooks"] == 3
+    assert series["ackbox_quarantine_bytes source=webhooks"] == 900
+    assert series["ackbox_quarantine_bytes source=other"] == 50
+    assert series["ackbox_quarantine_released_total"] == 2

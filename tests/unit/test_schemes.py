@@ -1,5 +1,6 @@
 """Signatures that are easy to accept by mistake (F46)."""
 
+import sys
 from datetime import timedelta
 
 import pytest
@@ -44,6 +45,12 @@ def test_a_public_key_verifies_and_does_not_sign() -> None:
     assert public.verify(signed) is Verification.VERIFIED
     with pytest.raises(SettingError, match="whsk_"):
         public.sign(BARE)
+
+
+def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
+    with pytest.raises(SettingError, match=r"install ackbox\[crypto\]"):
+        scheme("standard-webhooks", WHPK)
 
 
 def test_a_signature_of_both_versions_needs_one_of_the_keys() -> None:

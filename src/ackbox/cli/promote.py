@@ -30,9 +30,9 @@ Url = Annotated[
 def promote(file: File, url: Url = None) -> None:
     """Transfer a ledger from its SQLite file into a PostgreSQL database.
 
-    The command transfers events, known keys, cursors and audit entries, and then verifies every
-    row. It only reads the file. If it is interrupted, run it again: it continues where it stopped.
-    Until it is finished, no server starts on the database.
+    The command transfers events, known keys, cursors, audit entries and the quarantine, and then
+    verifies every row. It only reads the file. If it is interrupted, run it again: it continues
+    where it stopped. Until it is finished, no server starts on the database.
     """
     import asyncio
 

@@ -105,6 +105,8 @@ class Settings(BaseModel):
         float | None, number(1, 36500, unset="unset means RETENTION_DAYS")
     ] = None
     dedupe_days: Annotated[float, number(0, 36500)] = 7
+    quarantine_bytes: Annotated[int, size("0B", "64GiB")] = 64 << 20
+    quarantine_days: Annotated[float, number(1, 36500)] = 7
     cleanup_interval_hours: Annotated[float, number(0.001, 8760)] = 1
 
     log_level: Annotated[LogLevel, one_of(LogLevel)] = "INFO"

@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Any
 
 from ackbox.exporters.loggers import Logger
+from ackbox.exporters.quarantine_log import QuarantineLog
 from ackbox.exporters.refusals import RefusalLog
 from ackbox.model import (
     Claim,
@@ -135,6 +136,7 @@ class LogObserver:
             LedgerRestored: self._log_restored,
             ClockStepped: self._log_stepped,
             RequestRefused: RefusalLog(logger, clock).log,
+            **QuarantineLog(logger, self._throttle.allows).lines,
         }
 
     def observe(self, fact: Fact) -> None:
@@ -275,13 +277,14 @@ class LogObserver:
             self._logger.warning("clocks agree again")
 
     def _log_pruned(self, fact: Pruned) -> None:
-        if fact.tombstoned or fact.deleted or fact.purged or fact.audit:
+        if fact.tombstoned or fact.deleted or fact.purged or fact.audit or fact.quarantined:
             self._logger.info(
                 "ledger pruned",
                 tombstoned=fact.tombstoned,
                 deleted=fact.deleted,
                 purged=fact.purged,
                 audit=fact.audit,
+                quarantined=fact.quarantined,
                 seconds=round(fact.seconds, 3),
             )
 

@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from ackbox.exporters.handler_metrics import HandlerMetrics
 from ackbox.exporters.histograms import Histogram
+from ackbox.exporters.quarantine_metrics import QuarantineMetrics
 from ackbox.model import (
     Clock,
     DeadLetter,
@@ -115,6 +116,7 @@ class PrometheusMetrics:
         # Every combination of labels exists from the start: Prometheus sees no increase in a series
         # that appears with its first count (C3).
         self._handlers = HandlerMetrics()
+        self._quarantine = QuarantineMetrics(sources)
         self._received = _zeros(sorted({*sources, _OTHER}), ReceiptKind)
         self._refused = _zeros(sorted(REFUSAL_REASONS))
         self._responses = _zeros()
@@ -149,6 +151,7 @@ class PrometheusMetrics:
     def collect(self) -> Iterator[Metric]:
         yield from self._labelled_metrics()
         yield from self._handlers.collect()
+        yield from self._quarantine.collect()
         for name, text in _COUNTERS.items():
             yield CounterMetricFamily(name, text, value=self._counts[name])
         for name, text in _GAUGES.items():
@@ -229,7 +232,7 @@ class PrometheusMetrics:
             case ObserverFailed():
                 self._counts["ackbox_observer_failures"] += 1
             case _:
-                pass
+                self._quarantine.observe(fact)
 
     def _count_recorded(self, fact: Recorded) -> None:
         for envelope, receipt in zip(fact.envelopes, fact.receipts, strict=True):

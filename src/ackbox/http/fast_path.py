@@ -10,11 +10,12 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from ackbox.byte_buffer import Reservation
-from ackbox.errors import AckboxError
+from ackbox.errors import AckboxError, InvalidEvent
 from ackbox.http.batch import BatchRoute
 from ackbox.http.envelopes import EnvelopeReader
 from ackbox.http.guard import Verifier, check_origin, choose_verifier, redact_error
 from ackbox.http.inbound import SourceRoute
+from ackbox.http.known_senders import name_sender
 from ackbox.http.problems import HttpError
 from ackbox.http.refusals import note_refusal
 from ackbox.http.requests import (
@@ -105,7 +106,7 @@ class FastPath:
 
     async def _post(
         self,
-        _scope: Scope,
+        scope: Scope,
         headers: dict[bytes, bytes],
         request_id: str,
         receive: Receive,
@@ -115,7 +116,10 @@ class FastPath:
         ingest = self._runtime.ingest
         with Reservation(ingest.bytes) as reservation:
             body = await read_body(receive, self._max_body, reservation)
-            envelope = self._envelopes.read(body, headers.get(b"idempotency-key"), request_id)
+            try:
+                envelope = self._envelopes.read(body, headers.get(b"idempotency-key"), request_id)
+            except InvalidEvent as error:
+                raise name_sender(error, scope, body) from None
             del body  # only the payload stays in memory during the wait
             (receipt,) = await ingest.submit(Submission((envelope,)))
         return accepted(envelope, receipt)

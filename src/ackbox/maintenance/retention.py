@@ -86,13 +86,16 @@ class Retention:
 
     async def prune(self) -> None:
         """Make one pass: add tombstones for old events, delete events with tombstones that are old
-        enough, and purge old tombstones and audit rows."""
+        enough, and delete old tombstones, audit rows and requests of the quarantine."""
         started = self._monotonic()
         tombstoned = await self._add_tombstones()
         deleted = await self._delete()
         purged = await self._purge()
+        quarantined = await self._prune_quarantine()
         seconds = self._monotonic() - started
-        self._observe(Pruned(tombstoned, deleted, purged.tombstones, seconds, purged.audit))
+        self._observe(
+            Pruned(tombstoned, deleted, purged.tombstones, seconds, purged.audit, quarantined)
+        )
 
     async def sweep(self) -> None:
         """Delete the events whose tombstones have become old enough since the last pass."""
@@ -136,6 +139,15 @@ class Retention:
             more = purged != PurgeResult(0, 0)
             await self._yield(started)
         return PurgeResult(tombstones, audit)
+
+    async def _prune_quarantine(self) -> int:
+        deleted, rows = 0, None
+        while rows != 0:
+            started = self._monotonic()
+            rows = await self._store.prune_quarantine(self._policy)
+            deleted += rows
+            await self._yield(started)
+        return deleted
 
     async def _yield(self, started: float) -> None:
         """Pause, so that most of the writer's time is left to others however much work is due."""

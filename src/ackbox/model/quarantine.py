@@ -97,6 +97,11 @@ class QuarantineBudget(Struct, frozen=True):
     total: int
     share: int
 
+    @classmethod
+    def in_equal_shares(cls, total: int, sources: int) -> "QuarantineBudget":
+        """Give each source an equal share, so that one sender cannot take the room of another."""
+        return cls(total, total // max(sources, 1))
+
 
 class QuarantineUsage(Struct, frozen=True):
     """How much of a source is kept."""
@@ -128,6 +133,17 @@ class ReleaseKind(StrEnum):
     DUPLICATE = "duplicate"  # all events were known already
     REFUSED = "refused"  # it failed verification again; it stays
     NO_SOURCE = "no_source"  # its source is not declared any more; it stays
+
+
+class ReleaseProgress(Struct, frozen=True):
+    """How many requests a release has processed so far, by result. A dry run counts requests that
+    would be verified as released."""
+
+    seen: int = 0
+    released: int = 0
+    duplicate: int = 0
+    refused: int = 0
+    no_source: int = 0
 
 
 class ReleaseResult(Struct, frozen=True):

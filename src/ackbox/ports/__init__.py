@@ -27,16 +27,8 @@ from ackbox.model import (
     Outcome,
     PruneResult,
     PurgeResult,
-    QuarantineBudget,
-    QuarantinedRequest,
-    QuarantineFilter,
-    QuarantineId,
-    QuarantinePage,
-    QuarantineUsage,
     Receipt,
     Refusal,
-    RefusedRequest,
-    Removal,
     ReplayKind,
     RetentionPolicy,
     Settlement,
@@ -46,6 +38,8 @@ from ackbox.model import (
     TombstonePass,
     WorkerId,
 )
+from ackbox.ports.quarantine import Quarantine as Quarantine
+from ackbox.ports.quarantine import QuarantineReader as QuarantineReader
 from ackbox.ports.reader import Reader as Reader
 
 
@@ -277,6 +271,11 @@ class RetentionStore(Protocol):
         """
         ...
 
+    async def prune_quarantine(self, policy: RetentionPolicy) -> int:
+        """Delete some requests kept for longer than `policy.keep_quarantined`; return how many, 0
+        at the end."""
+        ...
+
 
 class Operations(Protocol):
     """The port of operators: it changes users' tables, replays, discards and unparks."""
@@ -342,58 +341,6 @@ class Operations(Protocol):
         ...
 
 
-class Quarantine(Protocol):
-    """The port of the quarantine: it keeps requests that failed verification, apart from events."""
-
-    async def keep(
-        self, requests: Sequence[RefusedRequest], budget: QuarantineBudget
-    ) -> list[bool]:
-        """Keep the requests that fit into the budget; return for each whether it was kept.
-
-        A request fits if the bytes of its source stay within `budget.share`, and those of all
-        sources within `budget.total`, whatever other instances keep at the same time. What is kept
-        already stays: the newest requests are the ones that do not fit. Raises the same errors as
-        `Ledger.record`; after `OutcomeUnknown`, a request may be kept twice if it is kept again.
-        """
-        ...
-
-    async def remove(
-        self, removals: Sequence[Removal], *, actor: str, peer: str | None = None
-    ) -> AbstractSet[QuarantineId]:
-        """Remove these requests; return the ids of those that existed.
-
-        Each of these gets an audit row in the same commit, which names the actor, the source, the
-        reason of the refusal, and the event that the request became. If two callers remove one
-        request, only one of them gets its id.
-        """
-        ...
-
-    async def prune_quarantine(self, policy: RetentionPolicy) -> int:
-        """Delete some requests kept for longer than `policy.keep_quarantined`; return how many, 0
-        at the end."""
-        ...
-
-
-class QuarantineReader(Protocol):
-    """The quarantine for the HTTP API and the command line: it only reads."""
-
-    async def page(
-        self, where: QuarantineFilter, *, limit: int, cursor: QuarantineId | None = None
-    ) -> QuarantinePage:
-        """Return at most `limit` kept requests in the order in which they were kept, after
-        `cursor`."""
-        ...
-
-    async def requests(self, ids: Sequence[QuarantineId]) -> list[QuarantinedRequest]:
-        """Return those of these requests that exist, byte for byte, in order of their ids."""
-        ...
-
-    async def usage(self) -> Mapping[str, QuarantineUsage]:
-        """Return how much of each source is kept. The writers maintain it, so that the call reads
-        one row for each source."""
-        ...
-
-
 class Store(Ledger, RetentionStore, Operations, Protocol):
     """The ledger of one process with all its ports. `close` also closes the reader."""
 
@@ -402,6 +349,9 @@ class Store(Ledger, RetentionStore, Operations, Protocol):
 
     @property
     def submissions(self) -> Submissions: ...
+
+    @property
+    def quarantine(self) -> Quarantine: ...
 
     @property
     def reader(self) -> Reader: ...

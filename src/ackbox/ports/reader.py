@@ -19,6 +19,7 @@ from ackbox.model import (
     SourcePage,
     Stats,
 )
+from ackbox.ports.quarantine import QuarantineReader
 
 
 class Reader(Protocol):
@@ -26,6 +27,9 @@ class Reader(Protocol):
 
     A read never blocks the writer, and its duration is bounded.
     """
+
+    @property
+    def quarantine(self) -> QuarantineReader: ...
 
     async def event(self, name: EventId | EventKey) -> EventRecord | None: ...
 

@@ -36,27 +36,25 @@ _CLOSE_SECONDS = 2.0
 
 
 class Keeper:
-    """The buffer of one process in front of the quarantine. All methods run on the event loop."""
+    """The buffer of one process in front of the quarantine, with an equal share for each of the
+    `sources`, which are declared. All methods run on the event loop."""
 
     def __init__(
         self,
         store: Quarantine,
         reader: QuarantineReader,
-        sources: Sequence[str],
-        total: int,
+        budget: QuarantineBudget,
         *,
+        sources: int,
         observe: Observer,
         rates: RefusalRates | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Give each of the sources an equal share of the `total` bytes, so that one sender cannot
-        take the room of another."""
-        self.sources = sources
         self.rates = rates or RefusalRates()
         self._store = store
         self._reader = reader
-        self._budget = QuarantineBudget(total, total // max(len(sources), 1))
-        self._buffer_share = min(_BUFFER_BYTES, total) // max(len(sources), 1)
+        self._budget = budget
+        self._buffer_share = min(_BUFFER_BYTES // max(sources, 1), budget.share)
         self._observe = observe
         self._sleep = sleep
         self._buffer: deque[RefusedRequest] = deque()

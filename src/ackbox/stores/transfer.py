@@ -29,6 +29,10 @@ TABLES: Mapping[str, Sequence[str]] = {
         *("submission_id", "submitted_at", "source", "idempotency_key", "event_type", "lane"),
         *("transport", "parent_id", "content_type", "payload"),
     ),
+    "quarantine": (
+        *("quarantine_id", "source", "reason", "detail", "delivery_id", "received_at"),
+        *("kept_at", "size", "head", "body"),
+    ),
 }
 """The columns of each table. The tables are transferred in this order."""
 
@@ -38,6 +42,7 @@ KEY_WIDTHS: Mapping[str, int] = {
     "cursors": 1,
     "audit": 1,
     "submissions": 1,
+    "quarantine": 1,
 }
 """How many columns, counted from the first, form the key of each table."""
 
@@ -47,6 +52,7 @@ START_KEYS: Mapping[str, RowKey] = {
     "cursors": ("",),
     "audit": (0,),
     "submissions": (0,),
+    "quarantine": (0,),
 }
 """A key that sorts before every key of the table."""
 
@@ -66,6 +72,7 @@ class Sequences(Struct, frozen=True):
     ledger_id: int
     audit_id: int
     submission_id: int
+    quarantine_id: int
 
 
 def checksum(table: str, rows: Iterable[Row]) -> bytes:

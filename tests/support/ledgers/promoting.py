@@ -12,7 +12,15 @@ from uuid import UUID
 
 import asyncpg
 
-from ackbox.model import Cursor, Done, RetentionPolicy, Status, make_sent_event, to_text
+from ackbox.model import (
+    Cursor,
+    Done,
+    QuarantineBudget,
+    RetentionPolicy,
+    Status,
+    make_sent_event,
+    to_text,
+)
 from ackbox.stores.postgres.database import Address
 from ackbox.stores.postgres.store import PostgresStore, open_store
 from ackbox.stores.sqlite.store import SqliteStore
@@ -20,6 +28,7 @@ from ackbox.telemetry import ignore_facts
 from support.databases.postgres import TESTS_PATH
 from support.ledgers.backends import open_sqlite
 from support.ledgers.events import envelope, record_in
+from support.ledgers.refused import refused
 from support.ledgers.seeding import LONG_AGO, States
 from support.servers.cli import Cli, environment
 from support.servers.server import read_ledger
@@ -74,6 +83,8 @@ class Everything:
         await store.replay([self.states.failed.id], actor="ann")
         await record_in(store, [self.later, self.twice])
         await record_in(store, [envelope("twice", b"other", at=LONG_AGO)])
+        requests = [refused(body=b"\x00\xff"), refused("stripe", delivery_id=self.twice.id)]
+        await store.quarantine.keep(requests, QuarantineBudget(1 << 20, 1 << 20))
         await self._send(store)
 
     async def _send(self, store: SqliteStore) -> None:

@@ -37,6 +37,7 @@ from ackbox.stores.postgres.statements import lock_key
 from ackbox.stores.postgres.write import replay, retention, schema
 from ackbox.stores.postgres.write.claim_scans import SCAN_SECONDS
 from ackbox.stores.postgres.write.notifications import Notifications
+from ackbox.stores.postgres.write.quarantine import PostgresQuarantine, prune_quarantine
 from ackbox.stores.postgres.write.queue import PostgresQueue
 from ackbox.stores.postgres.write.record import record
 from ackbox.stores.postgres.write.relayed_queue import RelayedQueue
@@ -122,6 +123,7 @@ class PostgresStore:
         self.submissions = PostgresSubmissions(
             database, self.queue.has_submissions, self._publish, clock
         )
+        self.quarantine = PostgresQuarantine(database)
         self.database = database
         self._counts_lock = lock_key(database.address.schema, "compact counts")
         self._clock = clock
@@ -208,6 +210,9 @@ class PostgresStore:
 
     async def purge(self, policy: RetentionPolicy) -> PurgeResult:
         return await retention.purge(self.database, policy)
+
+    async def prune_quarantine(self, policy: RetentionPolicy) -> int:
+        return await prune_quarantine(self.database, policy)
 
     async def close(self) -> None:
         """Close the ledger, after the events that were handed over are durable."""

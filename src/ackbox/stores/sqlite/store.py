@@ -39,6 +39,7 @@ from ackbox.stores.sqlite.statements import Statements, blocks
 from ackbox.stores.sqlite.write import replay, retention, schema
 from ackbox.stores.sqlite.write.disk_space import DiskSpace
 from ackbox.stores.sqlite.write.effects import Effects
+from ackbox.stores.sqlite.write.quarantine import SqliteQuarantine, prune_quarantine
 from ackbox.stores.sqlite.write.queue import SqliteQueue
 from ackbox.stores.sqlite.write.record import RecordOperations
 from ackbox.stores.sqlite.write.recovery import recover
@@ -116,6 +117,7 @@ class SqliteStore:
         limits: Limits,
     ) -> None:
         self.queue = SqliteQueue(writer, Effects(), clock)
+        self.quarantine = SqliteQuarantine(writer, disk_space, clock)
         self.reader = SqliteReader(lock.ledger)
         writer.readers.append(self.reader.connections)  # closed before the ledger is reopened
         self.disk_space = disk_space
@@ -220,6 +222,11 @@ class SqliteStore:
         purged = await self._writer.run(retention.purge, policy, self._clock())
         self._reclaimer.note_deleted(purged.tombstones + purged.audit)
         return purged
+
+    async def prune_quarantine(self, policy: RetentionPolicy) -> int:
+        rows = await self._writer.run(prune_quarantine, policy, self._clock())
+        self._reclaimer.note_deleted(rows)
+        return rows
 
     def backup(self, target: Path) -> Backup:
         return Backup(self._writer, self._lock.ledger, target, pages=self._limits.backup_pages)

@@ -14,6 +14,8 @@ OWN_TABLES = frozenset(
         "lanes",
         "live_events",
         "promotion",
+        "quarantine",
+        "quarantine_usage",
         "schema_migrations",
         "status_counts",
         "submissions",

@@ -38,6 +38,7 @@ from ackbox.stores.postgres.failures import DRIVER_ERRORS
 from ackbox.stores.postgres.parameters import compile_named
 from ackbox.stores.postgres.read.event_detail import read_audit, read_detail
 from ackbox.stores.postgres.read.pages import read_page, read_source_page, records
+from ackbox.stores.postgres.read.quarantine import PostgresQuarantineReader
 from ackbox.stores.postgres.user_sql import check_user_query
 from ackbox.stores.postgres.user_values import fetch_with_values
 from ackbox.stores.user_tables import find_pending
@@ -62,6 +63,7 @@ class PostgresReader:
         address = replace(address, planned_by_value=True)
         self._database = Database(address, size=_CONNECTIONS, seconds=_SECONDS)
         self._waiting_limit = waiting_limit
+        self.quarantine = PostgresQuarantineReader(self._database)
 
     async def event(self, name: EventId | EventKey) -> EventRecord | None:
         if not _may_name_an_event(name):

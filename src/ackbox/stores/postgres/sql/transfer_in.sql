@@ -26,6 +26,7 @@ UPDATE {schema}.promotion SET finished_at = now() WHERE finished_at IS NULL RETU
 SELECT EXISTS (SELECT 1 FROM {schema}.events) OR EXISTS (SELECT 1 FROM {schema}.tombstones)
     OR EXISTS (SELECT 1 FROM {schema}.cursors) OR EXISTS (SELECT 1 FROM {schema}.audit)
     OR EXISTS (SELECT 1 FROM {schema}.submissions)
+    OR EXISTS (SELECT 1 FROM {schema}.quarantine)
 
 -- name: other_processes
 -- Count the connections of other processes of this ledger.
@@ -39,7 +40,9 @@ SELECT setval(pg_get_serial_sequence('{schema}.events', 'ledger_id'), greatest(:
        setval(pg_get_serial_sequence('{schema}.audit', 'audit_id'), greatest(:audit_id::bigint, 1),
               :audit_id::bigint > 0),
        setval(pg_get_serial_sequence('{schema}.submissions', 'submission_id'),
-              greatest(:submission_id::bigint, 1), :submission_id::bigint > 0)
+              greatest(:submission_id::bigint, 1), :submission_id::bigint > 0),
+       setval(pg_get_serial_sequence('{schema}.quarantine', 'quarantine_id'),
+              greatest(:quarantine_id::bigint, 1), :quarantine_id::bigint > 0)
 
 -- name: analyze
 -- Update the statistics: otherwise the server would plan for empty tables.
@@ -110,6 +113,26 @@ FROM unnest(
     submission_id, submitted_at, source, idempotency_key, event_type, lane, transport, parent_id,
     content_type, payload)
 
+-- name: import_quarantine
+-- Insert requests of the quarantine as they were in the file, and add them to the usage.
+WITH transferred AS (
+    INSERT INTO {schema}.quarantine (
+        quarantine_id, source, reason, detail, delivery_id, received_at, kept_at, size, head, body)
+    SELECT quarantine_id, source, reason, detail, delivery_id, received_at::timestamptz,
+           kept_at::timestamptz, size, head, body
+    FROM unnest(
+        :quarantine_id::bigint[], :source::text[], :reason::text[], :detail::text[],
+        :delivery_id::uuid[], :received_at::text[], :kept_at::text[], :size::bigint[],
+        :head::bytea[], :body::bytea[]
+    ) AS sent (
+        quarantine_id, source, reason, detail, delivery_id, received_at, kept_at, size, head, body)
+    RETURNING source, size
+)
+INSERT INTO {schema}.quarantine_usage AS used (source, requests, bytes)
+SELECT source, count(*), sum(size) FROM transferred GROUP BY source
+ON CONFLICT (source) DO UPDATE SET
+    requests = used.requests + excluded.requests, bytes = used.bytes + excluded.bytes
+
 -- name: imported_events
 -- Return events for comparison with the file.
 SELECT
@@ -137,6 +160,11 @@ SELECT submission_id, submitted_at, source, idempotency_key, event_type, lane, t
        parent_id::text, content_type, payload
 FROM {schema}.submissions WHERE submission_id = ANY (:submission_id::bigint[])
 
+-- name: imported_quarantine
+-- Return requests of the quarantine for comparison with the file.
+SELECT quarantine_id, source, reason, detail, delivery_id::text, received_at, kept_at, size, head, body
+FROM {schema}.quarantine WHERE quarantine_id = ANY (:quarantine_id::bigint[])
+
 -- name: imported_counts
 -- Return how many rows each transferred table has.
 SELECT 'events' AS name, count(*) FROM {schema}.events
@@ -144,3 +172,4 @@ UNION ALL SELECT 'tombstones', count(*) FROM {schema}.tombstones
 UNION ALL SELECT 'cursors', count(*) FROM {schema}.cursors
 UNION ALL SELECT 'audit', count(*) FROM {schema}.audit
 UNION ALL SELECT 'submissions', count(*) FROM {schema}.submissions
+UNION ALL SELECT 'quarantine', count(*) FROM {schema}.quarantine

@@ -27,7 +27,7 @@ from ackbox.stores.transfer import (
 
 _ROWS = 1000
 _BYTES = 4 * 1024 * 1024
-_LARGE = ("payload", "errors")
+_LARGE = ("payload", "errors", "head", "body")
 _ERRORS = TABLES["events"].index("errors")
 _PAYLOAD = TABLES["events"].index("payload")
 
@@ -68,10 +68,8 @@ class SourceLedger:
         return dict(self._connection.execute(blocks()["status_counts"]))
 
     def sequences(self) -> Sequences:
-        ((ledger_id, audit_id, submission_id),) = self._connection.execute(
-            blocks()["export_sequences"]
-        )
-        return Sequences(ledger_id, audit_id, submission_id)
+        (last_numbers,) = self._connection.execute(blocks()["export_sequences"])
+        return Sequences(*last_numbers)
 
     def user_tables(self) -> list[str]:
         """Return the names of the users' tables, which are not transferred."""

@@ -29,6 +29,7 @@ from ackbox.model import (
 from ackbox.stores.sqlite.connections import translate, with_deadline
 from ackbox.stores.sqlite.read.event_detail import read_audit, read_detail
 from ackbox.stores.sqlite.read.pages import read_page, read_source_page, records
+from ackbox.stores.sqlite.read.quarantine import SqliteQuarantineReader
 from ackbox.stores.sqlite.read.reader_connections import ReaderConnections
 from ackbox.stores.sqlite.read.stats import count_waiting, read_stats
 from ackbox.stores.sqlite.read.user_query import run_query
@@ -49,6 +50,7 @@ class SqliteReader:
         self._path = path
         self._seconds = seconds
         self._closed = False
+        self.quarantine = SqliteQuarantineReader(self._read)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="ackbox-reader")
 
     async def event(self, name: EventId | EventKey) -> EventRecord | None:

@@ -25,6 +25,11 @@ SELECT submission_id, submitted_at, source, idempotency_key, event_type, lane, t
        content_type, payload
 FROM submissions WHERE submission_id > ? ORDER BY submission_id LIMIT ?
 
+-- name: export_quarantine
+-- Return the next requests of the quarantine.
+SELECT quarantine_id, source, reason, detail, delivery_id, received_at, kept_at, size, head, body
+FROM quarantine WHERE quarantine_id > ? ORDER BY quarantine_id LIMIT ?
+
 -- name: export_counts
 -- Return how many rows each exported table has.
 SELECT 'events', count(*) FROM events
@@ -32,12 +37,14 @@ UNION ALL SELECT 'tombstones', count(*) FROM tombstones
 UNION ALL SELECT 'cursors', count(*) FROM cursors
 UNION ALL SELECT 'audit', count(*) FROM audit
 UNION ALL SELECT 'submissions', count(*) FROM submissions
+UNION ALL SELECT 'quarantine', count(*) FROM quarantine
 
 -- name: export_sequences
--- Return the last numbers given to events, to audit entries and to submissions.
+-- Return the last numbers given to events, audit entries, submissions and requests of the quarantine.
 SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0),
        coalesce((SELECT max(audit_id) FROM audit), 0),
-       coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'submissions'), 0)
+       coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'submissions'), 0),
+       coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'quarantine'), 0)
 
 -- name: export_state
 -- Return a summary that changes with every write, to identify the contents of the ledger.
@@ -50,7 +57,8 @@ SELECT json_array(
     (SELECT json_array(count(*), count(ledger_id), max(tombstoned_at)) FROM tombstones),
     (SELECT json_array(count(*), max(updated_at)) FROM cursors),
     (SELECT json_array(count(*), max(audit_id)) FROM audit),
-    (SELECT json_array(count(*), max(submission_id)) FROM submissions))
+    (SELECT json_array(count(*), max(submission_id)) FROM submissions),
+    (SELECT json_array(count(*), sum(quarantine_id), sum(size)) FROM quarantine))
 
 -- name: table_names
 -- Return the names of all tables.

@@ -27,6 +27,8 @@ OWN_TABLES = frozenset(
         "cursors",
         "events",
         "inbox_migrations",
+        "quarantine",
+        "quarantine_usage",
         "write_probe",
         "schema_migrations",
         "sqlite_master",
