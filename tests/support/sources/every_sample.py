@@ -8,3 +8,5 @@ SAMPLES: tuple[Sample, ...] = (
     *by_senders.samples(),
     *from_npm.samples(),
 )
+SIGNABLE = tuple(sample for sample in SAMPLES if sample.can_sign)
+"""The samples that ackbox can sign anew, for a server with a real clock."""
