@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.sources.every_sample import SAMPLES
+from support.sources.every_sample import SAMPLES, SIGNABLE
 from support.sources.from_npm import NPM
 from support.sources.fuzz import fuzz
 from support.sources.receiver import fuzz_over_http, receiving
@@ -30,8 +30,8 @@ def test_100_000_random_changes_are_refused_with_401() -> None:
 @pytest.mark.timeout(600)
 def test_20_000_deliveries_over_http_are_refused_or_genuine(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
-    with receiving(tmp_path, SAMPLES) as server:
-        statuses = fuzz_over_http(server, SAMPLES, 20_000, seed)
+    with receiving(tmp_path, SIGNABLE) as server:
+        statuses = fuzz_over_http(server, SIGNABLE, 20_000, seed)
         print(f"seed {seed}: {statuses}")
         assert set(statuses) == {202, 401}
         assert "Traceback" not in server.log

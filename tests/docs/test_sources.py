@@ -14,6 +14,7 @@ from ackbox.sources.preset import Preset, SchemeSettings
 from ackbox.sources.presets import PRESETS
 from ackbox.sources.schemes import Verification
 from docs.pages import ROOT, blocks, first_codes, name_of, sections
+from support.sources.every_sample import SAMPLES
 
 SOURCES = ROOT / "docs" / "how-to" / "sources.md"
 PAGES = [SOURCES, *sorted(SOURCES.with_suffix("").glob("*.md"))]
@@ -61,5 +62,6 @@ WRITE_A_PRESET = SOURCES.with_name("write-a-preset.md")
 
 
 def secrets_of(preset: Preset) -> tuple[bytes, ...]:
-    standard = preset.name in {"standard-webhooks", "svix"}
-    return (b"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" if standard else b"user:password",)
+    """Return secrets in the form that the sender gives them."""
+    samples = (sample.settings.secrets for sample in SAMPLES if sample.preset == preset.name)
+    return next(samples, ())

@@ -75,6 +75,10 @@ def test_a_source_without_verification_is_written_out() -> None:
         ({**SECRET, "tolerance": 5}, "tolerance = int is not valid: a text is expected"),
         ({"verify": "none", "tolerance": "1m"}, "tolerance has no meaning for none"),
         ({"preset": "url", "secret": "env:S"}, "public_url is missing, because url signs it"),
+        (
+            {**SECRET, "token": "hunter2"},
+            "token is not valid (its value is not shown): a reference",
+        ),
         ({**SECRET, "public_url": "x"}, 'public_url = "x" is not valid: the URL that the sender'),
         ({**SECRET, "key": "/a~2"}, "key is not valid: key must be a JSON Pointer"),
         ({**SECRET, "split": "items"}, "split is not valid: split must be a JSON Pointer such as"),
@@ -92,6 +96,13 @@ def test_a_wrong_table_is_refused_by_its_key(words: dict[str, object], line: str
         read(words)
     assert str(refusal.value).startswith(f"[sources.shop] in ackbox.toml: {line}")
     assert "hunter2" not in str(refusal.value)
+
+
+def test_an_option_that_is_a_secret_is_read_like_one() -> None:  # F51
+    source = read({**SECRET, "token": "env:TOKEN", "header": "X-Secret"})
+    with_values = source.with_secret_options({"env:TOKEN": b"hunter2"}.__getitem__)
+    assert with_values.options == {"token": "hunter2", "header": "X-Secret"}
+    assert "hunter2" not in repr(with_values)
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "A", "ü", "-a", "a" * 64, "a\nb"])

@@ -59,6 +59,7 @@ def open_source(
     """Read the secrets of a source, and return the source."""
     try:
         secrets = tuple(read_secret(reference) for reference in declaration.secrets)
+        declaration = declaration.with_secret_options(read_secret)
     except SettingError as error:
         raise declaration.refuse(f"secret: {error}") from None
     return SignedWebhook(declaration, secrets, random.getrandbits)

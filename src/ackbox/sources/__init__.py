@@ -6,6 +6,7 @@ sample       a delivery as a sender would make it, to try a source
 schemes      how a sender signs its deliveries, and how a signature is verified
 fields       where the key, type, lane, sequence and time of an event are found in a delivery
 split        deliveries with several events: cut each item out
+query        the parameters of a URL
 preset       the declaration of one sender: its scheme, its fields, its handshakes
 presets      one module for each sender, and the table of all of them
 """

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from difflib import get_close_matches
 
@@ -53,7 +53,7 @@ class SourceDeclaration:
     secrets: tuple[str, ...] = ()
     tolerance: timedelta | None = None
     public_url: str | None = None
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)
     fields: Mapping[str, Field]
     headers: tuple[str, ...] = ()
     split: SplitRule | None = None
@@ -64,6 +64,15 @@ class SourceDeclaration:
         return SchemeSettings(
             secrets=secrets, public_url=self.public_url, options=self.options, **tolerance
         )
+
+    def with_secret_options(self, read_secret: Callable[[str], bytes]) -> "SourceDeclaration":
+        """Return the declaration with the values of those options that are references."""
+        values = {
+            word: read_secret(self.options[word]).decode("utf-8", "replace")
+            for word in self.preset.secret_options
+            if word in self.options
+        }
+        return replace(self, options={**self.options, **values})
 
     def refuse(self, reason: str) -> SettingError:
         return SettingError(f"[sources.{self.name}] in {self.origin}: {reason}")
@@ -94,7 +103,7 @@ def declare(
         secrets=_read_secrets(words, preset, is_verified, refuse),
         tolerance=_read_tolerance(words, preset, refuse),
         public_url=_read_url(words, preset, refuse),
-        options={word: _text(words, word, refuse) for word in preset.options if word in words},
+        options=_read_options(words, preset, refuse),
         fields={word: _read_field(words, word, refuse) for word in _FIELDS if word in words},
         headers=_read_headers(words, refuse),
         split=split,
@@ -165,6 +174,14 @@ def _read_secrets(
         if not isinstance(reference, str) or not _REFERENCE.fullmatch(reference):
             raise refuse(word, f"is not valid (its value is not shown): {_A_REFERENCE}")
     return tuple(str(reference) for reference in references)
+
+
+def _read_options(words: Mapping[str, object], preset: Preset, refuse: Refuse) -> dict[str, str]:
+    options = {word: _text(words, word, refuse) for word in preset.options if word in words}
+    for word in preset.secret_options:
+        if not _REFERENCE.fullmatch(options.get(word, "env:NAME")):
+            raise refuse(word, f"is not valid (its value is not shown): {_A_REFERENCE}")
+    return options
 
 
 _A_REFERENCE = (

@@ -38,7 +38,8 @@ class Preset:
     are None if nothing is found, and the type is then `webhook`. `kept_headers` are stored with the
     event, in lower case. With `fingerprint`, the signature does not cover the key, so that a
     delivery with a known body is a duplicate too (F47). `options` are the words of the source's
-    table that only this preset knows.
+    table that only this preset knows; those of `secret_options` are secrets too, so that the table
+    has a reference to each.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Preset:
     needs_public_url: bool = False
     has_time: bool = False
     options: tuple[str, ...] = ()
+    secret_options: tuple[str, ...] = ()
     unsigned_handshake: AnswerHandshake | None = None
     """Called before verification, for GET and POST: the sender does not sign this handshake."""
     signed_handshake: AnswerHandshake | None = None

@@ -50,7 +50,8 @@ SECRET = Preset(
     time=Pointer("/time"),
     kept_headers=("x-topic",),
     has_time=True,
-    options=("header",),
+    options=("header", "token"),
+    secret_options=("token",),
     unsigned_handshake=say_hello,
 )
 OPEN = Preset(name="none", scheme=lambda settings: OpenScheme(), needs_secret=False)

@@ -78,6 +78,8 @@ def _signature(sample: Sample, sent: InboundRequest) -> str:
 
 
 def _signed_parts(sample: Sample, sent: InboundRequest) -> list[object]:
+    if sample.covered:
+        return [sample.covered(sent)]
     parts = {"body": sent.body, "url": sent.url}
     names = (*sample.covers, *filter(None, [sample.time]))
     return [parts.get(name) or sent.headers_named(name) for name in names]

@@ -51,11 +51,11 @@ def _header_mutations(sent: InboundRequest, name: str) -> Iterator[Mutation]:
     yield f"{name} twice", with_header(sent, name, value, value)
     yield f"{name} after another", with_header(sent, name, "x", value)
     yield f"{name} before another", with_header(sent, name, value, "")
-    for what, changed in _texts(value):
+    for what, changed in changed_texts(value):
         yield f"{name} {what}", with_header(sent, name, changed)
 
 
-def _texts(value: str) -> Iterator[tuple[str, str]]:
+def changed_texts(value: str) -> Iterator[tuple[str, str]]:
     """Yield texts that differ from a signature or token."""
     middle = len(value) // 2
     changed = {

@@ -1,5 +1,6 @@
 """Deliveries that were signed by the senders' own SDKs, or that the senders publish."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -18,9 +19,11 @@ class Sample:
     `signature` is the header with the signature or token. `time` is the header with the signed time
     alone, if there is one; `timed` tells whether a time is signed, wherever it is. `covers` are the
     further parts that the signature covers:
-    `body`, `url`, and names of headers. `mutations` are further requests, by name, that must be
+    `body`, `url`, and names of headers. If a scheme does not sign bytes as they are, `covered`
+    returns what it signs. `mutations` are further requests, by name, that must be
     refused: a scheme that signs in the body needs them. `other_secret` is a well-formed secret that
-    did not sign the sample.
+    did not sign the sample. With the secret of most samples, ackbox can sign (`can_sign`); with the
+    public half of a key it cannot.
     """
 
     preset: str
@@ -30,11 +33,13 @@ class Sample:
     signature: str | None
     time: str | None = None
     covers: tuple[str, ...] = ("body",)
+    covered: Callable[[InboundRequest], object] | None = None
     key: str | None = None
     type: str | None = None
     timed: bool = False
     mutations: tuple[tuple[str, InboundRequest], ...] = ()
     other_secret: bytes = b"other:secret"
+    can_sign: bool = True
 
     def __str__(self) -> str:
         return f"{self.preset}, {self.signature or 'body'}, by {self.made_by}"
