@@ -14,6 +14,7 @@ from bench.rounds import Progress
 
 COMPARISONS: Mapping[str, Callable[[Options, Progress], Section]] = {
     "http": sections.http,
+    "inbound": sections.inbound,
     "batch": sections.batch,
     "growth": sections.growth,
     "end-to-end": processing.end_to_end,

@@ -9,7 +9,7 @@ from bench.server import ROOT
 
 ON_POSTGRES = ("enqueue", "work", "http", "growth", "latency")
 SECTIONS = (
-    *("http", "batch", "growth", "end-to-end", "latency", "worker"),
+    *("http", "inbound", "batch", "growth", "end-to-end", "latency", "worker"),
     *(f"postgres-{name}" for name in ON_POSTGRES),
     "profile",
 )

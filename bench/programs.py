@@ -3,10 +3,12 @@
 import sys
 from pathlib import Path
 
+from bench import traffic
 from bench.server import Program
 
 NO_LIMIT = "1000000000"
 INBOX = "bench.inbox:inbox"
+SOURCES = "bench.sources:inbox"
 API_TOKEN = "token-of-the-benchmarks"
 
 
@@ -26,6 +28,12 @@ def as_written_worker(database: Path) -> Program:
 
 def ackbox(database: Path) -> Program:
     return Program(_serve("--no-workers"), _settings(database, "WARNING"))
+
+
+def ackbox_source(database: Path) -> Program:
+    """With a source that verifies its sender."""
+    settings = _settings(database, "WARNING") | {"STRIPE_SECRET": traffic.STRIPE_SECRET}
+    return Program([*_serve(SOURCES), "--no-workers"], settings)
 
 
 def ackbox_info(database: Path) -> Program:

@@ -6,6 +6,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from bench import http_load, ledger, programs
@@ -36,6 +37,19 @@ def http(options: Options, progress: Progress) -> Section:
     summaries = interleave(contenders, options.rounds, options.directory, progress)
     bars = [Bar("ackbox", "as-written", 3.0, 5.0), Bar("ackbox", "noop", 0.30, 0.50)]
     return Section(f"durable ingest, {load.connections} connections", summaries, bars)
+
+
+def inbound(options: Options, progress: Progress) -> Section:
+    """Compare a source that verifies a Stripe signature with `POST /webhooks`. wrk cannot sign, so
+    our own generator makes both loads."""
+    load = Load(options.connections, options.seconds, generator="python")
+    contenders = [
+        Contender("webhooks", fresh(programs.ackbox, load, options)),
+        Contender("in-stripe", fresh(programs.ackbox_source, replace(load, signed=True), options)),
+    ]
+    summaries = interleave(contenders, options.rounds, options.directory, progress)
+    title = f"a signed source against /webhooks, {load.connections} connections"
+    return Section(title, summaries, [Bar("in-stripe", "webhooks", 0.80)])
 
 
 def batch(options: Options, progress: Progress) -> Section:

@@ -29,6 +29,7 @@ BODY_HEAD = '{"idempotency_key":"'
 BODY_TAIL = f'","event_type":"{EVENT_TYPE}","payload":{PAYLOAD}}}'
 SPREAD = 2_654_435_761
 RUN_ID_LENGTH = 8
+STRIPE_SECRET = "whsec_of_the_benchmarks"
 
 
 def keys(run: str, thread: int = 0) -> Iterator[str]:
@@ -45,3 +46,9 @@ def key(run: str, thread: int, count: int) -> str:
 
 def body(idempotency_key: str) -> bytes:
     return f"{BODY_HEAD}{idempotency_key}{BODY_TAIL}".encode()
+
+
+def stripe_event(event_id: str) -> bytes:
+    """Return the same webhook as Stripe sends it: its id and type are in the body."""
+    head = f'{{"id":"{event_id}","object":"event","created":1735689600,"type":"{EVENT_TYPE}"'
+    return f'{head},"data":{{"object":{PAYLOAD}}}}}'.encode()

@@ -20,13 +20,15 @@ START_UP_ALLOWANCE = 30
 @dataclass(frozen=True)
 class Load:
     """How hard to push: `lines` > 0 means the batch route with that many events per request, and
-    `rate` > 0 so many events a second, whatever the server does."""
+    `rate` > 0 so many events a second, whatever the server does. `signed` means deliveries to a
+    source, signed as Stripe signs them."""
 
     connections: int
     seconds: float
     lines: int = 0
     rate: float = 0.0
     generator: str = "auto"
+    signed: bool = False
 
 
 def resolve(generator: str) -> str:
@@ -75,6 +77,7 @@ def _python(load: Load, port: int, run_id: str) -> list[str]:
         *(sys.executable, "-m", "bench.load.sockets", str(port), "--run", run_id),
         *("--connections", str(load.connections), "--seconds", str(load.seconds)),
         *("--lines", str(load.lines)),
+        *(["--signed"] if load.signed else []),
     ]
 
 

@@ -5,6 +5,7 @@
 
 import argparse
 import asyncio
+import hmac
 import itertools
 import time
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--run", required=True, help="prefix that makes this load's keys unique")
     parser.add_argument("--lines", type=int, default=0, help="events per request; 0 = one webhook")
+    parser.add_argument("--signed", action="store_true", help="deliver to the source `stripe`")
     return parser.parse_args()
 
 
@@ -52,7 +54,8 @@ def _workload(options: argparse.Namespace) -> tuple[Iterator[bytes], Judge]:
     keys = traffic.keys(options.run)
     if options.lines:
         return _batches(keys, options.lines, options.port), _judge_batch(options.lines)
-    return webhooks(keys, options.port), judge_webhook
+    requests = deliveries if options.signed else webhooks
+    return requests(keys, options.port), judge_webhook
 
 
 def webhooks(keys: Iterator[str], port: int) -> Iterator[bytes]:
@@ -60,6 +63,19 @@ def webhooks(keys: Iterator[str], port: int) -> Iterator[bytes]:
     for key in keys:
         body = traffic.body(key)
         yield b"%s%d\r\n\r\n%s" % (head, len(body), body)
+
+
+def deliveries(keys: Iterator[str], port: int) -> Iterator[bytes]:
+    """Yield deliveries as Stripe signs them. The time of a signature is that of the start: the
+    load ends long before the tolerance does."""
+    head = _head("/in/stripe", "application/json", port)
+    moment = b"%d" % time.time()
+    key = traffic.STRIPE_SECRET.encode()
+    for event_id in keys:
+        body = traffic.stripe_event(event_id)
+        signature = hmac.digest(key, b"%s.%s" % (moment, body), "sha256").hex().encode()
+        header = b"Stripe-Signature: t=%s,v1=%s" % (moment, signature)
+        yield b"%s%d\r\n%s\r\n\r\n%s" % (head, len(body), header, body)
 
 
 def _batches(keys: Iterator[str], lines: int, port: int) -> Iterator[bytes]:
