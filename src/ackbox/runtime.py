@@ -38,6 +38,7 @@ from ackbox.model import (
     seal_sent_event,
 )
 from ackbox.ports import EventQueue, Reader, Store
+from ackbox.quarantine import Keeper
 from ackbox.telemetry import (
     Fact,
     HandlerAbandoned,
@@ -113,6 +114,7 @@ class Runtime:
         self._released = 0
         self._worker: Worker | None = None
         self._heartbeat: Heartbeat | None = None
+        self._keeper: Keeper | None = None
 
     async def start(self) -> None:
         """Open the store, read its state, start the services, and only then accept events.
@@ -133,6 +135,9 @@ class Runtime:
         monitor.measure(stats)
         retention.pause_if_implausible(stats.newest_age)
         ingest.start(self.services)
+        if self.sources.webhooks:
+            self._keeper = self._make_keeper(store)
+            self._keeper.start(self.services)
         self._loops = [
             self.services.run("monitor", monitor.tick_and_wait),
             self.services.run("submissions", self.mover.wait_and_move),
@@ -216,6 +221,8 @@ class Runtime:
             self._heartbeat.stop()
         if self._ingest is not None:
             await self._ingest.close()
+        if self._keeper is not None:
+            await self._keeper.close()
         if self._loop_probe is not None:
             self._loop_probe.stop()
         await _cancel(self._loops)
@@ -282,6 +289,13 @@ class Runtime:
         if self._ingest is None or self.phase is not Phase.RUNNING:
             raise Stopped(self._state)
         return self._ingest
+
+    @property
+    def keeper(self) -> Keeper:
+        """What keeps the requests that a source refused."""
+        if self._keeper is None:
+            raise Stopped(self._state)
+        return self._keeper
 
     @property
     def reader(self) -> Reader:
@@ -398,6 +412,15 @@ class Runtime:
             backlog=backlog,
             observe=self.observe,
             uniform=random.uniform,
+        )
+
+    def _make_keeper(self, store: Store) -> Keeper:
+        return Keeper(
+            store.quarantine,
+            store.reader.quarantine,
+            component_config.quarantine_budget(self.settings, len(self.sources.webhooks)),
+            sources=len(self.sources.webhooks),
+            observe=self.observe,
         )
 
     def _make_monitor(self, store: Store, ingest: Ingest) -> Monitor:

@@ -16,6 +16,7 @@ from support.http.deliveries import (
 from support.http.posting import posted
 from support.http.wire import exchange, request
 from support.servers.server import Server, read_ledger
+from support.time.polling import eventually
 
 BODY = b'{"ref": "refs/heads/main", "n": 1.0e+400}'
 
@@ -203,3 +204,19 @@ def test_no_secret_is_in_the_log_or_the_metrics(receiver: Server) -> None:  # F5
     written = receiver.log + receiver.get("/metrics").body.decode()
     for secret in ("key-of-github", "whsec_key", headers["X-Hub-Signature-256"][7:]):
         assert secret not in written
+
+
+def test_a_signed_request_that_fails_is_kept_off_the_response_path(receiver: Server) -> None:
+    for key in ("wrong", "wrong-too"):
+        headers = signed_by_github(b"kept", "kept-for-an-operator", key=key)
+        assert deliver(receiver, "twin", b"kept", headers).status == 401
+    assert deliver(receiver, "twin", b"kept", {}).status == 401
+    sql = "SELECT count(*) FROM quarantine WHERE source = 'twin'"
+    eventually(lambda: read_ledger(receiver.ledger, sql) == [(2,)], within=10)
+
+
+def test_a_refusal_is_counted_by_source_and_reason(receiver: Server) -> None:
+    name = 'ackbox_source_refusals_total{reason="unsigned",source="stripe"}'
+    before = receiver.metric(name)
+    deliver(receiver, "stripe", b"{}", {})
+    assert receiver.metric(name) == before + 1

@@ -22,7 +22,6 @@ from ackbox.model import (
 )
 from ackbox.ports import Webhook
 from ackbox.runtime import Runtime
-from ackbox.telemetry import SourceRefused
 
 _COMPRESSED = "Content-Encoding must be identity: send the body uncompressed."
 _UNCOMPRESSED = frozenset({"identity", ""})
@@ -69,10 +68,14 @@ class SourceRoute:
         """Record the events of a delivery together. The response is about the first one, which is
         the delivery itself if there are several."""
         receipts = await ingest.submit(Submission(accepted.envelopes))
+        if accepted.rejected:
+            self._runtime.keeper.reject(
+                self._webhook.name, request, accepted.rejected, receipts[0].id
+            )
         return received(accepted.envelopes[0], receipts[0])
 
     def _refuse(self, request: InboundRequest, refusal: Refusal) -> HttpError:
-        self._runtime.observe(SourceRefused(self._webhook.name, refusal.reason))
+        self._runtime.keeper.refuse(self._webhook.name, request, refusal)
         return HttpError(
             refusal.status, refusal.detail, _SIGNATURE if refusal.status == 401 else ()
         )
