@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ackbox.sources.preset import SchemeSettings
+from support.sources.by_senders import twilio_fields
 from support.sources.samples import Sample, request
 
 NPM = Path(__file__).with_name("npm")
@@ -24,6 +25,7 @@ def _read(recorded: dict[str, Any]) -> Sample:
         settings=SchemeSettings((secret.encode(),), public_url=public_url),
         request=request(body.encode(), headers, at, fields.pop("url", "/in/sample")),
         covers=tuple(fields.pop("covers", ["body"])),
+        covered=twilio_fields if fields["preset"] == "twilio" else None,
         other_secret=fields.pop("other_secret", "other:secret").encode(),
         **fields,
     )
