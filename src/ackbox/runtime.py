@@ -292,7 +292,7 @@ class Runtime:
 
     @property
     def keeper(self) -> Keeper:
-        """What keeps the requests that a source refused."""
+        """The keeper of the requests that sources refused."""
         if self._keeper is None:
             raise Stopped(self._state)
         return self._keeper
