@@ -82,7 +82,7 @@ def test_a_failing_migration_leaves_nothing(connection: apsw.Connection, rest: s
 
 def test_migrations_before_the_failing_one_stay(connection: apsw.Connection) -> None:
     good = Migration(NEXT, "good", "CREATE TABLE good (n);")
-    bad = Migration(NEXT + 1, "bad", "CREATE TABLE good (n);")
+    bad = Migration(NEXT + 1, "bad", "nonsense;")
     with pytest.raises(apsw.SQLError):
         apply(connection, [*ALL, good, bad])
     assert pending(connection, [*ALL, good, bad]) == [bad]
@@ -149,3 +149,17 @@ def test_a_count_below_zero_is_refused(connection: apsw.Connection) -> None:  # 
     apply(connection, ALL)
     with pytest.raises(apsw.ConstraintError):
         connection.execute("UPDATE status_counts SET events = events - 1")
+
+
+@pytest.mark.parametrize("own", ["TABLE Submissions (id)", "VIEW submissions AS SELECT 1"])
+def test_a_name_that_users_took_before_is_reported_with_what_to_do(
+    connection: apsw.Connection, own: str
+) -> None:
+    apply(connection, ALL[:3])
+    connection.execute(f"CREATE {own}")
+    with pytest.raises(SchemaMismatch, match="Rename your table") as refused:
+        apply(connection, ALL)
+    if own.startswith("TABLE"):
+        connection.execute(str(refused.value).partition("code: ")[2].partition(".")[0])
+        apply(connection, ALL)
+        assert pending(connection, ALL) == []

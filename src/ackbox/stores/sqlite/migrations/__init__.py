@@ -1,5 +1,6 @@
 """The schema as numbered SQL files that only add, and the code that applies them."""
 
+import re
 from collections.abc import Sequence
 from contextlib import closing
 
@@ -17,6 +18,8 @@ _MIGRATIONS_TABLE = """CREATE TABLE IF NOT EXISTS schema_migrations (
     checksum   TEXT NOT NULL,
     applied_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%f000Z', 'now'))
 ) STRICT"""
+
+_CREATED = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)
 
 
 def all_migrations() -> list[Migration]:
@@ -39,6 +42,7 @@ def apply(connection: apsw.Connection, steps: Sequence[Migration]) -> list[Migra
     connection.execute(_MIGRATIONS_TABLE)
     missing = pending(connection, steps)
     for migration in missing:
+        _assert_no_name_taken(connection, migration)
         with connection:
             connection.execute(migration.sql)
             connection.execute(
@@ -46,6 +50,20 @@ def apply(connection: apsw.Connection, steps: Sequence[Migration]) -> list[Migra
                 (migration.version, migration.name, migration.checksum),
             )
     return missing
+
+
+def _assert_no_name_taken(connection: apsw.Connection, migration: Migration) -> None:
+    """Raise if a table of the user's has the name of a table that the migration creates: on SQLite,
+    users' tables are in the same file."""
+    names = {name.lower() for name in _CREATED.findall(migration.sql)}
+    taken = [str(row[2]) for row in _objects(connection) if str(row[2]).lower() in names]
+    if taken:
+        name = taken[0]
+        raise SchemaMismatch(
+            f"The ledger holds a table of your own named {name}, and this release of ackbox needs "
+            f"the name for itself. Rename your table, here and in your code: ALTER TABLE {name} "
+            f"RENAME TO my_{name}. Nothing was changed."
+        )
 
 
 def is_exact(connection: apsw.Connection) -> bool:
