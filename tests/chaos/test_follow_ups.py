@@ -32,6 +32,7 @@ def cluster(postgres_of: Callable[[Install], PostgresServer], tmp_path: Path) ->
 async def test_25_kills_on_sqlite_neither_lose_nor_double_a_follow_up(tmp_path: Path) -> None:
     with serving(tmp_path, APP, SETTINGS) as server:
         history = await kill_in_turn([server], KILLS, server.query)
+        assert len(history.acked) > 10 * KILLS
         check_follow_ups(history, server.query)
         print(f"{len(history.acked)} events acknowledged, {KILLS} kills")
 
@@ -40,6 +41,7 @@ async def test_25_kills_on_postgresql_neither_lose_nor_double_a_follow_up(
     cluster: Cluster,
 ) -> None:
     history = await kill_in_turn(cluster.instances, KILLS, cluster.query)
+    assert len(history.acked) > 10 * KILLS
     check_follow_ups(history, cluster.query)
     print(f"{len(history.acked)} events acknowledged, {KILLS} kills")
 
