@@ -13,6 +13,7 @@ from support.http.attacks import (
     one_byte_chunks,
 )
 from support.http.capacity import wait_for_events
+from support.http.deliveries import OPEN_SOURCE
 from support.http.healthy_sender import healthy_sender
 from support.http.posting import posted
 from support.http.wire import Wire, request
@@ -32,6 +33,7 @@ def stalls(tmp_path: Path) -> Path:
 @pytest.fixture
 def guarded(tmp_path: Path, stalls: Path) -> Iterator[Server]:
     """A server that requires a token from senders, and records stalls of its event loop."""
+    tmp_path.joinpath("ackbox.toml").write_text(OPEN_SOURCE)
     with running(tmp_path, {"INGEST_TOKEN": TOKEN}, {"stalls": str(stalls)}) as server:
         reset_stalls(stalls)
         yield server
@@ -41,9 +43,14 @@ def test_an_endless_trailer_is_refused_and_does_not_slow_other_senders(  # S4, F
     guarded: Server, stalls: Path
 ) -> None:
     with healthy_sender(guarded, token=TOKEN) as sender:
-        taken = [endless_trailer(guarded, body_mib=2, trailer_mib=32) for _ in range(2)]
-        many_trailers(guarded, 4)
-        one_byte_chunks(guarded, 20)
+        taken = [
+            endless_trailer(guarded, path, body_mib=2, trailer_mib=32)
+            for path in ("/webhooks", "/in/anyone")
+        ]
+        for path in ("/webhooks", "/in/anyone"):
+            many_trailers(guarded, 4, path)
+        for path in ("/webhooks/batch", "/in/anyone"):
+            one_byte_chunks(guarded, 10, path)
         wait_for_events(guarded, 60)
 
     sender.report.assert_unharmed()

@@ -13,6 +13,7 @@ from support.http.capacity import (
     one_byte_short,
     wait_for_events,
 )
+from support.http.deliveries import OPEN_SOURCE
 from support.http.healthy_sender import healthy_sender
 from support.http.posting import posted
 from support.http.problems import assert_problem
@@ -32,7 +33,9 @@ def stalls(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def busy(tmp_path_factory: pytest.TempPathFactory, stalls: Path) -> Iterator[Server]:
     settings = {"LOG_LEVEL": "WARNING", "QUEUE_MAXSIZE": "1000000"}
     patches = {"set": FAST_MONITOR, "stalls": str(stalls)}
-    with running(tmp_path_factory.mktemp("busy"), settings, patches) as server:
+    folder = tmp_path_factory.mktemp("busy")
+    (folder / "ackbox.toml").write_text(OPEN_SOURCE)
+    with running(folder, settings, patches) as server:
         yield server
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -220,3 +221,14 @@ def test_a_refusal_is_counted_by_source_and_reason(receiver: Server) -> None:
     before = receiver.metric(name)
     deliver(receiver, "stripe", b"{}", {})
     assert receiver.metric(name) == before + 1
+
+
+def test_a_handshake_is_answered_as_plain_text(tmp_path: Path) -> None:
+    table = '[sources.meta]\npreset = "meta"\nsecret = "env:GITHUB_KEY"\nverify_token = "env:T"\n'
+    with receiving(tmp_path, table, {"T": "hello"}) as server:
+        asked = "hub.mode=subscribe&hub.challenge=1158201444&hub.verify_token="
+        response = exchange(server.port, request("GET", f"/in/meta?{asked}hello"))
+        assert (response.status, response.body) == (200, b"1158201444")
+        assert response.headers["content-type"].startswith("text/plain")
+        assert response.headers["x-content-type-options"] == "nosniff"
+        assert exchange(server.port, request("GET", f"/in/meta?{asked}wrong")).status == 403

@@ -16,13 +16,15 @@ _CHUNKED = {"Transfer-Encoding": "chunked"}
 _PIECE = 64 * 1024
 
 
-def endless_trailer(server: Server, *, body_mib: int, trailer_mib: int) -> float:
+def endless_trailer(
+    server: Server, path: str = "/webhooks", *, body_mib: int, trailer_mib: int
+) -> float:
     """Send a body without a token, then an endless trailer, whether the server reads it or not.
     Return how many MiB of the trailer were sent before the server ended its side."""
     chunk = b"%x\r\n%s\r\n" % (MIB, b"x" * MIB)
     taken = sent = 0
     with Wire(server.port) as wire, suppress(ConnectionError):
-        wire.send(request("POST", "/webhooks", headers=_CHUNKED) + chunk * body_mib + b"0\r\nX: ")
+        wire.send(request("POST", path, headers=_CHUNKED) + chunk * body_mib + b"0\r\nX: ")
         while sent < trailer_mib * MIB:
             wire.send(b"a" * _PIECE)
             sent += _PIECE
@@ -37,18 +39,18 @@ def _has_ended(wire: Wire) -> bool:
     return bool(poll.poll(0))
 
 
-def many_trailers(server: Server, mib: int) -> None:
+def many_trailers(server: Server, mib: int, path: str = "/webhooks") -> None:
     """Send a small body, and an endless series of small trailers."""
     with Wire(server.port) as wire, suppress(ConnectionError):
-        wire.send(request("POST", "/webhooks", headers=_CHUNKED) + b"1\r\nx\r\n0\r\n")
+        wire.send(request("POST", path, headers=_CHUNKED) + b"1\r\nx\r\n0\r\n")
         for _ in range(mib):
             wire.send(b"a:\r\n" * (MIB // 4))
 
 
-def one_byte_chunks(server: Server, mib: int) -> None:
+def one_byte_chunks(server: Server, mib: int, path: str = "/webhooks/batch") -> None:
     """Send a body in chunks of one byte."""
     with Wire(server.port) as wire, suppress(ConnectionError):
-        wire.send(request("POST", "/webhooks/batch", headers=_CHUNKED))
+        wire.send(request("POST", path, headers=_CHUNKED))
         for _ in range(mib):
             wire.send(b"1\r\nx\r\n" * (MIB // 6))
 

@@ -18,6 +18,7 @@ STALLED = {
     # the number of requests that fill the buffer of 64 MiB, and the bytes of each
     "batches": (4, request("POST", "/webhooks/batch", b"x" * (16 * MIB))),
     "bodies": (65, request("POST", "/webhooks", b"x" * MIB)),
+    "deliveries": (65, request("POST", "/in/anyone", b"x" * MIB)),
 }
 
 

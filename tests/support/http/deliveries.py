@@ -31,6 +31,7 @@ secret = "env:STRIPE_KEY"
 verify = "none"
 key = "X-Key"
 """
+OPEN_SOURCE = '[sources.anyone]\nverify = "none"\n'
 KEYS = {"GITHUB_KEY": GITHUB_KEY, "STRIPE_KEY": STRIPE_KEY}
 
 
