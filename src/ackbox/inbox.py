@@ -80,6 +80,8 @@ class Inbox:
         """Receive the webhooks of a real sender at `/in/NAME`, as in
         `inbox.source("github", preset="github", secret="env:GITHUB_SECRET")`. The words are those
         of a table `[sources.NAME]`. The secret is read when the inbox starts."""
+        if not isinstance(name, str):
+            raise SettingError(f"inbox.source takes a name as text, not {name!r}.")
         table = SourceTable(name, words, f"inbox.source({name!r})")
         if name in self._sources:
             raise SettingError(f"inbox.source({name!r}) is declared twice: change one of them.")
