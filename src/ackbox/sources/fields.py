@@ -20,7 +20,9 @@ from ackbox.model import InboundRequest, check_name
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 _NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
+_JSON = "application/json"
 _UNREAD = object()
+_decode = msgspec.json.Decoder().decode
 _FIRST_MILLISECOND = 1e11
 """A larger number is a time in milliseconds: as seconds, it would lie after the year 5000."""
 
@@ -71,11 +73,10 @@ class Pointer:
         value = find(delivery.document, self.path)
         if isinstance(value, str):
             return value or None
-        if isinstance(value, float):
-            return repr(value)
         # Longer integers than this are no ids, and Python refuses to print very long ones.
-        is_id = type(value) is int and value.bit_length() <= 128
-        return str(value) if is_id else None
+        if type(value) is int and value.bit_length() <= 128:
+            return str(value)
+        return repr(value) if isinstance(value, float) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +149,11 @@ def _names(path: str) -> tuple[str, ...]:
     return tuple(token.replace("~1", "/").replace("~0", "~") for token in path.split("/")[1:])
 
 
-def read_name(field: Field, delivery: Delivery) -> str | None:
+def read_name(field: Field | None, delivery: Delivery) -> str | None:
     """Return the text of a field as a key or a lane. A text that is too long or has control
     characters is replaced by its SHA-256, so that equal texts stay equal and different ones
     different."""
-    text = field.read(delivery)
-    if text is None:
+    if field is None or (text := field.read(delivery)) is None:
         return None
     try:
         return check_name("the field", text)
@@ -161,17 +161,16 @@ def read_name(field: Field, delivery: Delivery) -> str | None:
         return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def read_sequence(field: Field, delivery: Delivery) -> int | None:
-    text = field.read(delivery)
-    is_number = text is not None and re.fullmatch(r"-?[0-9]{1,18}", text)
-    return int(text) if text is not None and is_number else None
+def read_sequence(field: Field | None, delivery: Delivery) -> int | None:
+    if field is None or (text := field.read(delivery)) is None:
+        return None
+    return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else None
 
 
-def read_time(field: Field, delivery: Delivery) -> datetime | None:
+def read_time(field: Field | None, delivery: Delivery) -> datetime | None:
     """Return a time in UTC from seconds or milliseconds since 1970, or from ISO 8601 with an
     offset."""
-    text = field.read(delivery)
-    if text is None:
+    if field is None or (text := field.read(delivery)) is None:
         return None
     try:
         if _NUMBER.fullmatch(text):
@@ -187,7 +186,7 @@ def read_time(field: Field, delivery: Delivery) -> datetime | None:
 
 def _read_document(request: InboundRequest) -> object:
     content_type = request.header("content-type") or ""
-    if not content_type.lstrip().lower().startswith((URLENCODED, MULTIPART)):
+    if content_type == _JSON or not content_type.lower().startswith((URLENCODED, MULTIPART)):
         return _read_json(request.body)
     try:
         form = parse_form(content_type, request.body)
@@ -199,6 +198,6 @@ def _read_document(request: InboundRequest) -> object:
 
 def _read_json(body: bytes) -> object:
     try:
-        return msgspec.json.decode(body)
+        return _decode(body)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         return None

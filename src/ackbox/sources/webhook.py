@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import lru_cache
 
 import msgspec
 from msgspec.structs import replace
@@ -68,9 +69,9 @@ class SignedWebhook:
         # The preset's key is that of a whole delivery: items that share a key would be lost.
         self._key = fields.get("key", BODY_HASH if declaration.split else preset.key)
         self._type = fields.get("type") or preset.type or _ABSENT
-        self._lane = fields.get("lane") or preset.lane or _ABSENT
-        self._sequence = fields.get("sequence") or preset.sequence or _ABSENT
-        self._time = fields.get("time") or preset.time or _ABSENT
+        self._lane = fields.get("lane") or preset.lane
+        self._sequence = fields.get("sequence") or preset.sequence
+        self._time = fields.get("time") or preset.time
         self._kept_headers = frozenset((_CONTENT_TYPE, *preset.kept_headers, *declaration.headers))
 
     def receive(self, request: InboundRequest) -> Accepted | Refusal | Handshake:
@@ -134,7 +135,7 @@ class SignedWebhook:
             lane=read_name(self._lane, delivery),
             request_id=request.request_id,
             headers=self._keep_headers(request.headers),
-            content_type=_content_type(request),
+            content_type=_content_type(request.header(_CONTENT_TYPE) or ""),
             verified_by=self._verified_by,
         )
 
@@ -174,8 +175,10 @@ def _read_type(field: Field, delivery: Delivery) -> str:
         return DEFAULT_TYPE
 
 
-def _content_type(request: InboundRequest) -> str:
+@lru_cache
+def _content_type(text: str) -> str:
+    """Return the content type, checked. A sender uses one or two of them."""
     try:
-        return check_name(_CONTENT_TYPE, request.header(_CONTENT_TYPE) or "")
+        return check_name(_CONTENT_TYPE, text)
     except InvalidEvent:
         return "application/octet-stream"

@@ -31,10 +31,11 @@ class HmacPairs:
         signatures = [value for name, _, value in pairs if name == self.signature_name]
         if len(values) > 1 or len(times) != 1 or not signatures:
             return Verification.MALFORMED
-        expected = (self._sign(secret, times[0], request.body) for secret in self.secrets)
-        if not any(is_same(text, given) for text in expected for given in signatures):
-            return Verification.BAD_SIGNATURE
-        return judge_time(times[0], request, self.tolerance)
+        for secret in self.secrets:
+            expected = self._sign(secret, times[0], request.body)
+            if any(is_same(expected, given) for given in signatures):
+                return judge_time(times[0], request, self.tolerance)
+        return Verification.BAD_SIGNATURE
 
     def sign(self, request: InboundRequest) -> InboundRequest:
         time = time_of(request)
