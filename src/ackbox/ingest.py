@@ -23,7 +23,7 @@ from ackbox.errors import (
     Stopped,
     Unavailable,
 )
-from ackbox.model import Envelope, Moved, Receipt, ReceiptKind, Submission
+from ackbox.model import Envelope, Moved, Receipt, ReceiptKind, Status, Submission
 from ackbox.ports import Ledger
 from ackbox.retry import Uniform, ingest_delays
 from ackbox.services import Services
@@ -309,7 +309,7 @@ class Ingest:
         """Give each caller its receipts: its events are durable."""
         now = self._monotonic()
         self._failing_since = None
-        new = sum(receipt.kind is ReceiptKind.NEW for receipt in receipts)
+        new = sum(r.kind is ReceiptKind.NEW and r.status is Status.PENDING for r in receipts)
         self._backlog += new
         self.recorded += new
         envelopes: list[Envelope] = []

@@ -2,12 +2,21 @@
 
 import json
 import random
+from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 
 import pytest
 
-from ackbox.model import Accepted, Envelope, Handshake, InboundRequest, Refusal, RefusalReason
+from ackbox.model import (
+    Accepted,
+    Envelope,
+    Handshake,
+    InboundRequest,
+    OutcomeName,
+    Refusal,
+    RefusalReason,
+)
 from ackbox.sources.declaration import declare
 from ackbox.sources.webhook import SignedWebhook
 from support.http.signed_preset import PRESETS
@@ -51,6 +60,14 @@ def test_a_verified_request_becomes_an_event_with_its_exact_bytes() -> None:
     assert envelope.content_type == "application/json"
     kept = {"content-type": "application/json", "x-topic": "orders"}
     assert json.loads(envelope.headers or "") == kept
+
+
+def test_a_key_that_the_sender_does_not_sign_needs_a_fingerprint() -> None:  # F47
+    unsigned = {"unsigned": replace(PRESETS["secret"], fingerprint=True), "none": PRESETS["none"]}
+    table = {"preset": "unsigned", "secret": "env:NEW"}
+    source = declare("shop", table, "ackbox.toml", unsigned)
+    assert accept(SignedWebhook(source, (b"new",), random.getrandbits), request()).fingerprint
+    assert not accept(webhook(), request()).fingerprint
 
 
 @pytest.mark.parametrize("body", [b"", b"\xff\x00", b"[" * 100_000, b'"\\ud800"', BODY])
@@ -129,6 +146,7 @@ def test_a_delivery_with_several_events_is_the_parent_of_its_items() -> None:
         b'{"n":1,"items":[{"id":"b"}]}',
     ]
     assert {item.parent_id for item in items} == {parent.id}
+    assert (parent.outcome, {item.outcome for item in items}) == (OutcomeName.SPLIT, {None})
     assert [item.body for item in result.rejected] == [b'{"n":1,"items":[7]}']
 
 

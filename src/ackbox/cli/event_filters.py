@@ -14,7 +14,7 @@ STATUSES = "pending, processing, completed, failed; or received, processed, erro
 Status = Annotated[
     str | None, typer.Option("--status", help=f"Only events in this state: {STATUSES}.")
 ]
-OUTCOMES = "retry, snoozed, parked, replayed, handled, ignored, discarded, dead"
+OUTCOMES = "retry, snoozed, parked, replayed, handled, ignored, split, discarded, dead"
 Outcome = Annotated[
     str | None, typer.Option("--outcome", help=f"Only events with this outcome: {OUTCOMES}.")
 ]

@@ -118,8 +118,9 @@ def _post_each(
         response = client.post(action.url(url, event_id=event_id), json=body)
         if response.status_code == 409:
             shown = client.get(Route.SHOW_EVENT.url(url, event_id=event_id))
-            status = _decode(shown)["status"]
-            done[event_id] = "completed" if status == "completed" else "running"
+            event = _decode(shown)
+            ended = "split" if event["outcome"] == "split" else "completed"
+            done[event_id] = ended if event["status"] == "completed" else "running"
         elif response.status_code != 404:
             done[event_id] = _decode(response)["did"]
     return done

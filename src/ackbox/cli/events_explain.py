@@ -105,6 +105,7 @@ def _state(detail: "EventDetail", now: datetime, context: Context) -> str:
 _COMPLETED = {
     "handled": "its handler succeeded",
     "ignored": "no handler matches this type",
+    "split": "a delivery; its items are events of their own",
     "discarded": "an operator discarded it",
 }
 

@@ -80,6 +80,9 @@ def _build_filter(given: Mapping[str, str | None], *, completed: bool) -> "Event
     from ackbox.maintenance import restrict_to_replayable
 
     where = restrict_to_replayable(require_filter(given), completed=completed)
+    if where.outcome == "split":
+        hint = "Deliveries do not run. Replay the events that were made from their items."
+        raise typer.BadParameter(hint, param_hint="--outcome")
     if where.skip_completed and where.outcome in _COMPLETED_OUTCOMES:
         hint = f"Events that are {where.outcome} are completed. Add --completed to run them again."
         raise typer.BadParameter(hint, param_hint="--outcome")
@@ -99,6 +102,7 @@ _RESULTS = {
     "unparked": "unparked: it is due now",
     "waiting": "not changed: it is due already",
     "completed": "refused: it is completed; --completed runs it again",
+    "split": "refused: it is a delivery; replay the events that were made from its items",
     "running": "refused: it is being processed",
     "gone": "refused: it does not exist any more",
 }

@@ -40,6 +40,7 @@ _TAGS: list[str | Enum] = ["events"]
 _NOT_FOUND = "No such event."
 _RUNNING = "The event is being processed; try again when its run has ended."
 _COMPLETED = 'The event is completed. To run it again as a whole, send {"completed": true}.'
+_SPLIT = "The event is a delivery. Replay the events that were made from its items instead."
 _DISCONNECTED = "The connection, or your side of it, was closed before the count was complete."
 _PROGRESS = "NDJSON: with `dry_run` one line with the counts; else lines that report the progress."
 _PROGRESS_LINES = ndjson_content("PreviewResponse", "ProgressLine", "ErrorLine")
@@ -154,8 +155,8 @@ def _add_replay_by_id(api: FastAPI, runtime: Runtime) -> None:
         actor: Actor = None,
     ) -> ReplayResponse:
         """Give one event a new run. A dead letter gets all of its attempts again; an event that is
-        parked or waits for a retry becomes due. 409 if the event is being processed, or if it is
-        completed and `completed` is not set."""
+        parked or waits for a retry becomes due. 409 if the event is being processed, if it is
+        completed and `completed` is not set, or if it is a delivery whose items are events."""
         target = EventId(str(event_id))
         results = await runtime.replays.replay_ids(
             [target],
@@ -169,6 +170,8 @@ def _add_replay_by_id(api: FastAPI, runtime: Runtime) -> None:
                 raise HttpError(409, _RUNNING)
             case ReplayKind.COMPLETED:
                 raise HttpError(409, _COMPLETED)
+            case ReplayKind.SPLIT:
+                raise HttpError(409, _SPLIT)
             case kind:
                 return ReplayResponse(id=event_id, did=kind)
 

@@ -86,12 +86,14 @@ class Retention:
 
     async def prune(self) -> None:
         """Make one pass: add tombstones for old events, delete events with tombstones that are old
-        enough, and delete old tombstones, audit rows and requests of the quarantine."""
+        enough, and delete old tombstones, audit rows, fingerprints and requests of the
+        quarantine."""
         started = self._monotonic()
         tombstoned = await self._add_tombstones()
         deleted = await self._delete()
         purged = await self._purge()
-        quarantined = await self._prune_quarantine()
+        quarantined = await self._repeat(lambda: self._store.prune_quarantine(self._policy))
+        await self._repeat(self._store.prune_fingerprints)
         seconds = self._monotonic() - started
         self._observe(
             Pruned(tombstoned, deleted, purged.tombstones, seconds, purged.audit, quarantined)
@@ -140,11 +142,11 @@ class Retention:
             await self._yield(started)
         return PurgeResult(tombstones, audit)
 
-    async def _prune_quarantine(self) -> int:
+    async def _repeat(self, step: Callable[[], Awaitable[int]]) -> int:
         deleted, rows = 0, None
         while rows != 0:
             started = self._monotonic()
-            rows = await self._store.prune_quarantine(self._policy)
+            rows = await step()
             deleted += rows
             await self._yield(started)
         return deleted

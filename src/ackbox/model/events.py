@@ -43,6 +43,7 @@ class OutcomeName(StrEnum):
     REPLAYED = "replayed"
     HANDLED = "handled"
     IGNORED = "ignored"
+    SPLIT = "split"
     DISCARDED = "discarded"
     DEAD = "dead"
 
@@ -55,7 +56,13 @@ class ReceiptKind(StrEnum):
 
 class Envelope(Struct, frozen=True, gc=False):
     """An event as a source hands it over, before it is stored (L2). If the key is new, `id` becomes
-    the event's id."""
+    the event's id.
+
+    `outcome` is set for a delivery whose items are events of their own: it is recorded as completed
+    with the outcome `split`, and never runs. Its items name it in `parent_id`. `fingerprint` is set
+    if the sender does not sign the key: an event of this source with the same payload, recorded
+    within the last 24 hours, is then the same event (F47).
+    """
 
     id: EventId
     source: str
@@ -73,6 +80,8 @@ class Envelope(Struct, frozen=True, gc=False):
     verified_by: str | None = None
     request_id: str | None = None
     parent_id: EventId | None = None
+    outcome: OutcomeName | None = None
+    fingerprint: bool = False
 
 
 class Receipt(Struct, frozen=True, gc=False):
@@ -149,7 +158,8 @@ class EventRecord(Struct, frozen=True):
 
 def new_receipt(envelope: Envelope, created_at: datetime) -> Receipt:
     """Return the receipt of an envelope whose key was new."""
-    return Receipt(ReceiptKind.NEW, envelope.id, Status.PENDING, created_at)
+    status = Status.PENDING if envelope.outcome is None else Status.COMPLETED
+    return Receipt(ReceiptKind.NEW, envelope.id, status, created_at)
 
 
 def new_event_id(now: datetime, random_bits: RandomBits) -> EventId:

@@ -19,6 +19,7 @@ class ReplayKind(StrEnum):
     WAITING = "waiting"  # no change: the event is pending already
     RUNNING = "running"  # no change: a worker holds the event
     COMPLETED = "completed"  # no change: the replay leaves completed events out
+    SPLIT = "split"  # no change: the event is a delivery, and its items are events of their own
 
 
 class DiscardKind(StrEnum):

@@ -22,9 +22,9 @@ def seal(  # noqa: PLR0913 - one argument for each field that a source usually s
     lane: str | None = None,
     request_id: str | None = None,
     headers: str | None = None,
-    **names: str | None,
+    **others: str | bool | None,
 ) -> Envelope:
-    """Return an envelope with a new id that is received now. `names` are further fields, such as
+    """Return an envelope with a new id that is received now. `others` are further fields, such as
     `verified_by`. Raise `InvalidEvent` if a field is invalid."""
     check_name("source", source)
     check_name("idempotency_key", idempotency_key)
@@ -47,11 +47,11 @@ def seal(  # noqa: PLR0913 - one argument for each field that a source usually s
         lane=lane,
         request_id=request_id,
     )
-    return _add_names(envelope, names) if names else envelope
+    return _add(envelope, others) if others else envelope
 
 
-def _add_names(envelope: Envelope, names: Mapping[str, str | None]) -> Envelope:
-    for name, value in names.items():
-        if value is not None:
+def _add(envelope: Envelope, fields: Mapping[str, str | bool | None]) -> Envelope:
+    for name, value in fields.items():
+        if isinstance(value, str):
             check_name(name, value)
-    return replace(envelope, **names)
+    return replace(envelope, **fields)

@@ -72,6 +72,10 @@ class Ledger(Protocol):
           power cut in the next instant.
         - The insert itself decides which events are new. One `(source, idempotency_key)` is one
           row, whatever runs concurrently, and also when one call contains the key twice.
+        - A delivery (with `outcome`) is completed, and never claimed. Its new items belong to the
+          delivery that the ledger has under its key.
+        - An envelope with a `fingerprint` and a new key is a duplicate of the event with the same
+          source and payload that had a fingerprint, for 24 hours, whatever runs concurrently (F47).
         - A duplicate adds one to the row's ingest count and refreshes its last-seen time. If the
           payload differs, the duplicate is a conflict: it is counted as one, and the first payload
           stays. Nothing else changes (L6). PostgreSQL counts duplicates after the commit that
@@ -271,6 +275,10 @@ class RetentionStore(Protocol):
         """
         ...
 
+    async def prune_fingerprints(self) -> int:
+        """Delete some fingerprints that have expired; return how many, 0 at the end."""
+        ...
+
     async def prune_quarantine(self, policy: RetentionPolicy) -> int:
         """Delete some requests kept for longer than `policy.keep_quarantined`; return how many, 0
         at the end."""
@@ -311,7 +319,7 @@ class Operations(Protocol):
         - A failed event becomes pending with no attempt spent. Its `run` stays, so the result of an
           older run is still fenced off. Its tombstone, if any, is removed.
         - A completed event is left as it is. With `completed=True`, it is replayed like a failed
-          event (N5).
+          event (N5). A delivery is always left as it is: its items are events of their own.
         - An event that waits for a retry becomes due now, and a parked event is unparked. Both keep
           their attempts. Any other pending event and any processing event is left as it is.
         - In a lane, a replayed event runs after the event that is running and before the events

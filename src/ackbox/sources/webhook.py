@@ -13,6 +13,7 @@ from ackbox.model import (
     Envelope,
     Handshake,
     InboundRequest,
+    OutcomeName,
     RandomBits,
     Refusal,
     RefusalReason,
@@ -63,6 +64,7 @@ class SignedWebhook:
         self._settings = declaration.settings(secrets)
         self.scheme = _make_scheme(declaration, secrets)
         self._verified_by = preset.name if declaration.is_verified else None
+        self._fingerprint = preset.fingerprint and declaration.is_verified
         self._split = declaration.split or preset.split
         self._verify_item = self.scheme.verify if preset.verifies_items else None
         fields = declaration.fields
@@ -105,7 +107,7 @@ class SignedWebhook:
         if isinstance(split, Refusal):
             return split
         if split is None:
-            return Accepted((self._seal(delivery),))
+            return Accepted((self._seal(delivery, fingerprint=self._fingerprint),))
         parent = self._seal_parent(delivery)
         items = (replace(self._seal(item), parent_id=parent.id) for item in split.items)
         return Accepted((parent, *items), split.rejected)
@@ -119,9 +121,10 @@ class SignedWebhook:
             source_sequence=None,
             source_emitted_at=None,
             lane=None,
+            outcome=OutcomeName.SPLIT,
         )
 
-    def _seal(self, delivery: Delivery) -> Envelope:
+    def _seal(self, delivery: Delivery, *, fingerprint: bool = False) -> Envelope:
         request = delivery.request
         return seal(
             request.body,
@@ -137,6 +140,7 @@ class SignedWebhook:
             headers=self._keep_headers(request.headers),
             content_type=_content_type(request.header(_CONTENT_TYPE) or ""),
             verified_by=self._verified_by,
+            fingerprint=fingerprint,
         )
 
     def _keep_headers(self, headers: Sequence[tuple[str, str]]) -> str | None:

@@ -70,7 +70,7 @@ EVENT_COLUMNS: Mapping[str, Kind] = {
 
 RECORDED = tuple(name for name in Envelope.__struct_fields__ if name in EVENT_COLUMNS)
 """The columns whose values come from the envelope as they are. `received_at` is not one of them:
-several columns get that time."""
+several columns get that time. Neither is `fingerprint`, which has a table of its own."""
 
 LEASE = frozenset({"lease_until", "claimable_at"})
 """The columns that describe the lease of a running event. A promotion does not transfer leases:

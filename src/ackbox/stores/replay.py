@@ -77,6 +77,8 @@ def audit_entries(groups: Groups[Kind]) -> list[tuple[EventId, str]]:
 def _replay_kind(row: ReplayRow, completed: bool) -> ReplayKind:
     if row.status is Status.PROCESSING:
         return ReplayKind.RUNNING
+    if row.outcome == OutcomeName.SPLIT:
+        return ReplayKind.SPLIT
     if row.status is Status.COMPLETED and not completed:
         return ReplayKind.COMPLETED
     if row.status is not Status.PENDING:

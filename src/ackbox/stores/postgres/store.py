@@ -214,6 +214,9 @@ class PostgresStore:
     async def prune_quarantine(self, policy: RetentionPolicy) -> int:
         return await prune_quarantine(self.database, policy)
 
+    async def prune_fingerprints(self) -> int:
+        return await retention.prune_fingerprints(self.database)
+
     async def close(self) -> None:
         """Close the ledger, after the events that were handed over are durable."""
         self._closed = True
@@ -283,5 +286,5 @@ def _new_events(envelopes: Sequence[Envelope], receipts: Sequence[Receipt]) -> d
     return {
         receipt.id: envelope.source
         for envelope, receipt in pairs
-        if receipt.kind is ReceiptKind.NEW
+        if receipt.kind is ReceiptKind.NEW and envelope.outcome is None
     }

@@ -2,26 +2,27 @@
 text here."""
 
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 from typing import Any
-
-from msgspec.structs import astuple
 
 from ackbox.model import Claim, Envelope, EventRecord, to_text
 from ackbox.stores.columns import EVENT_COLUMNS, LEASE, RECORDED, Kind
 
-ENVELOPE_ROW = f"({', '.join('?' * len(Envelope.__struct_fields__))})"
+_FIELDS = [name for name in Envelope.__struct_fields__ if name != "fingerprint"]
+ENVELOPE_ROW = f"({', '.join('?' * len(_FIELDS))})"
 """The row of one event in `record`: the fields of its envelope."""
 
+_VALUES = attrgetter(*_FIELDS)
 _TIMES = [
     index
-    for index, name in enumerate(Envelope.__struct_fields__)
+    for index, name in enumerate(_FIELDS)
     if EVENT_COLUMNS.get(name, Kind.TIME) is Kind.TIME  # `received_at` is no column of its own
 ]
 
 
 def to_row(envelope: Envelope) -> list[Any]:
     """Return the fields of the envelope, with times as text."""
-    row = [*astuple(envelope)]
+    row = [*_VALUES(envelope)]
     for index in _TIMES:
         if row[index] is not None:
             row[index] = to_text(row[index])
@@ -32,7 +33,7 @@ def parts() -> Mapping[str, str]:
     """Return the parts that the `.sql` files do not define themselves."""
     return {
         "recorded_columns": _listed(RECORDED),
-        "envelope_fields": _listed(Envelope.__struct_fields__),
+        "envelope_fields": _listed(_FIELDS),
         "envelope_row": ENVELOPE_ROW,
         "claim_columns": _listed(_claimed(name) for name in Claim.__struct_fields__),
         "record_columns": _listed(

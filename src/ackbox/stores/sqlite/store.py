@@ -228,6 +228,11 @@ class SqliteStore:
         self._reclaimer.note_deleted(rows)
         return rows
 
+    async def prune_fingerprints(self) -> int:
+        rows = await self._writer.run(retention.prune_fingerprints, self._clock())
+        self._reclaimer.note_deleted(rows)
+        return rows
+
     def backup(self, target: Path) -> Backup:
         return Backup(self._writer, self._lock.ledger, target, pages=self._limits.backup_pages)
 

@@ -10,6 +10,7 @@ OWN_TABLES = frozenset(
         "audit",
         "cursors",
         "events",
+        "fingerprints",
         "inbox_migrations",
         "lanes",
         "live_events",

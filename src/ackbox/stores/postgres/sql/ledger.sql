@@ -25,11 +25,14 @@ WITH horizon AS MATERIALIZED (
 ), fresh AS (
     INSERT INTO {schema}.events (
         -- here: recorded_columns
-        , ledger_id, payload_json, created_at, updated_at, last_seen_at, claimable_at)
+        , ledger_id, payload_json, created_at, updated_at, last_seen_at, status, claimable_at,
+        processed_at)
     SELECT
         -- here: recorded_columns
         , ledger_id, {schema}.parse_json(payload), now(), now(), now(),
-        CASE WHEN lane IS NULL THEN now() END
+        CASE WHEN outcome IS NULL THEN 'pending' ELSE 'completed' END,
+        CASE WHEN lane IS NULL AND outcome IS NULL THEN now() END,
+        CASE WHEN outcome IS NOT NULL THEN now() END
     FROM numbered
     WHERE NOT EXISTS (
         SELECT 1 FROM {schema}.tombstones
@@ -37,13 +40,13 @@ WITH horizon AS MATERIALIZED (
           AND tombstones.idempotency_key = numbered.idempotency_key)
     ORDER BY source, idempotency_key, ledger_id
     ON CONFLICT (source, idempotency_key) DO NOTHING
-    RETURNING ledger_id, claimable_at, source, event_type, lane
+    RETURNING ledger_id, status, claimable_at, source, event_type, lane
 ), live AS (
     INSERT INTO {schema}.live_events (ledger_id, due_at, source, event_type, lane)
-    SELECT ledger_id, claimable_at, source, event_type, lane FROM fresh
+    SELECT ledger_id, claimable_at, source, event_type, lane FROM fresh WHERE status = 'pending'
 ), counted AS (
     INSERT INTO {schema}.status_counts (status, events)
-    SELECT 'pending', count(*) FROM fresh HAVING count(*) > 0
+    SELECT status, count(*) FROM fresh GROUP BY status
 )
 SELECT now() AS now, count(*) AS new FROM fresh
 
@@ -104,6 +107,53 @@ UPDATE {schema}.events SET
     conflict_count = conflict_count + :conflicts::bigint,
     last_seen_at = greatest(last_seen_at, now())
 WHERE source = :source AND idempotency_key = :key
+
+-- name: adopt_items
+-- Give the new items of a known delivery the id by which the ledger has that delivery. The items
+-- are rows of this transaction, so no other transaction has locked them.
+UPDATE {schema}.events AS item SET parent_id = kept.id
+FROM unnest(:ids::uuid[], :sources::text[], :keys::text[]) AS sent (id, source, key)
+CROSS JOIN LATERAL (
+    SELECT id FROM {schema}.events
+    WHERE events.source = sent.source AND events.idempotency_key = sent.key
+    UNION ALL
+    SELECT id FROM {schema}.tombstones
+    WHERE tombstones.source = sent.source AND tombstones.idempotency_key = sent.key
+    LIMIT 1
+) AS kept
+WHERE item.parent_id = sent.id AND kept.id <> sent.id
+
+-- name: known_fingerprints
+-- Return for each envelope whether its key is known, and the key of the event with the same payload.
+SELECT EXISTS (SELECT 1 FROM {schema}.events
+               WHERE events.source = sent.source AND events.idempotency_key = sent.key)
+       OR EXISTS (SELECT 1 FROM {schema}.tombstones
+                  WHERE tombstones.source = sent.source AND tombstones.idempotency_key = sent.key)
+       AS known,
+       fingerprints.idempotency_key AS first_key
+FROM unnest(:sources::text[], :keys::text[], :hashes::bytea[]) WITH ORDINALITY
+     AS sent (source, key, sha256, number)
+LEFT JOIN {schema}.fingerprints
+    ON fingerprints.source = sent.source AND fingerprints.payload_sha256 = sent.sha256
+   AND fingerprints.recorded_at > now() - :window::interval
+ORDER BY sent.number
+
+-- name: add_fingerprints
+-- Save the fingerprints of these new events, also in place of fingerprints that have expired. Return
+-- how many events of other transactions have one of these payloads: they committed meanwhile.
+WITH fresh AS MATERIALIZED (
+    SELECT source, payload_sha256, idempotency_key FROM {schema}.events WHERE id = ANY (:ids::uuid[])
+), added AS (
+    INSERT INTO {schema}.fingerprints (source, payload_sha256, idempotency_key, recorded_at)
+    SELECT source, payload_sha256, idempotency_key, now() FROM fresh
+    ORDER BY source, payload_sha256
+    ON CONFLICT (source, payload_sha256) DO UPDATE SET
+        idempotency_key = excluded.idempotency_key, recorded_at = excluded.recorded_at
+    WHERE fingerprints.recorded_at <= now() - :window::interval
+       OR fingerprints.idempotency_key = excluded.idempotency_key
+    RETURNING 1
+)
+SELECT (SELECT count(*) FROM fresh) - (SELECT count(*) FROM added) AS taken
 
 -- name: cursor
 -- Return how far a source was read.

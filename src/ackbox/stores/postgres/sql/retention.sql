@@ -99,6 +99,14 @@ DELETE FROM {schema}.tombstones WHERE (source, idempotency_key) IN (
     ORDER BY tombstoned_at LIMIT :limit FOR UPDATE SKIP LOCKED)
 RETURNING 1
 
+-- name: prune_fingerprints
+-- Delete fingerprints that have expired.
+DELETE FROM {schema}.fingerprints WHERE (source, payload_sha256) IN (
+    SELECT source, payload_sha256 FROM {schema}.fingerprints
+    WHERE recorded_at <= now() - :window::interval
+    ORDER BY recorded_at LIMIT :limit FOR UPDATE SKIP LOCKED)
+RETURNING 1
+
 -- name: prune_audit
 -- Delete old entries of the audit log.
 DELETE FROM {schema}.audit WHERE audit_id = ANY (ARRAY(

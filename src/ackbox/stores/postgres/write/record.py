@@ -5,6 +5,7 @@ first is recorded. A second statement counts repeats; it does not wait for locks
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from operator import attrgetter
 
@@ -15,6 +16,7 @@ from msgspec import Struct
 from ackbox.errors import Unavailable
 from ackbox.model import Cursor, Envelope, EventId, Receipt, ReceiptKind, Status, new_receipt
 from ackbox.stores.columns import RECORDED
+from ackbox.stores.fingerprints import HAS_FINGERPRINT, WINDOW, absorb
 from ackbox.stores.postgres.database import Database, Session
 from ackbox.stores.postgres.write.lanes import lock_lanes, promote
 
@@ -40,7 +42,10 @@ async def record(
     database: Database, envelopes: Sequence[Envelope], cursors: Sequence[Cursor]
 ) -> list[Receipt]:
     """Record the envelopes. Nearly always all of them are new, which takes one round trip."""
-    if any(envelope.lane is not None for envelope in envelopes):
+    if any(map(HAS_FINGERPRINT, envelopes)):
+        absorbed, inserted = await _insert_with_fingerprints(database, envelopes, cursors)
+        return await receipts_of(database, absorbed, inserted)
+    if any(envelope.lane or envelope.outcome for envelope in envelopes):
         async with database.transaction() as session:
             inserted = await insert(session, envelopes, cursors)
     else:
@@ -57,6 +62,8 @@ async def insert(
     if lanes:
         await lock_lanes(session, lanes)
     (inserted,) = await session.fetch("record", **_values(envelopes, cursors))
+    if inserted["new"] < len(envelopes):
+        await _adopt_items(session, envelopes)
     if lanes:
         await promote(session, lanes)
     return inserted
@@ -68,6 +75,42 @@ async def receipts_of(
     if inserted["new"] == len(envelopes):
         return [new_receipt(envelope, inserted["now"]) for envelope in envelopes]
     return await _count_repeats(database, envelopes)
+
+
+async def _insert_with_fingerprints(
+    database: Database, envelopes: Sequence[Envelope], cursors: Sequence[Cursor]
+) -> tuple[Sequence[Envelope], asyncpg.Record]:
+    """Insert envelopes whose payloads may be known under another key. Return the envelopes under
+    the keys by which the ledger has them. If another transaction recorded one of the payloads
+    meanwhile, begin again: its fingerprint is then visible."""
+    sent = _keys([envelope for envelope in envelopes if envelope.fingerprint])
+    del sent["ids"]
+    while True:
+        rows = await database.fetch("known_fingerprints", **sent, window=WINDOW)
+        absorbed, fresh = absorb(envelopes, [(row["known"], row["first_key"]) for row in rows])
+        with suppress(_PayloadTaken):
+            async with database.transaction() as session:
+                inserted = await insert(session, absorbed, cursors)
+                await _add_fingerprints(session, fresh)
+            return absorbed, inserted
+
+
+async def _adopt_items(session: Session, envelopes: Sequence[Envelope]) -> None:
+    """Let new items of a delivery that was known belong to the delivery in the ledger."""
+    if deliveries := [envelope for envelope in envelopes if envelope.outcome is not None]:
+        sent = _keys(deliveries)
+        del sent["hashes"]
+        await session.fetch("adopt_items", **sent)
+
+
+class _PayloadTaken(Exception):
+    """Another transaction has recorded one of the payloads meanwhile."""
+
+
+async def _add_fingerprints(session: Session, ids: Sequence[EventId]) -> None:
+    (row,) = await session.fetch("add_fingerprints", ids=ids, window=WINDOW)
+    if row["taken"]:
+        raise _PayloadTaken
 
 
 async def _count_repeats(database: Database, envelopes: Sequence[Envelope]) -> list[Receipt]:

@@ -6,6 +6,7 @@ so there is nothing else to reclaim.
 """
 
 from ackbox.model import PruneResult, PurgeResult, RetentionPolicy, Status, TombstonePass
+from ackbox.stores.fingerprints import WINDOW
 from ackbox.stores.postgres.database import Database
 
 _ROWS = 1000
@@ -52,6 +53,10 @@ async def purge(database: Database, policy: RetentionPolicy) -> PurgeResult:
         return PurgeResult(0, len(rows))
     await _drop_idle_lanes(database)
     return PurgeResult(0, 0)
+
+
+async def prune_fingerprints(database: Database) -> int:
+    return len(await database.fetch("prune_fingerprints", window=WINDOW, limit=_ROWS))
 
 
 async def _drop_idle_lanes(database: Database) -> None:

@@ -9,10 +9,12 @@ WITH fresh (
 )
 INSERT INTO events (
     -- here: recorded_columns
-    , created_at, updated_at, last_seen_at, claimable_at)
+    , created_at, updated_at, last_seen_at, status, claimable_at, processed_at)
 SELECT
     -- here: recorded_columns
-    , received_at, received_at, received_at, CASE WHEN lane IS NULL THEN received_at END
+    , received_at, received_at, received_at, iif(outcome IS NULL, 'pending', 'completed'),
+    CASE WHEN lane IS NULL AND outcome IS NULL THEN received_at END,
+    CASE WHEN outcome IS NOT NULL THEN received_at END
 FROM fresh WHERE NOT EXISTS (
     SELECT 1 FROM tombstones
     WHERE source = fresh.source AND idempotency_key = fresh.idempotency_key)
@@ -40,6 +42,33 @@ UPDATE events SET
     last_seen_at = max(last_seen_at, repeat.value ->> 3)
 FROM json_each(:repeats) AS repeat
 WHERE ledger_id = repeat.value ->> 0
+
+-- name: adopt_items
+-- Give the new items of a known delivery the id by which the ledger has that delivery.
+UPDATE events SET parent_id = known.value ->> 1
+FROM json_each(:known) AS known WHERE parent_id = known.value ->> 0
+
+-- name: known_fingerprints
+-- Return for each envelope whether its key is known, and the key of the event with the same payload.
+SELECT json_group_array(json_array(
+    EXISTS (SELECT 1 FROM events
+            WHERE source = sent.value ->> 0 AND idempotency_key = sent.value ->> 1)
+    OR EXISTS (SELECT 1 FROM tombstones
+               WHERE source = sent.value ->> 0 AND idempotency_key = sent.value ->> 1),
+    (SELECT idempotency_key FROM fingerprints
+     WHERE source = sent.value ->> 0 AND payload_sha256 = unhex(sent.value ->> 2)
+       AND recorded_at > :recorded_after)
+) ORDER BY sent.key)
+FROM json_each(:sent) AS sent
+
+-- name: add_fingerprints
+-- Save the fingerprints of these new events, also in place of fingerprints that have expired.
+INSERT INTO fingerprints (source, payload_sha256, idempotency_key, recorded_at)
+SELECT source, payload_sha256, idempotency_key, :now
+FROM json_each(:ids) AS fresh JOIN events ON events.id = fresh.value
+WHERE true
+ON CONFLICT (source, payload_sha256) DO UPDATE SET
+    idempotency_key = excluded.idempotency_key, recorded_at = excluded.recorded_at
 
 -- name: save_cursor
 -- Save how far a source was read.

@@ -75,6 +75,12 @@ DELETE FROM tombstones WHERE (source, idempotency_key) IN (
     SELECT source, idempotency_key FROM tombstones
     WHERE ledger_id IS NULL AND tombstoned_at < :tombstoned_before ORDER BY tombstoned_at LIMIT :limit)
 
+-- name: prune_fingerprints
+-- Delete fingerprints that have expired.
+DELETE FROM fingerprints WHERE (source, payload_sha256) IN (
+    SELECT source, payload_sha256 FROM fingerprints
+    WHERE recorded_at <= :before ORDER BY recorded_at LIMIT :limit)
+
 -- name: prune_audit
 -- Delete old entries of the audit log.
 DELETE FROM audit WHERE audit_id IN (

@@ -26,6 +26,7 @@ OWN_TABLES = frozenset(
         "audit",
         "cursors",
         "events",
+        "fingerprints",
         "inbox_migrations",
         "quarantine",
         "quarantine_usage",

@@ -12,6 +12,7 @@ from itertools import chain
 import apsw
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ackbox.errors import InvalidEvent
 from ackbox.model import (
@@ -26,6 +27,7 @@ from ackbox.model import (
     new_receipt,
     to_text,
 )
+from ackbox.stores.fingerprints import HAS_FINGERPRINT, WINDOW, Known, absorb
 from ackbox.stores.sqlite.columns import ENVELOPE_ROW, to_row
 from ackbox.stores.sqlite.write.jobs import Operation
 
@@ -57,6 +59,8 @@ class RecordOperations:
         """Return the operation. Build the rows here, on the caller's thread: the writer thread only
         has to bind them."""
         envelopes = [envelope for s in submissions for envelope in s.envelopes]
+        if any(map(HAS_FINGERPRINT, envelopes)):
+            return self._record_with_fingerprints(submissions, envelopes, clock)
         rows = [to_row(envelope) for envelope in envelopes]
         chunks = [
             rows[at : at + _ROWS_PER_STATEMENT] for at in range(0, len(rows), _ROWS_PER_STATEMENT)
@@ -84,6 +88,28 @@ class RecordOperations:
 
         return operation
 
+    def _record_with_fingerprints(
+        self, submissions: Sequence[Submission], envelopes: Sequence[Envelope], clock: Clock
+    ) -> Operation[list[Receipt]]:
+        """Return the operation for envelopes whose payloads may be known under another key. The
+        writer is alone, so nothing changes between the look-up and the insert."""
+        sent = [_fingerprint(envelope) for envelope in envelopes if envelope.fingerprint]
+        cursors = [Submission((), s.cursor) for s in submissions]
+
+        def operation(connection: apsw.Connection) -> list[Receipt]:
+            now = clock()
+            wanted = {"sent": _json(sent), "recorded_after": to_text(now - WINDOW)}
+            rows = connection.execute(self._sql["known_fingerprints"], wanted).get
+            known = msgspec.json.decode(rows, type=list[Known], strict=False)
+            absorbed, fresh = absorb(envelopes, known)
+            plain = [replace(envelope, fingerprint=False) for envelope in absorbed]
+            receipts = self.record([Submission(plain), *cursors], clock)(connection)
+            ids = {"ids": _json(fresh), "now": to_text(now)}
+            connection.execute(self._sql["add_fingerprints"], ids)
+            return receipts
+
+        return operation
+
     def _note_repeats(
         self, connection: apsw.Connection, envelopes: Sequence[Envelope]
     ) -> list[Receipt]:
@@ -93,6 +119,8 @@ class RecordOperations:
             kept = self._find(connection, "tombstones_by_key", keys) | kept
         repeats = _json(_repeats(envelopes, kept))
         connection.execute(self._sql["count_repeats"], {"repeats": repeats})
+        if known := _known_deliveries(envelopes, kept):
+            connection.execute(self._sql["adopt_items"], {"known": _json(known)})
         return [_receipt(envelope, kept) for envelope in envelopes]
 
     def _find(self, connection: apsw.Connection, block: str, keys: str) -> ByKey:
@@ -119,6 +147,17 @@ def _repeats(envelopes: Sequence[Envelope], kept: ByKey) -> list[tuple[int, int,
             seen = to_text(envelope.received_at)
             last[row.ledger_id] = max(last.get(row.ledger_id, seen), seen)
     return [(row, count, conflicts[row], last[row]) for row, count in times.items()]
+
+
+def _known_deliveries(envelopes: Sequence[Envelope], kept: ByKey) -> list[tuple[str, str]]:
+    """Return the id of each delivery that was known, and its id in the ledger."""
+    deliveries = [envelope for envelope in envelopes if envelope.outcome is not None]
+    ids = [(e.id, kept[e.source, e.idempotency_key].id) for e in deliveries]
+    return [(sent, known) for sent, known in ids if sent != known]
+
+
+def _fingerprint(envelope: Envelope) -> tuple[str, str, str]:
+    return envelope.source, envelope.idempotency_key, envelope.payload_sha256.hex()
 
 
 def _receipt(envelope: Envelope, kept: ByKey) -> Receipt:

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Any
 
 from ackbox.model import PruneResult, PurgeResult, RetentionPolicy, Status, TombstonePass, to_text
+from ackbox.stores.fingerprints import WINDOW
 from ackbox.stores.sqlite.statements import Statements
 
 _ROWS = 1000
@@ -73,6 +74,11 @@ def purge(sql: Statements, policy: RetentionPolicy, now: datetime) -> PurgeResul
         return PurgeResult(tombstones, 0)
     sql.run("prune_audit", before=_ago(now, policy.keep), limit=_ROWS)
     return PurgeResult(0, sql.connection.changes())
+
+
+def prune_fingerprints(sql: Statements, now: datetime) -> int:
+    sql.run("prune_fingerprints", before=_ago(now, WINDOW), limit=_ROWS)
+    return sql.connection.changes()
 
 
 def reclaim_space(sql: Statements, spare_pages: int = SPARE_PAGES) -> int:
