@@ -33,7 +33,17 @@ NO_COLUMNS = {"received_at", "payload_bytes", "fingerprint"}
 """Fields that are computed, or stored in several columns or in another table."""
 
 USERS = {
+    "cli/event_filters.py",
+    "cli/event_operations.py",
+    "cli/events_import.py",
+    "http/request_models.py",
+    "model/queries.py",
     "model/sent_events.py",
+    "stores/paging.py",
+    "stores/sqlite/read/event_detail.py",
+    "stores/sqlite/sql/reader.sql",
+    "stores/postgres/read/event_detail.py",
+    "stores/postgres/sql/reader.sql",
     "stores/transfer.py",
     "stores/sqlite/sql/transfer_out.sql",
     "stores/postgres/sql/transfer_in.sql",

@@ -31,6 +31,7 @@ ONLY = {
         "DDL of users is checked": ("referenced_tables",),
         "a promotion reads from here": (
             *("export_events", "export_tombstones", "export_cursors", "export_audit"),
+            "export_fingerprints",
             "export_quarantine",
             *("export_counts", "export_sequences", "export_state", "table_names"),
             "export_submissions",
@@ -64,8 +65,10 @@ ONLY = {
             *("lock_promotion", "promotion", "begin_promotion", "advance_promotion"),
             *("finish_promotion", "other_processes", "has_rows", "analyze", "set_sequences"),
             *("import_events", "import_tombstones", "import_cursors", "import_audit"),
+            "import_fingerprints",
             *("import_quarantine", "imported_quarantine"),
             *("imported_events", "imported_tombstones", "imported_cursors"),
+            "imported_fingerprints",
             *("imported_audit", "imported_counts"),
             *("import_submissions", "imported_submissions"),
         ),

@@ -234,10 +234,27 @@ def test_show_finds_by_id_by_key_and_by_the_beginning_of_an_id(cli: Cli, ledger:
         assert json.loads(done.out)["id"] == event.id, arguments
 
 
+def test_show_prints_the_events_made_from_a_delivery(cli: Cli, ledger: Ledger) -> None:
+    whole = envelope("delivery", outcome=OutcomeName.SPLIT)
+    items = [envelope(f"item-{n:02}", parent_id=whole.id) for n in range(21)]
+    ledger([whole, *items])
+    done = cli("events", "show", "delivery")
+    made = done.out.partition("events made from it:\n")[2].splitlines()[1:]
+    assert [line.split()[-1] for line in made] == [f"item-{n:02}" for n in range(20)]
+    assert f"ackbox events list --parent {whole.id} --order oldest" in done.err
+    shown = json.loads(cli("events", "show", "delivery", "--json").out)["items"]["items"]
+    assert [item["id"] for item in shown] == [item.id for item in items[:20]]
+    listed = cli("events", "list", "--parent", whole.id, "--order", "oldest", "--json")
+    assert len(json.loads(listed.out)["items"]) == 21
+    assert "whole id" in cli("events", "list", "--parent", whole.id[:13]).err
+    assert "its items are events of their own" in cli("events", "explain", "delivery").out
+
+
 def test_show_prints_every_field(cli: Cli, ledger: Ledger) -> None:
     ledger([envelope("k", lane="lane-1", source_sequence=7)])
     fields = json.loads(cli("events", "show", "k", "--json").out)
     assert fields.pop("errors") == []
+    assert fields.pop("items") == {"items": [], "next": None}
     shown = dict(line.split(maxsplit=1) for line in cli("events", "show", "k").out.splitlines()[1:])
     assert {name: value.strip() for name, value in shown.items()} == {
         name: "-" if value is None else str(value) for name, value in fields.items()

@@ -1,10 +1,14 @@
 """`ackbox events replay`, with a server and without one (L11, F31)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from ackbox.model import Envelope, EventFilter, EventRecord, Order, OutcomeName
+from ackbox.stores.sqlite.store import SqliteStore
+from support.ledgers.events import envelope, record_in
 from support.ledgers.seeding import States, seed
 from support.servers.cli import Cli
 from support.servers.server import read_ledger, running
@@ -63,6 +67,33 @@ def test_it_prints_what_each_event_was(cli: Cli, where: Where) -> None:
         "was pending, 0 attempts",
         "was pending (parked), 0 attempts",
     ]
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_a_delivery_is_refused_and_its_items_are_replayed(
+    cli: Cli, tmp_path: Path, held: bool
+) -> None:
+    whole = envelope("delivery", outcome=OutcomeName.SPLIT)
+
+    async def fill(store: SqliteStore) -> None:
+        await record_in(store, [whole, envelope("item", parent_id=whole.id)])
+        await store.discard([item.id for item in await _items(store, whole)], actor="ann")
+
+    path = seed(tmp_path / "there" / "events.db", fill)
+    with running(path.parent) if held else nullcontext():
+        done = cli("events", "replay", "delivery", "--completed", DB_PATH=str(path))
+        assert "refused: it is a delivery" in done.out + done.err
+        given = ("--parent", whole.id, "--completed", "--yes")
+        done = cli("events", "replay", *given, DB_PATH=str(path))
+        assert "1 of 1 events replayed" in done.out
+    assert (status(path, "delivery"), status(path, "item")) == ("completed", "pending")
+    refused = cli("events", "replay", "--outcome", "split", DB_PATH=str(path))
+    assert "Deliveries do not run" in refused.err
+
+
+async def _items(store: SqliteStore, whole: Envelope) -> Sequence[EventRecord]:
+    where = EventFilter(parent_id=whole.id)
+    return (await store.reader.events(where, order=Order.OLDEST, limit=9)).items
 
 
 # N5

@@ -1,6 +1,7 @@
 """`ackbox events import` (L11)."""
 
 import asyncio
+import io
 import json
 import random
 import subprocess
@@ -17,9 +18,10 @@ from msgspec.structs import replace
 from ackbox.app import choose_backend, utc_now
 from ackbox.cli.events_import import Import
 from ackbox.config.loader import load
-from ackbox.model import Envelope, EventFilter, Receipt, Submission
+from ackbox.model import Envelope, EventFilter, OutcomeName, Receipt, Submission
 from ackbox.ports import Store
 from ackbox.stores.sqlite.lock import LedgerLock
+from support.ledgers.backends import open_sqlite
 from support.ledgers.events import envelope, envelopes, record_in
 from support.ledgers.promoting import opened, postgres_rows
 from support.ledgers.seeding import States, seed
@@ -89,6 +91,35 @@ def test_exported_events_are_imported_byte_for_byte(
     assert (done.code, done.out, done.err) == (0, "6 new, 0 duplicate, 0 conflict\n", "")
     assert rows(empty, KEPT) == read_ledger(path, f"SELECT {KEPT} FROM events ORDER BY ledger_id")
     assert set(rows(empty, "status, attempts, transport")) == {("pending", 0, "import")}
+
+
+def test_a_delivery_stays_completed_and_its_items_follow_it(
+    cli: Cli, ledger: Ledger, empty: dict[str, str]
+) -> None:
+    whole = envelope("delivery", outcome=OutcomeName.SPLIT)
+    ledger([whole, envelope("first", parent_id=whole.id), envelope("second", parent_id=whole.id)])
+    cli("events", "export", "--file", "out.jsonl")
+    assert cli("events", "import", "out.jsonl", **empty).out == "3 new, 0 duplicate, 0 conflict\n"
+    ((new_id, *_), *items) = rows(empty, "id, status, outcome, parent_id")
+    assert new_id != whole.id
+    assert {(item[1], item[2], item[3]) for item in items} == {("pending", None, new_id)}
+    (first, *_) = rows(empty, "status, outcome, parent_id")
+    assert first == ("completed", "split", None)
+
+
+async def test_items_join_a_delivery_that_an_earlier_import_recorded(tmp_path: Path) -> None:
+    whole = envelope("delivery", outcome=OutcomeName.SPLIT)
+    store = await open_sqlite(tmp_path / "new.db")
+    (receipt,) = await record_in(store, [whole])
+    work = Import(EventFilter(), lambda count: None, max_body=100, batch_bytes=1)
+    old = envelope().id
+    text = lines(
+        line("delivery", id=old, outcome="split", payload='{"n":1}'), line("item", parent_id=old)
+    )
+    await work.record(store, io.BytesIO(text.encode()))
+    await store.close()
+    parents = rows({"DB_PATH": str(tmp_path / "new.db")}, "idempotency_key, parent_id")
+    assert parents == [("delivery", None), ("item", receipt.id)]
 
 
 def test_from_postgresql_back_to_sqlite(cli: Cli, target: str, tmp_path: Path) -> None:

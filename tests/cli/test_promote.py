@@ -73,11 +73,11 @@ def test_errors_schedules_and_lanes_arrive(
     assert postgres_rows(target, "SELECT source, lane FROM lanes") == [("webhooks", "customer-1")]
 
 
-def test_tombstones_cursors_audit_and_quarantine_arrive(
+def test_tombstones_fingerprints_cursors_audit_and_quarantine_arrive(
     cli: Cli, full: Everything, target: str, tmp_path: Path
 ) -> None:
     promote(cli, target)
-    for table in ("tombstones", "cursors", "audit"):
+    for table in ("tombstones", "fingerprints", "cursors", "audit"):
         here = sqlite_rows(tmp_path / "ackbox.db", table)
         assert here
         assert postgres_rows(target, f"SELECT * FROM {table} ORDER BY 1, 2") == here
@@ -138,10 +138,13 @@ def test_it_says_what_it_transferred_and_that_the_file_was_not_changed(
 ) -> None:
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     done = cli("promote", "ackbox.db", target)
-    assert "12 events, 2 tombstones, 1 cursors, 1 audit, 2 submissions, 2 quarantine" in done.out
+    assert (
+        "15 events, 2 tombstones, 1 fingerprints, 1 cursors, 1 audit, 2 submissions, 2 quarantine"
+        in done.out
+    )
     assert target.rpartition("@")[2] in done.out
-    assert "transferred 20 of 20 rows (100 %)" in done.err
-    assert "verified 20 of 20 rows (100 %)" in done.err
+    assert "transferred 24 of 24 rows (100 %)" in done.err
+    assert "verified 24 of 24 rows (100 %)" in done.err
     assert "ackbox.db was not changed" in done.err
     assert "Set ACKBOX_API_TOKEN" in done.err  # S5
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
@@ -283,7 +286,7 @@ def test_old_keys_are_known_and_new_events_get_new_numbers(
             audit = await reader.audit(limit=10)
             assert [(each.audit_id, each.actor) for each in audit.items] == [(2, "bob"), (1, "ann")]
             stats = await reader.stats(noon())
-            assert stats.counts[Status.COMPLETED] == 3 - 1
+            assert stats.counts[Status.COMPLETED] == 4 - 1
         finally:
             await reader.close()
             await store.close()

@@ -71,8 +71,8 @@ async def test_a_delivery_in_a_lane_does_not_block_it(backend: Backend) -> None:
 
 async def test_deliveries_are_counted_as_completed(backend: Backend) -> None:
     await record_in(backend.store, delivery_of("a", "b"))
-    counts = (await backend.reader.stats()).counts
-    assert (counts[Status.COMPLETED], counts[Status.PENDING]) == (1, 2)
+    stats = await backend.reader.stats(backend.clock())
+    assert (stats.counts[Status.COMPLETED], stats.counts[Status.PENDING]) == (1, 2)
     assert await backend.reader.waiting(backend.clock()) == 2
 
 
@@ -138,6 +138,44 @@ async def test_the_outcome_of_a_delivery_is_a_filter(backend: Backend) -> None:
     where = EventFilter(outcome=OutcomeName.SPLIT)
     page = await backend.reader.events(where, order=Order.NEWEST, limit=10)
     assert [event.id for event in page.items] == [whole.id]
+
+
+async def test_the_items_of_a_delivery_are_listed_in_pages(backend: Backend) -> None:
+    whole, *items = delivery_of("a", "b", "c")
+    await record_in(backend.store, [*delivery_of("x", key="other"), whole, *items])
+    await backend.move(items[1].id, Status.FAILED)
+    where = EventFilter(parent_id=whole.id)
+    first = await backend.reader.events(where, order=Order.OLDEST, limit=2)
+    assert [event.idempotency_key for event in first.items] == ["a", "b"]
+    rest = await backend.reader.events(where, order=Order.OLDEST, limit=2, cursor=first.next)
+    assert ([event.idempotency_key for event in rest.items], rest.next) == (["c"], None)
+    newest = await backend.reader.events(where, order=Order.NEWEST, limit=9)
+    assert [event.idempotency_key for event in newest.items] == ["c", "b", "a"]
+    failed = EventFilter(parent_id=whole.id, status=Status.FAILED)
+    (event,) = (await backend.reader.events(failed, order=Order.NEWEST, limit=9)).items
+    assert event.id == items[1].id
+
+
+async def test_items_are_found_in_the_order_of_their_source(backend: Backend) -> None:
+    whole = envelope("delivery", outcome=OutcomeName.SPLIT)
+    items = [envelope(f"{n}", parent_id=whole.id, source_sequence=-n) for n in range(3)]
+    strangers = [envelope("stranger", source_sequence=0), envelope("other")]
+    await record_in(backend.store, [whole, *items, *strangers])
+    where = EventFilter(parent_id=whole.id, source="webhooks")
+    page = await backend.reader.events_of_source(where, limit=9)
+    assert [event.idempotency_key for event in page.items] == ["2", "1", "0"]
+
+
+async def test_the_detail_of_a_delivery_has_its_first_items(backend: Backend) -> None:
+    whole, *items = delivery_of(*(f"item-{n:02}" for n in range(21)))
+    await record_in(backend.store, [whole, *items])
+    detail = await backend.reader.detail(whole.id)
+    assert detail is not None
+    assert [event.id for event in detail.items.items] == [item.id for item in items[:20]]
+    assert detail.items.next is not None
+    item = await backend.reader.detail(items[0].id)
+    assert item is not None
+    assert (item.event.parent_id, item.items.items, item.items.next) == (whole.id, [], None)
 
 
 async def test_a_replay_leaves_a_delivery_as_it_is(backend: Backend) -> None:

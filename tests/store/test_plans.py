@@ -37,7 +37,7 @@ SCANS = {  # the only allowed scan of each: it ends after the first row, or has 
     "oldest_pending": "SCAN events USING INDEX events_pending",
     "status_counts": "SCAN status_counts",
 }
-TABLES = "submissions|events|cursors|status_counts|write_probe|tombstones|audit"
+TABLES = "submissions|events|cursors|status_counts|write_probe|tombstones|audit|fingerprints"
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +112,20 @@ def test_prunable_events_and_old_tombstones_are_found_by_their_age(
     (prunable,) = [line for line in plan(schema, BLOCKS["prunable"]) if "SEARCH tombstones" in line]
     assert "tombstones_open" in prunable
     assert any("tombstones_closed" in line for line in plan(schema, BLOCKS["purge_tombstones"]))
+
+
+@pytest.mark.parametrize("block", ["events_newest", "events_oldest", "adopt_items"])
+def test_the_items_of_a_delivery_are_found_by_their_index(
+    schema: apsw.Connection, block: str
+) -> None:
+    (line,) = [line for line in plan(schema, BLOCKS[block]) if "events_parent" in line]
+    assert line.startswith("SEARCH events USING")
+    assert "parent_id=?" in line
+
+
+def test_expired_fingerprints_are_found_by_their_age(schema: apsw.Connection) -> None:  # F47
+    lines = plan(schema, BLOCKS["prune_fingerprints"])
+    assert any("fingerprints_recorded (recorded_at<?)" in line for line in lines), lines
 
 
 class Steps(Counter[str]):

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from ackbox.app import utc_now
-from ackbox.model import EventFilter, Order, Status
+from ackbox.model import EventFilter, EventId, Order, Status
 from ackbox.stores.paging import bounds, terms
 from ackbox.stores.postgres.database import (
     USERS_PLANS,
@@ -56,6 +56,7 @@ CLAIM: dict[str, Any] = {
     "worker": "w",
     "holding": True,
 }
+NOBODY = EventId("00000000-0000-7000-8000-000000000000")
 TOMBSTONE_PASS = {
     "after": 0,
     "limit": 100,
@@ -73,6 +74,15 @@ WRITES: dict[str, Mapping[str, Any]] = {
     "purge_tombstones": {"keep_keys": timedelta(days=7), "limit": 10},
     "take_submissions": {"limit": 10, "bytes": 1 << 20, "lanes_lock": 1},
     "replayable_parked": {"source": "a", "event_type": "b", "limit": 10},
+    "adopt_items": {"ids": [NOBODY], "sources": ["webhooks"], "keys": ["old-7"]},
+    "known_fingerprints": {
+        "sources": ["webhooks"],
+        "keys": ["old-7"],
+        "hashes": [r"\\x00"],
+        "window": timedelta(days=1),
+    },
+    "add_fingerprints": {"ids": [NOBODY], "window": timedelta(days=1)},
+    "prune_fingerprints": {"window": timedelta(days=1), "limit": 10},
     "old_events_completed": TOMBSTONE_PASS,
     "old_events_failed": TOMBSTONE_PASS,
 }
@@ -196,6 +206,16 @@ async def test_a_list_reads_little_more_than_its_page(
     parameters = {**terms(where), **bounds(where, order, 50, None), "source": None}
     parameters |= {"unordered": False, "last_readable": 1 << 40}
     assert await blocks_touched(grown, f"events_{order}", parameters) < 400
+
+
+@pytest.mark.parametrize("order", list(Order))
+async def test_the_items_of_a_delivery_are_found_by_their_index(
+    grown: Connection, order: Order
+) -> None:
+    where = EventFilter(parent_id=NOBODY, status=Status.PENDING)
+    parameters = {**terms(where), **bounds(where, order, 50, None), "source": None}
+    parameters |= {"unordered": False, "last_readable": 1 << 40}
+    assert await blocks_touched(grown, f"events_{order}", parameters) < 20
 
 
 # N19

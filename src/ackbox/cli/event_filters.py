@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from ackbox.model import EventFilter
+    from ackbox.model import EventFilter, EventId
 
 STATUSES = "pending, processing, completed, failed; or received, processed, error, dead_letter"
 
@@ -38,6 +38,10 @@ Error = Annotated[
     typer.Option("--error", help="Only events whose last error has this code."),
 ]
 Lane = Annotated[str | None, typer.Option("--lane", help="Only events of this lane.")]
+Parent = Annotated[
+    str | None,
+    typer.Option("--parent", help="Only events made from the event or delivery with this id."),
+]
 
 
 def make_filter(given: Mapping[str, str | None], now: datetime) -> "EventFilter":
@@ -65,7 +69,9 @@ def make_filter(given: Mapping[str, str | None], now: datetime) -> "EventFilter"
     if given["type"] is not None:
         check_type_pattern("type", given["type"])
     since, until = (_parse_time(option, given[option], now) for option in ("since", "until"))
-    return replace(where, **names, since=since, until=until)
+    return replace(
+        where, **names, since=since, until=until, parent_id=_parse_id("parent", given["parent"])
+    )
 
 
 _FIELDS = {
@@ -75,6 +81,18 @@ _FIELDS = {
     "error_code": "error",
     "lane": "lane",
 }
+
+
+def _parse_id(option: str, text: str | None) -> "EventId | None":
+    from uuid import UUID
+
+    from ackbox.model import EventId
+
+    try:
+        return None if text is None else EventId(str(UUID(text)))
+    except ValueError:
+        hint = "Give the whole id of an event, as `ackbox events show` prints it."
+        raise typer.BadParameter(hint, param_hint=f"--{option}") from None
 
 
 def _parse_time(option: str, text: str | None, now: datetime) -> datetime | None:

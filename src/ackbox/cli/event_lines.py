@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct, defstruct, structs
 
 from ackbox.errors import InvalidEvent
-from ackbox.model import Envelope, EventFilter, EventId, Status, fingerprint, seal
+from ackbox.model import Envelope, EventFilter, EventId, OutcomeName, Status, fingerprint, seal
 
 _ESCAPED = 6  # the longest form of a payload byte in JSON: \u0000
 _OTHER_FIELDS = 256 * 1024
@@ -28,7 +28,9 @@ class OtherFields(Struct, frozen=True):
     payload_base64: str | None = None
     payload_sha256: str | None = None
     headers: dict[str, str] | None = None
+    id: Any = None
     status: Status = Status.PENDING
+    outcome: Any = None
     attempts: int = 0
 
 
@@ -43,7 +45,7 @@ class Line(Struct, frozen=True):
 def _make_copied() -> type[Struct]:
     """Return a type with the fields of `Envelope` that an import copies: all but those that a new
     event gets anew, and those in `OtherFields`."""
-    left_out = {"id", "received_at", "transport", *OtherFields.__struct_fields__}
+    left_out = {"received_at", "transport", "fingerprint", *OtherFields.__struct_fields__}
     fields = [field for field in structs.fields(Envelope) if field.name not in left_out]
     defaults = {"source": "webhooks", "event_type": "webhook"}
     return defstruct(
@@ -94,7 +96,8 @@ def matches(line: Line, where: EventFilter) -> bool:
 
 
 def to_envelope(line: Line, now: datetime, max_body: int) -> Envelope:
-    """Make a new event with the content of the old event, but with its own id and time."""
+    """Make a new event with the content of the old event, but with its own id and time. A delivery
+    whose items were events stays one."""
     headers = line.other.headers
     return seal(
         _check_payload(line.other, max_body),
@@ -102,6 +105,7 @@ def to_envelope(line: Line, now: datetime, max_body: int) -> Envelope:
         getrandbits,
         headers=None if headers is None else msgspec.json.encode(headers).decode(),
         transport="import",
+        outcome=OutcomeName.SPLIT if line.other.outcome == OutcomeName.SPLIT else None,
         **line.copied,
     )
 

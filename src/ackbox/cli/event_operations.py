@@ -165,6 +165,7 @@ def _terms(where: EventFilter) -> dict[str, Any]:
         "type": where.event_type,
         "error": where.error_code,
         "lane": where.lane,
+        "parent": where.parent_id,
         "since": where.since and to_text(where.since),
         "until": where.until and to_text(where.until),
     }

@@ -14,6 +14,7 @@ from ackbox.cli.event_filters import (
     Error,
     Lane,
     Outcome,
+    Parent,
     Since,
     Source,
     Status,
@@ -26,7 +27,7 @@ from ackbox.cli.output import print_json, print_table
 from ackbox.text import escape
 
 if TYPE_CHECKING:
-    from ackbox.model import EventFilter, EventRecord, Page, SourcePage
+    from ackbox.model import EventDetail, EventFilter, EventRecord, Page, SourcePage
     from ackbox.ports import Reader
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -63,6 +64,7 @@ def list_events(  # noqa: PLR0913 - each option is an argument
     until: Until = None,
     error: Error = None,
     lane: Lane = None,
+    parent: Parent = None,
     order: Ordering = "newest",
     limit: Limit = 50,
     cursor: Cursor = None,
@@ -70,16 +72,15 @@ def list_events(  # noqa: PLR0913 - each option is an argument
 ) -> None:
     """List events. The status `error` means that the event waits for a retry."""
     from ackbox.app import utc_now
-    from ackbox.cli.event_lookup import as_builtins, read_ledger
+    from ackbox.cli.event_lookup import read_ledger
 
     now = utc_now()
     given = {"status": status, "outcome": outcome, "source": source, "type": event_type}
-    given |= {"since": since, "until": until, "error": error, "lane": lane}
+    given |= {"since": since, "until": until, "error": error, "lane": lane, "parent": parent}
     where = make_filter(given, now)
     page = read_ledger(lambda reader: _collect(reader, where, order, limit, cursor))
     if as_json:
-        following = page.next if isinstance(page.next, int | None) else str(page.next)
-        print_json({"items": [as_builtins(event) for event in page.items], "next": following})
+        print_json(_items_as_json(page))
     else:
         with_errors = where.retrying or where.status == "failed"
         _print_page(page.items, page.next, now, with_errors=with_errors)
@@ -108,11 +109,13 @@ def show_event(
     detail = read_ledger(lambda reader: find_detail(reader, id_or_key, source))
     event = as_builtins(detail.event)
     if as_json:
-        print_json({**event, "errors": [as_builtins(run) for run in detail.errors]})
+        errors = [as_builtins(run) for run in detail.errors]
+        print_json({**event, "errors": errors, "items": _items_as_json(detail.items)})
     else:
         rows = [(name, "-" if value is None else str(value)) for name, value in event.items()]
         print_table(("field", "value"), rows)
         events_explain.print_last_traceback(detail)
+        _print_items(detail)
 
 
 app.command("explain")(events_explain.explain)
@@ -139,6 +142,26 @@ async def _collect(
         raise _bad_cursor()
     start = int(cursor) if cursor else None
     return await collect(reader, where, order=Order(order), limit=limit, cursor=start)
+
+
+def _items_as_json(page: "Page | SourcePage") -> dict[str, object]:
+    from ackbox.cli.event_lookup import as_builtins
+
+    following = page.next if isinstance(page.next, int | None) else str(page.next)
+    return {"items": [as_builtins(event) for event in page.items], "next": following}
+
+
+def _print_items(detail: "EventDetail") -> None:
+    """Print the first events that were made from this event, if there are any."""
+    from ackbox.app import utc_now
+
+    if not detail.items.items:
+        return
+    typer.echo("\nevents made from it:")
+    _print_page(detail.items.items, None, utc_now(), with_errors=False)
+    if detail.items.next is not None:
+        command = f"ackbox events list --parent {detail.event.id} --order oldest"
+        typer.echo(f"there are more: {command}", err=True)
 
 
 def _bad_cursor() -> typer.BadParameter:

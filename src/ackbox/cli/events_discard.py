@@ -4,6 +4,7 @@ from ackbox.cli.event_filters import (
     Error,
     Lane,
     Outcome,
+    Parent,
     Since,
     Source,
     Status,
@@ -35,6 +36,7 @@ def discard(  # noqa: PLR0913 - each option is an argument
     until: Until = None,
     error: Error = None,
     lane: Lane = None,
+    parent: Parent = None,
     dry_run: DryRun = False,
     rate: Rate = 100,
     yes: Yes = False,
@@ -48,7 +50,7 @@ def discard(  # noqa: PLR0913 - each option is an argument
     from ackbox.maintenance import restrict_to_discardable
 
     given = {"status": status, "outcome": outcome, "source": source, "type": event_type}
-    given |= {"since": since, "until": until, "error": error, "lane": lane}
+    given |= {"since": since, "until": until, "error": error, "lane": lane, "parent": parent}
     if ids_or_keys:
         refuse_options_beside_ids(given, dry_run=dry_run)
         act_on_named(ids_or_keys, source or "webhooks", discard_ids, Words("discarded", _RESULTS))

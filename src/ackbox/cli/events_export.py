@@ -13,6 +13,7 @@ from ackbox.cli.event_filters import (
     Error,
     Lane,
     Outcome,
+    Parent,
     Since,
     Source,
     Status,
@@ -46,6 +47,7 @@ def export(  # noqa: PLR0913 - each option is an argument
     until: Until = None,
     error: Error = None,
     lane: Lane = None,
+    parent: Parent = None,
     file: File = None,
 ) -> None:
     """Write events with their payloads as JSON, one per line, oldest first.
@@ -59,7 +61,7 @@ def export(  # noqa: PLR0913 - each option is an argument
 
     now = utc_now()
     given = {"status": status, "outcome": outcome, "source": source, "type": event_type}
-    given |= {"since": since, "until": until, "error": error, "lane": lane}
+    given |= {"since": since, "until": until, "error": error, "lane": lane, "parent": parent}
     where = restrict_until(now, make_filter(given, now))
     with _target(file) as target, _progress() as report:
         count = read_ledger(lambda reader: _write(reader, where, target, report))

@@ -16,7 +16,7 @@ from ackbox.errors import CommandFailed, InvalidEvent
 
 if TYPE_CHECKING:
     from ackbox.config import Settings
-    from ackbox.model import Envelope, EventFilter
+    from ackbox.model import Envelope, EventFilter, EventId
     from ackbox.ports import Ledger
 
 Entry = tuple[int, "Envelope"]
@@ -70,6 +70,8 @@ class Import:
         self._max_body = max_body
         self._batch_bytes = batch_bytes
         self._counts: Counter[str] = Counter()
+        self._deliveries: dict[str, EventId] = {}
+        self._known: dict[EventId, EventId] = {}
 
     def check(self, stream: BinaryIO) -> Counter[str]:
         for batch in self._batches(stream):
@@ -95,6 +97,9 @@ class Import:
                 await self._record(ledger, [entry])
             return
         self._counts.update(receipt.kind for receipt in receipts)
+        for (_, envelope), receipt in zip(batch, receipts, strict=True):
+            if envelope.outcome is not None:
+                self._known[envelope.id] = receipt.id
 
     def _batches(self, stream: BinaryIO) -> Iterator[list[Entry]]:
         batch: list[Entry] = []
@@ -119,9 +124,22 @@ class Import:
                     raise InvalidEvent(f"it is too long; MAX_BODY_BYTES is {self._max_body}")
                 line = parse_line(text)
                 if matches(line, self._where):
-                    yield number, to_envelope(line, utc_now(), self._max_body)
+                    envelope = to_envelope(line, utc_now(), self._max_body)
+                    yield number, self._with_new_parent(envelope, str(line.other.id))
             except InvalidEvent as error:
                 self._report_bad_line(number, error)
+
+    def _with_new_parent(self, envelope: "Envelope", old_id: str) -> "Envelope":
+        """Return an item with the new id of its delivery, which comes before its items in an
+        export. Only deliveries are remembered, not every event."""
+        from msgspec.structs import replace
+
+        if envelope.outcome is not None:
+            self._deliveries[old_id] = envelope.id
+        delivery = self._deliveries.get(envelope.parent_id or "")
+        if delivery is None:
+            return envelope
+        return replace(envelope, parent_id=self._known.get(delivery, delivery))
 
     def _report_bad_line(self, number: int, error: InvalidEvent) -> None:
         self._counts["bad"] += 1

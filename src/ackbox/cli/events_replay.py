@@ -9,6 +9,7 @@ from ackbox.cli.event_filters import (
     Error,
     Lane,
     Outcome,
+    Parent,
     Since,
     Source,
     Status,
@@ -47,6 +48,7 @@ def replay(  # noqa: PLR0913 - each option is an argument
     until: Until = None,
     error: Error = None,
     lane: Lane = None,
+    parent: Parent = None,
     completed: Completed = False,
     dry_run: DryRun = False,
     rate: Rate = 100,
@@ -59,7 +61,7 @@ def replay(  # noqa: PLR0913 - each option is an argument
     --completed or --status completed is given. With keys, --source names their source.
     """
     given = {"status": status, "outcome": outcome, "source": source, "type": event_type}
-    given |= {"since": since, "until": until, "error": error, "lane": lane}
+    given |= {"since": since, "until": until, "error": error, "lane": lane, "parent": parent}
     if ids_or_keys:
         refuse_options_beside_ids(given, dry_run=dry_run)
         _replay_named(ids_or_keys, source or "webhooks", completed=completed)

@@ -87,7 +87,8 @@ class EventDetailResponse(EventItem):
 
     `claimable_at`: when a worker may claim the event, or claim it from another worker. `behind`:
     the event of its lane that this event waits for. `tombstoned_at`: retention deletes this event a
-    minute or more after this time.
+    minute or more after this time. `items`: the first events that were made from this event; the
+    list of events with `parent` and `order=oldest` has all of them.
     """
 
     unsettled: int
@@ -97,6 +98,7 @@ class EventDetailResponse(EventItem):
     behind: EventItem | None
     tombstoned_at: str | None
     audit: list[AuditItem]
+    items: EventList
 
     @classmethod
     def of(cls, detail: EventDetail) -> Self:
@@ -109,6 +111,7 @@ class EventDetailResponse(EventItem):
             behind=EventItem(**_to_json(detail.behind)) if detail.behind else None,
             tombstoned_at=_text(detail.tombstoned_at),
             audit=[AuditItem(**_to_json(entry)) for entry in detail.audit],
+            items=EventList.of(detail.items),
         )
 
 

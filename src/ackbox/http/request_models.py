@@ -14,6 +14,7 @@ from ackbox.model import (
     NAME_LIMIT,
     SOURCE_CURSOR_PATTERN,
     EventFilter,
+    EventId,
     OutcomeName,
     SourceCursor,
     check_name,
@@ -34,8 +35,8 @@ Status = Literal[
 ]
 
 _NO_TERM = (
-    "Give at least one of status, outcome, source, type, since, until, error and lane, so that an "
-    "omission never selects every event."
+    "Give at least one of status, outcome, source, type, since, until, error, lane and parent, so "
+    "that an omission never selects every event."
 )
 _FIRST_MOMENT = datetime.min.replace(tzinfo=UTC)
 _LAST_MOMENT = datetime.max.replace(tzinfo=UTC)
@@ -102,6 +103,10 @@ class Filter(BaseModel, extra="forbid"):
         None
     )
     lane: Name | None = None
+    parent: Annotated[
+        UUID | None,
+        Field(description="The events that were made from the event or delivery with this id."),
+    ] = None
 
     def to_filter(self) -> EventFilter:
         by_status = filter_by_status(self.status) if self.status is not None else None
@@ -115,6 +120,7 @@ class Filter(BaseModel, extra="forbid"):
             error_code=self.error and check_name("error", self.error),
             since=self.since,
             until=self.until,
+            parent_id=self.parent and EventId(str(self.parent)),
         )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from ackbox.model.events import EventId, EventRecord
+from ackbox.model.queries import Page
 
 
 class ReplayKind(StrEnum):
@@ -71,7 +72,8 @@ class EventDetail(Struct, frozen=True):
 
     `claimable_at` is when a worker may claim the event. It is None if the event is finished or
     parked, or if it waits `behind` another event of its lane. If `tombstoned_at` is set, retention
-    has written the tombstone and will delete the event soon.
+    has written the tombstone and will delete the event soon. `items` are the first events that were
+    made from this event: the items of a delivery, and what a handler sent.
     """
 
     event: EventRecord
@@ -82,6 +84,7 @@ class EventDetail(Struct, frozen=True):
     behind: EventRecord | None
     tombstoned_at: datetime | None
     audit: Sequence["AuditEntry"]
+    items: Page
 
 
 class BackupProgress(Struct, frozen=True):

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ackbox.errors import InvalidEvent
 from ackbox.model.checks import SQL_INTEGER, check_name
-from ackbox.model.events import EventRecord, Status
+from ackbox.model.events import EventId, EventRecord, Status
 
 LAST_SEQUENCE = (1 << 63) - 1
 
@@ -28,7 +28,8 @@ class Order(StrEnum):
 
 class EventFilter(Struct, frozen=True):
     """The events to list. None accepts any value. `retrying` selects events that have run and
-    failed. `event_type` is a type, or a prefix followed by `*`, as handlers name them."""
+    failed. `event_type` is a type, or a prefix followed by `*`, as handlers name them. `parent_id`
+    selects the events that were made from this event or delivery."""
 
     status: Status | None = None
     retrying: bool = False
@@ -39,6 +40,7 @@ class EventFilter(Struct, frozen=True):
     outcome: str | None = None
     error_code: str | None = None
     lane: str | None = None
+    parent_id: EventId | None = None
     skip_completed: bool = False
 
 

@@ -14,11 +14,13 @@ from ackbox.model import (
     EventRecord,
     FailedRun,
     OutcomeName,
+    Page,
     Status,
 )
 from ackbox.stores.paging import BEYOND
 
 AUDIT_SHOWN = 20
+ITEMS_SHOWN = 20
 
 
 class DetailRow(Struct, frozen=True):
@@ -43,7 +45,11 @@ def may_be_behind(event: EventRecord, row: DetailRow) -> bool:
 
 
 def make_detail(
-    event: EventRecord, row: DetailRow, behind: Sequence[EventRecord], audit: AuditPage
+    event: EventRecord,
+    row: DetailRow,
+    behind: Sequence[EventRecord],
+    audit: AuditPage,
+    items: Page,
 ) -> EventDetail:
     return EventDetail(
         event=event,
@@ -54,6 +60,7 @@ def make_detail(
         behind=behind[0] if behind else None,
         tombstoned_at=row.tombstoned_at,
         audit=audit.items,
+        items=items,
     )
 
 

@@ -29,14 +29,22 @@ _INDEXED = frozenset({Status.PENDING, Status.PROCESSING, Status.FAILED})
 def bounds(where: EventFilter, order: Order, limit: int, cursor: int | None) -> dict[str, Any]:
     """Return the bounds of the scan. If an index serves the filter exactly, the scan reads no more
     rows than it returns."""
-    exact = where == EventFilter(status=where.status) and where.status in {None, *_INDEXED}
+    by_status = where == EventFilter(status=where.status) and where.status in {None, *_INDEXED}
+    exact = by_status or where == EventFilter(parent_id=where.parent_id)
     start = BEYOND if order is Order.NEWEST else 0
     return {
-        "scan": where.status if where.status in _INDEXED else "all",
+        "scan": _scan(where),
         "cursor": start if cursor is None else cursor,
         "window": limit if exact else max(WINDOW, limit),
         "limit": limit,
     }
+
+
+def _scan(where: EventFilter) -> str:
+    """Return the name of the branch that reads the fewest rows: its index serves the filter."""
+    if where.parent_id is not None:
+        return "parent"
+    return where.status if where.status in _INDEXED else "all"
 
 
 def terms(where: EventFilter) -> dict[str, Any]:
@@ -52,6 +60,7 @@ def terms(where: EventFilter) -> dict[str, Any]:
         "outcome": where.outcome,
         "error_code": where.error_code,
         "lane": where.lane,
+        "parent_id": where.parent_id,
     }
 
 

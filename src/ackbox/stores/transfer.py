@@ -23,6 +23,7 @@ TABLES: Mapping[str, Sequence[str]] = {
         *("source", "idempotency_key", "id", "status", "created_at", "payload_sha256"),
         *("tombstoned_at", "ledger_id"),
     ),
+    "fingerprints": ("source", "payload_sha256", "idempotency_key", "recorded_at"),
     "cursors": ("source", "cursor", "updated_at"),
     "audit": ("audit_id", "at", "actor", "peer", "action", "event_id", "detail"),
     "submissions": (
@@ -39,6 +40,7 @@ TABLES: Mapping[str, Sequence[str]] = {
 KEY_WIDTHS: Mapping[str, int] = {
     "events": 1,
     "tombstones": 2,
+    "fingerprints": 2,
     "cursors": 1,
     "audit": 1,
     "submissions": 1,
@@ -49,12 +51,13 @@ KEY_WIDTHS: Mapping[str, int] = {
 START_KEYS: Mapping[str, RowKey] = {
     "events": (0,),
     "tombstones": ("", ""),
+    "fingerprints": ("", ""),
     "cursors": ("",),
     "audit": (0,),
     "submissions": (0,),
     "quarantine": (0,),
 }
-"""A key that sorts before every key of the table."""
+"""A key that sorts before every key of the table. A hash in a key is hexadecimal text."""
 
 
 class Batch(Struct, frozen=True):

@@ -15,6 +15,7 @@ import asyncpg
 from ackbox.model import (
     Cursor,
     Done,
+    OutcomeName,
     QuarantineBudget,
     RetentionPolicy,
     Status,
@@ -57,6 +58,9 @@ class Everything:
         self.tombstoned = envelope("tombstoned", at=LONG_AGO)
         self.sender = envelope("sender", at=LONG_AGO)
         self.later = envelope("later", lane="customer-1", at=LONG_AGO)
+        self.delivery = envelope("delivery", at=LONG_AGO, outcome=OutcomeName.SPLIT)
+        self.item = envelope("item", at=LONG_AGO, parent_id=self.delivery.id)
+        self.unsigned = envelope("unsigned", b"captured", at=LONG_AGO, fingerprint=True)
         self.twice = envelope(
             "twice", b"[1, 2]", at=LONG_AGO, headers='{"x-a":"1"}', parent_id=self.old.id
         )
@@ -81,7 +85,7 @@ class Everything:
         await store.add_tombstones(AT_ONCE, Status.COMPLETED, after=0)
         await self.states.seed(store)
         await store.replay([self.states.failed.id], actor="ann")
-        await record_in(store, [self.later, self.twice])
+        await record_in(store, [self.later, self.twice, self.delivery, self.item, self.unsigned])
         await record_in(store, [envelope("twice", b"other", at=LONG_AGO)])
         requests = [refused(body=b"\x00\xff"), refused("stripe", delivery_id=self.twice.id)]
         await store.quarantine.keep(requests, QuarantineBudget(1 << 20, 1 << 20))

@@ -1,8 +1,9 @@
 """One event with its history, and the audit log of what operators did."""
 
-from ackbox.model import AuditPage, EventDetail, EventId, EventRecord
+from ackbox.model import AuditPage, EventDetail, EventFilter, EventId, EventRecord, Order
 from ackbox.stores.event_detail import (
     AUDIT_SHOWN,
+    ITEMS_SHOWN,
     audit_bounds,
     make_audit_page,
     make_detail,
@@ -10,7 +11,7 @@ from ackbox.stores.event_detail import (
     read_row,
 )
 from ackbox.stores.postgres.database import Session
-from ackbox.stores.postgres.read.pages import records
+from ackbox.stores.postgres.read.pages import read_page, records
 
 
 async def read_detail(session: Session, event_id: EventId) -> EventDetail | None:
@@ -20,7 +21,10 @@ async def read_detail(session: Session, event_id: EventId) -> EventDetail | None
         return None
     event, row = events[0], read_row(rows[0])
     behind = await _behind(session, event) if may_be_behind(event, row) else []
-    return make_detail(event, row, behind, await read_audit(session, event_id, AUDIT_SHOWN, None))
+    where = EventFilter(parent_id=event_id)
+    items = await read_page(session, where, Order.OLDEST, ITEMS_SHOWN, None)
+    audit = await read_audit(session, event_id, AUDIT_SHOWN, None)
+    return make_detail(event, row, behind, audit, items)
 
 
 async def read_audit(

@@ -60,6 +60,10 @@ candidates AS MATERIALIZED (
     UNION ALL
     (SELECT ledger_id FROM running WHERE ledger_id < :cursor
      ORDER BY ledger_id DESC LIMIT :window)
+    UNION ALL
+    (SELECT ledger_id FROM {schema}.events
+     WHERE :scan = 'parent' AND parent_id = :parent_id::uuid AND ledger_id < :cursor
+     ORDER BY ledger_id DESC LIMIT :window)
 )
 SELECT seen.rows, seen.edge, page.ledger_id, page.id
 FROM (SELECT count(*) AS rows, min(ledger_id) AS edge FROM candidates) AS seen
@@ -90,6 +94,11 @@ candidates AS MATERIALIZED (
      ORDER BY ledger_id LIMIT :window)
     UNION ALL
     (SELECT ledger_id FROM running WHERE ledger_id > :cursor AND ledger_id <= :last_readable
+     ORDER BY ledger_id LIMIT :window)
+    UNION ALL
+    (SELECT ledger_id FROM {schema}.events
+     WHERE :scan = 'parent' AND parent_id = :parent_id::uuid AND ledger_id > :cursor
+       AND ledger_id <= :last_readable
      ORDER BY ledger_id LIMIT :window)
 )
 SELECT seen.rows, seen.edge, page.ledger_id, page.id
@@ -126,7 +135,8 @@ SELECT sequence, source_emitted_at AS emitted, ledger_id, id::text,
        AND (:until::timestamptz IS NULL OR created_at < :until)
        AND (:outcome::text IS NULL OR outcome IS NOT DISTINCT FROM :outcome)
        AND (:error_code::text IS NULL OR error_code IS NOT DISTINCT FROM :error_code)
-       AND (:lane::text IS NULL OR lane IS NOT DISTINCT FROM :lane) AS matches
+       AND (:lane::text IS NULL OR lane IS NOT DISTINCT FROM :lane)
+       AND (:parent_id::uuid IS NULL OR parent_id IS NOT DISTINCT FROM :parent_id) AS matches
 FROM candidates JOIN {schema}.events USING (ledger_id)
 ORDER BY candidates.sequence, candidates.emitted, ledger_id
 

@@ -46,7 +46,8 @@ SELECT setval(pg_get_serial_sequence('{schema}.events', 'ledger_id'), greatest(:
 
 -- name: analyze
 -- Update the statistics: otherwise the server would plan for empty tables.
-ANALYZE {schema}.events, {schema}.live_events, {schema}.tombstones, {schema}.audit, {schema}.lanes
+ANALYZE {schema}.events, {schema}.live_events, {schema}.tombstones, {schema}.fingerprints,
+    {schema}.audit, {schema}.lanes
 
 -- name: import_events
 -- Insert events as they were in the file. A lease of the file has expired: its process is gone.
@@ -82,6 +83,13 @@ FROM unnest(
     :payload_sha256::bytea[], :tombstoned_at::text[], :ledger_id::bigint[]
 ) AS sent (
     source, idempotency_key, id, status, created_at, payload_sha256, tombstoned_at, ledger_id)
+
+-- name: import_fingerprints
+-- Insert fingerprints as they were in the file.
+INSERT INTO {schema}.fingerprints (source, payload_sha256, idempotency_key, recorded_at)
+SELECT source, decode(payload_sha256, 'hex'), idempotency_key, recorded_at::timestamptz
+FROM unnest(:source::text[], :payload_sha256::text[], :idempotency_key::text[], :recorded_at::text[])
+     AS sent (source, payload_sha256, idempotency_key, recorded_at)
 
 -- name: import_cursors
 -- Insert cursors as they were in the file.
@@ -145,6 +153,13 @@ SELECT source, idempotency_key, id::text, status, created_at, payload_sha256, to
 FROM {schema}.tombstones JOIN unnest(:source::text[], :idempotency_key::text[])
      AS wanted (source, idempotency_key) USING (source, idempotency_key)
 
+-- name: imported_fingerprints
+-- Return fingerprints for comparison with the file.
+SELECT source, encode(kept.payload_sha256, 'hex'), idempotency_key, recorded_at
+FROM {schema}.fingerprints AS kept JOIN unnest(:source::text[], :payload_sha256::text[])
+     AS wanted (source, payload_sha256) USING (source)
+WHERE kept.payload_sha256 = decode(wanted.payload_sha256, 'hex')
+
 -- name: imported_cursors
 -- Return cursors for comparison with the file.
 SELECT source, cursor, updated_at FROM {schema}.cursors WHERE source = ANY (:source::text[])
@@ -169,6 +184,7 @@ FROM {schema}.quarantine WHERE quarantine_id = ANY (:quarantine_id::bigint[])
 -- Return how many rows each transferred table has.
 SELECT 'events' AS name, count(*) FROM {schema}.events
 UNION ALL SELECT 'tombstones', count(*) FROM {schema}.tombstones
+UNION ALL SELECT 'fingerprints', count(*) FROM {schema}.fingerprints
 UNION ALL SELECT 'cursors', count(*) FROM {schema}.cursors
 UNION ALL SELECT 'audit', count(*) FROM {schema}.audit
 UNION ALL SELECT 'submissions', count(*) FROM {schema}.submissions

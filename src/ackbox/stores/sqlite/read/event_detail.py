@@ -1,15 +1,16 @@
 """One event with its history, and the audit log."""
 
-from ackbox.model import AuditPage, EventDetail, EventId, EventRecord
+from ackbox.model import AuditPage, EventDetail, EventFilter, EventId, EventRecord, Order
 from ackbox.stores.event_detail import (
     AUDIT_SHOWN,
+    ITEMS_SHOWN,
     audit_bounds,
     make_audit_page,
     make_detail,
     may_be_behind,
     read_row,
 )
-from ackbox.stores.sqlite.read.pages import records
+from ackbox.stores.sqlite.read.pages import read_page, records
 from ackbox.stores.sqlite.statements import Statements
 
 
@@ -19,7 +20,10 @@ def read_detail(sql: Statements, event_id: EventId) -> EventDetail | None:
         return None
     event, row = events[0], read_row(rows[0])
     behind = _behind(sql, event) if may_be_behind(event, row) else []
-    return make_detail(event, row, behind, read_audit(sql, event_id, AUDIT_SHOWN, None))
+    where = EventFilter(parent_id=event_id)
+    items = read_page(sql, where, Order.OLDEST, ITEMS_SHOWN, None)
+    audit = read_audit(sql, event_id, AUDIT_SHOWN, None)
+    return make_detail(event, row, behind, audit, items)
 
 
 def read_audit(

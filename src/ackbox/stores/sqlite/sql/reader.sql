@@ -52,6 +52,10 @@ WITH candidates AS MATERIALIZED (
         SELECT ledger_id FROM events
         WHERE :scan = 'failed' AND status = 'failed' AND ledger_id < :cursor
         ORDER BY ledger_id DESC LIMIT :window)
+    UNION ALL SELECT * FROM (
+        SELECT ledger_id FROM events
+        WHERE :scan = 'parent' AND parent_id = :parent_id AND ledger_id < :cursor
+        ORDER BY ledger_id DESC LIMIT :window)
 )
 SELECT seen.rows, seen.edge, page.ledger_id, page.id
 FROM (SELECT count(*) AS rows, min(ledger_id) AS edge FROM candidates) AS seen
@@ -81,6 +85,10 @@ WITH candidates AS MATERIALIZED (
     UNION ALL SELECT * FROM (
         SELECT ledger_id FROM events
         WHERE :scan = 'failed' AND status = 'failed' AND ledger_id > :cursor
+        ORDER BY ledger_id LIMIT :window)
+    UNION ALL SELECT * FROM (
+        SELECT ledger_id FROM events
+        WHERE :scan = 'parent' AND parent_id = :parent_id AND ledger_id > :cursor
         ORDER BY ledger_id LIMIT :window)
 )
 SELECT seen.rows, seen.edge, page.ledger_id, page.id
@@ -136,7 +144,8 @@ SELECT sequence, emitted, ledger_id, id,
        AND (:until IS NULL OR created_at < :until)
        AND (:outcome IS NULL OR outcome IS :outcome)
        AND (:error_code IS NULL OR error_code IS :error_code)
-       AND (:lane IS NULL OR lane IS :lane) AS matches
+       AND (:lane IS NULL OR lane IS :lane)
+       AND (:parent_id IS NULL OR parent_id IS :parent_id) AS matches
 FROM candidates CROSS JOIN events USING (ledger_id)
 ORDER BY sequence, emitted, ledger_id
 

@@ -10,6 +10,13 @@ SELECT source, idempotency_key, id, status, created_at, payload_sha256, tombston
 FROM tombstones WHERE (source, idempotency_key) > (?, ?)
 ORDER BY source, idempotency_key LIMIT ?
 
+-- name: export_fingerprints
+-- Return the next fingerprints. The hash is text: the progress of a promotion, which is JSON,
+-- contains it.
+SELECT source, lower(hex(payload_sha256)), idempotency_key, recorded_at
+FROM fingerprints WHERE (source, payload_sha256) > (?, unhex(?))
+ORDER BY source, payload_sha256 LIMIT ?
+
 -- name: export_cursors
 -- Return the next cursors.
 SELECT source, cursor, updated_at FROM cursors WHERE source > ? ORDER BY source LIMIT ?
@@ -34,6 +41,7 @@ FROM quarantine WHERE quarantine_id > ? ORDER BY quarantine_id LIMIT ?
 -- Return how many rows each exported table has.
 SELECT 'events', count(*) FROM events
 UNION ALL SELECT 'tombstones', count(*) FROM tombstones
+UNION ALL SELECT 'fingerprints', count(*) FROM fingerprints
 UNION ALL SELECT 'cursors', count(*) FROM cursors
 UNION ALL SELECT 'audit', count(*) FROM audit
 UNION ALL SELECT 'submissions', count(*) FROM submissions
@@ -55,6 +63,7 @@ SELECT json_array(
         count(*), min(id), max(id), sum(ledger_id), sum(run), sum(attempts), sum(ingest_count),
         max(updated_at), max(last_seen_at)) FROM events),
     (SELECT json_array(count(*), count(ledger_id), max(tombstoned_at)) FROM tombstones),
+    (SELECT json_array(count(*), max(recorded_at)) FROM fingerprints),
     (SELECT json_array(count(*), max(updated_at)) FROM cursors),
     (SELECT json_array(count(*), max(audit_id)) FROM audit),
     (SELECT json_array(count(*), max(submission_id)) FROM submissions),
