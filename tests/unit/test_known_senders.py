@@ -4,6 +4,7 @@ import pytest
 
 from ackbox.errors import InvalidEvent
 from ackbox.http.known_senders import PRESETS, name_sender
+from ackbox.sources import presets
 
 
 @pytest.mark.parametrize(("header", "preset"), PRESETS.items())
@@ -11,6 +12,16 @@ def test_a_known_sender_is_named_with_its_preset_and_path(header: bytes, preset:
     error = name_sender(InvalidEvent("payload is required"), {"headers": [(header, b"")]}, b"")
     assert f'declare [sources.{preset}] with preset = "{preset}"' in str(error)
     assert f"send to /in/{preset};" in str(error)
+
+
+def test_every_sender_that_is_named_has_a_preset() -> None:
+    assert set(PRESETS.values()) <= set(presets.PRESETS)
+
+
+def test_a_delivery_of_github_is_not_one_of_meta() -> None:
+    headers = [(b"x-hub-signature-256", b""), (b"x-github-event", b"push")]
+    error = name_sender(InvalidEvent("x"), {"headers": headers}, b"")
+    assert str(error).startswith("this is a delivery of github")
 
 
 def test_an_unknown_field_hints_at_sources() -> None:

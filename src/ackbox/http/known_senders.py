@@ -19,8 +19,10 @@ PRESETS = {
     b"x-zm-signature": "zoom",
     b"svix-signature": "svix",
     b"webhook-signature": "standard-webhooks",
+    b"x-hub-signature-256": "meta",
 }
-"""Headers by which a sender can be recognized, and the name of its preset."""
+"""Headers by which a sender can be recognized, and the name of its preset. GitHub has the last one
+too, so that the order matters."""
 _OUR_FIELDS = (b'"payload"', b'"idempotency_key"')
 _UNKNOWN_FIELD = "unknown field"
 
@@ -28,7 +30,8 @@ _UNKNOWN_FIELD = "unknown field"
 def name_sender(error: InvalidEvent, scope: Scope, body: bytes) -> InvalidEvent:
     """Return the error with what to do if the request is one of a real sender. The text repeats
     nothing of the request that the error does not repeat already."""
-    preset = next((PRESETS[name] for name, _ in scope["headers"] if name in PRESETS), None)
+    sent = {name for name, _ in scope["headers"]}
+    preset = next((preset for name, preset in PRESETS.items() if name in sent), None)
     if preset is not None:
         table = f'[sources.{preset}] with preset = "{preset}"'
         path = Route.DELIVER.url("", source=preset)
