@@ -3,6 +3,7 @@
 import asyncio
 import random
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from datetime import timedelta
@@ -29,6 +30,7 @@ from ackbox.handlers import Registry
 from ackbox.ingest import Ingest
 from ackbox.maintenance import Discards, Monitor, Mover, Replays, Retention, unpark_handled
 from ackbox.model import (
+    QuarantineBudget,
     Receipt,
     SentEvent,
     Stats,
@@ -38,7 +40,7 @@ from ackbox.model import (
     seal_sent_event,
 )
 from ackbox.ports import EventQueue, Reader, Store
-from ackbox.quarantine import Keeper
+from ackbox.quarantine import Drops, Keeper, Releases
 from ackbox.telemetry import (
     Fact,
     HandlerAbandoned,
@@ -319,6 +321,27 @@ class Runtime:
     def discards(self) -> Discards:
         return Discards(self.store, self.reader, clock=self.clock, observe=self.observe)
 
+    @property
+    def releases(self) -> Releases:
+        return Releases(
+            self.store.quarantine,
+            self.reader,
+            self.sources.webhooks,
+            self.ingest.submit,
+            budget=self._quarantine_budget,
+            clock=self.clock,
+            observe=self.observe,
+        )
+
+    @property
+    def drops(self) -> Drops:
+        return Drops(self.store.quarantine, self.reader, observe=self.observe)
+
+    def refusals(self) -> Mapping[str, int]:
+        """Return the refusals of the last minute, by source."""
+        counts = Counter[str]() if self._keeper is None else self._keeper.rates.last_minute()
+        return {source: counts[source] for source in self.sources.webhooks}
+
     def metrics(self) -> tuple[bytes, str]:
         return self._app.metrics.render(), self._app.metrics.content_type
 
@@ -414,11 +437,15 @@ class Runtime:
             uniform=random.uniform,
         )
 
+    @property
+    def _quarantine_budget(self) -> QuarantineBudget:
+        return component_config.quarantine_budget(self.settings, len(self.sources.webhooks))
+
     def _make_keeper(self, store: Store) -> Keeper:
         return Keeper(
             store.quarantine,
             store.reader.quarantine,
-            component_config.quarantine_budget(self.settings, len(self.sources.webhooks)),
+            self._quarantine_budget,
             sources=len(self.sources.webhooks),
             observe=self.observe,
         )

@@ -79,7 +79,7 @@ def test_every_command_and_option_says_what_it_is_for() -> None:
         for parameter in command.params
         if not parameter.help
     ]
-    assert len(list(commands())) == 18
+    assert len(list(commands())) == 26
     assert silent == []
 
 

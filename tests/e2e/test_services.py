@@ -15,13 +15,14 @@ from starlette.testclient import TestClient
 
 from ackbox import Event, Inbox
 from ackbox import runtime as runtime_module
-from ackbox.app import App
-from ackbox.config import Settings
+from ackbox.app import App, build_sources
+from ackbox.config import Settings, SourceTable
 from ackbox.maintenance import Monitor
 from ackbox.model import EventId, EventRecord, Status
 from ackbox.runtime import Runtime
 from ackbox.services import Services
 from ackbox.stores.sqlite.lock import LedgerLock
+from ackbox.stores.sqlite.read.quarantine import SqliteQuarantineReader
 from ackbox.stores.sqlite.read.reader import SqliteReader
 from ackbox.stores.sqlite.services import SpaceReclaimer
 from ackbox.stores.sqlite.store import SqliteStore
@@ -48,6 +49,7 @@ LOOPS = {
     "submissions": (SqliteSubmissions, "move"),
     "retention": (SqliteStore, "add_tombstones"),
     "parked-events": (SqliteReader, "parked_type"),
+    "quarantine": (SqliteQuarantineReader, "usage"),
     "run-timeouts": (Executor, "_cancel"),
     "disk-space": (DiskSpace, "check"),
     "reclaim-space": (SpaceReclaimer, "_note_reclaimed"),
@@ -114,7 +116,10 @@ async def running(
     async def slow(event: Event) -> None:
         await asyncio.Event().wait()
 
-    app = App(settings(folder), guest=True, observers=observers, unpark_seconds=0.05)
+    anyone = build_sources({"anyone": SourceTable("anyone", {"verify": "none"}, "test")})
+    app = App(
+        settings(folder), sources=anyone, guest=True, observers=observers, unpark_seconds=0.05
+    )
     app.services = Services(app.observe, clock=app.clock, critical_after=critical_after)
     async with inbox.running(app) as runtime:
         yield Running(inbox, runtime)

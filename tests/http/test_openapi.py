@@ -52,13 +52,20 @@ def test_the_document_lists_every_route_and_nothing_else(server: Server) -> None
         ("/api/events/replay", "post"),
         ("/api/events/{event_id}/discard", "post"),
         ("/api/events/discard", "post"),
+        ("/api/quarantine", "get"),
+        ("/api/quarantine/{quarantine_id}", "get"),
+        ("/api/quarantine/{quarantine_id}/body", "get"),
+        ("/api/quarantine/release", "post"),
+        ("/api/quarantine/{quarantine_id}/release", "post"),
+        ("/api/quarantine/drop", "post"),
+        ("/api/quarantine/{quarantine_id}/drop", "post"),
         ("/api/stats", "get"),
         ("/api/audit", "get"),
     }
     del document["paths"]["/in/{source}"]  # this server declares no source
     for path, methods in document["paths"].items():
         for method in methods:
-            named = path.replace("{event_id}", "x")
+            named = path.replace("{event_id}", "x").replace("{quarantine_id}", "x")
             data = request(method.upper(), named, b"", server.operator)
             assert exchange(server.port, data).status not in (404, 405)
 

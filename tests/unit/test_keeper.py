@@ -143,9 +143,9 @@ async def test_requests_that_do_not_fit_are_counted_by_source() -> None:
 async def test_requests_wait_in_memory_while_the_store_is_away() -> None:
     stage = Stage(Kept(failures=[Unavailable("away")]))
     stage.refuse(3)
-    await stage.keeper.keep_and_wait()
-    assert stage.kept.requests == []
-    await stage.keeper.keep_buffered()
+    await stage.keeper.wait_and_keep()
+    assert (stage.kept.requests, stage.slept) == ([], [1.0])
+    await stage.keeper.wait_and_keep()
     assert len(stage.kept.requests) == 3
     assert stage.dropped == 0
 
@@ -175,11 +175,15 @@ async def test_a_stop_during_an_outage_counts_what_is_lost() -> None:
     assert stage.dropped == 2
 
 
-async def test_the_usage_is_measured_while_nothing_arrives() -> None:
+async def test_the_usage_is_measured_at_the_start_and_after_each_batch() -> None:
     stage = Stage(Kept())
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(stage.keeper.keep_and_wait(), 0.01)
+    await stage.keeper.wait_and_keep()
     assert stage.facts.of(QuarantineMeasured) == [QuarantineMeasured({})]
+    with pytest.raises(TimeoutError):  # it waits for a request
+        await asyncio.wait_for(stage.keeper.wait_and_keep(), 0.01)
+    stage.refuse()
+    await stage.keeper.wait_and_keep()
+    assert len(stage.facts.of(QuarantineMeasured)) == 2
 
 
 def test_the_rate_forgets_refusals_after_a_minute() -> None:

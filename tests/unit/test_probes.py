@@ -45,6 +45,7 @@ async def test_only_an_operator_reads_in_detail_why_the_server_is_not_ready() ->
 async def test_only_an_operator_sees_the_services() -> None:
     current = SimpleNamespace(status="ok", durability="full")
     runtime = {"health": lambda: current, "services": SimpleNamespace(statuses=[SERVICE])}
+    runtime["refusals"] = lambda: {"github": 3}
     status, shown = await probe("/health", [], **runtime)
     assert (status, shown) == (200, {"status": "ok", "durability": "full"})
     _, shown = await probe("/health", OPERATOR, **runtime)
@@ -56,3 +57,4 @@ async def test_only_an_operator_sees_the_services() -> None:
             "since": "2026-01-31T00:00:00.000000Z",
         }
     ]
+    assert shown["refusals"] == {"github": 3}

@@ -17,6 +17,7 @@ from ackbox.cli import (
     events,
     migrate,
     promote,
+    quarantine,
     send,
     serve,
     sources,
@@ -41,6 +42,7 @@ app.command("work")(work.work)
 app.command("send")(send.send)
 app.add_typer(events.app, name="events")
 app.add_typer(sources.app, name="sources")
+app.add_typer(quarantine.app, name="quarantine")
 app.command("stats")(stats.stats)
 app.command("config")(config.config)
 app.command("migrate")(migrate.migrate)

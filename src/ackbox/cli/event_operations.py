@@ -36,7 +36,9 @@ def replay_ids(ids: list[EventId], *, completed: bool) -> Mapping[str, str]:
         )
 
     body = {"completed": True} if completed else None
-    return _run(here, lambda client, url: _post_each(client, url, Route.REPLAY_EVENT, ids, body))
+    return run_on_ledger(
+        here, lambda client, url: _post_each(client, url, Route.REPLAY_EVENT, ids, body)
+    )
 
 
 def discard_ids(ids: list[EventId]) -> Mapping[str, str]:
@@ -46,7 +48,9 @@ def discard_ids(ids: list[EventId]) -> Mapping[str, str]:
         discards = Discards(*ledger, clock=utc_now, observe=ignore_facts)
         return await _in_batches(ids, partial(discards.discard_ids, actor=actor()))
 
-    return _run(here, lambda client, url: _post_each(client, url, Route.DISCARD_EVENT, ids, None))
+    return run_on_ledger(
+        here, lambda client, url: _post_each(client, url, Route.DISCARD_EVENT, ids, None)
+    )
 
 
 def replay_matching(where: EventFilter, rate: float, report: Report) -> Done:
@@ -57,7 +61,9 @@ def replay_matching(where: EventFilter, rate: float, report: Report) -> Done:
         return await _follow_here(replays.replay_matching(where, actor=actor(), rate=rate), report)
 
     body = {**_terms(where), "rate": rate, "completed": not where.skip_completed}
-    return _run(here, lambda client, url: _follow(client, url, Route.REPLAY_EVENTS, body, report))
+    return run_on_ledger(
+        here, lambda client, url: _follow(client, url, Route.REPLAY_EVENTS, body, report)
+    )
 
 
 def discard_matching(where: EventFilter, rate: float, report: Report) -> Done:
@@ -70,10 +76,12 @@ def discard_matching(where: EventFilter, rate: float, report: Report) -> Done:
         )
 
     body = {**_terms(where), "rate": rate}
-    return _run(here, lambda client, url: _follow(client, url, Route.DISCARD_EVENTS, body, report))
+    return run_on_ledger(
+        here, lambda client, url: _follow(client, url, Route.DISCARD_EVENTS, body, report)
+    )
 
 
-def _run(
+def run_on_ledger(
     here: Callable[[Ledger], Coroutine[Any, Any, T]], on_server: Callable[[httpx2.Client, str], T]
 ) -> T:
     """Open the ledger and change it here. If a server holds the ledger, call the server instead."""

@@ -18,6 +18,7 @@ from ackbox.http.events import add_event_routes
 from ackbox.http.guard import check_operator, is_operator, redact_error
 from ackbox.http.openapi import NO_CONTROL_CHARACTERS, add, add_openapi_route, problem_responses
 from ackbox.http.problems import HttpError, from_error, problem_body
+from ackbox.http.quarantine import add_quarantine_routes
 from ackbox.http.refusals import REASON
 from ackbox.http.requests import Asgi, Message, Receive, Scope, Send, too_large
 from ackbox.http.routes import Route
@@ -64,6 +65,7 @@ def make_fastapi(runtime: Runtime) -> FastAPI:
     _add_webhooks(api, runtime)
     add_backup_route(api, runtime)
     add_event_routes(api, runtime)
+    add_quarantine_routes(api, runtime)
     _add_error_responses(api, runtime)
     add_openapi_route(api, runtime.settings)
     return api

@@ -111,7 +111,7 @@ def _add_detail(api: FastAPI, runtime: Runtime) -> None:
         content = await runtime.reader.content(EventId(str(event_id)))
         if content is None:
             raise HttpError(404, _NOT_FOUND)
-        return _as_file(str(event_id), content.payload)
+        return as_file(str(event_id), content.payload)
 
 
 def _add_replay_by_filter(api: FastAPI, runtime: Runtime) -> None:
@@ -136,7 +136,7 @@ def _add_replay_by_filter(api: FastAPI, runtime: Runtime) -> None:
         if replay_request.dry_run:
             return await _preview(runtime, where, request)
         steps = runtime.replays.replay_matching(
-            where, **_caller(request, actor), rate=replay_request.rate
+            where, **find_caller(request, actor), rate=replay_request.rate
         )
         return NdjsonResponse(_progress_lines(steps))
 
@@ -160,7 +160,7 @@ def _add_replay_by_id(api: FastAPI, runtime: Runtime) -> None:
         target = EventId(str(event_id))
         results = await runtime.replays.replay_ids(
             [target],
-            **_caller(request, actor),
+            **find_caller(request, actor),
             completed=replay_request is not None and replay_request.completed,
         )
         match results.get(target):
@@ -198,7 +198,7 @@ def _add_discard_by_filter(api: FastAPI, runtime: Runtime) -> None:
         if discard_request.dry_run:
             return await _preview(runtime, where, request)
         steps = runtime.discards.discard_matching(
-            where, **_caller(request, actor), rate=discard_request.rate
+            where, **find_caller(request, actor), rate=discard_request.rate
         )
         return NdjsonResponse(_progress_lines(steps))
 
@@ -216,7 +216,7 @@ def _add_discard_by_id(api: FastAPI, runtime: Runtime) -> None:
         """Give up one event on purpose: it becomes completed, with outcome `discarded`. A completed
         event stays as it is. 409 if the event is being processed."""
         target = EventId(str(event_id))
-        results = await runtime.discards.discard_ids([target], **_caller(request, actor))
+        results = await runtime.discards.discard_ids([target], **find_caller(request, actor))
         match results.get(target):
             case None:
                 raise HttpError(404, _NOT_FOUND)
@@ -265,7 +265,7 @@ async def _progress_lines(steps: AsyncIterator[ReplayProgress]) -> AsyncIterator
         yield msgspec.json.encode(last) + b"\n"
 
 
-def _as_file(name: str, payload: bytes) -> Response:
+def as_file(name: str, payload: bytes) -> Response:
     """Return the payload as an attachment: a browser saves it and never runs it as a page of this
     origin, whatever the sender wrote (F49)."""
     try:
@@ -287,5 +287,5 @@ class Caller(TypedDict):
     peer: str | None
 
 
-def _caller(request: Request, actor: str | None) -> Caller:
+def find_caller(request: Request, actor: str | None) -> Caller:
     return Caller(actor=actor or "http", peer=request.client.host if request.client else None)

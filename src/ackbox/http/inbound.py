@@ -17,10 +17,12 @@ from ackbox.model import (
     Accepted,
     Handshake,
     InboundRequest,
+    ReceiptKind,
     Refusal,
     Submission,
 )
 from ackbox.ports import Webhook
+from ackbox.quarantine import Keeper
 from ackbox.runtime import Runtime
 
 _COMPRESSED = "Content-Encoding must be identity: send the body uncompressed."
@@ -46,7 +48,7 @@ class SourceRoute:
     ) -> RawResponse:
         check_length(headers, self._max_body)
         sent = read_all_headers(scope)
-        ingest = self._runtime.ingest
+        ingest, keeper = self._runtime.ingest, self._runtime.keeper
         with Reservation(ingest.bytes) as reservation:
             body = await read_body(receive, self._max_body, reservation)
             request = InboundRequest(
@@ -54,31 +56,29 @@ class SourceRoute:
             )
             match self._webhook.receive(request):
                 case Accepted() as accepted:
-                    return await self._record(ingest, request, accepted)
+                    return await self._record(ingest, keeper, request, accepted)
                 case Handshake() as handshake:
                     return greeting(handshake)
                 case Refusal() as refusal:
-                    raise self._refuse(request, refusal)
+                    keeper.refuse(self._webhook.name, request, refusal)
+                    raise _refused(refusal)
                 case result:
                     assert_never(result)
 
     async def _record(
-        self, ingest: Ingest, request: InboundRequest, accepted: Accepted
+        self, ingest: Ingest, keeper: Keeper, request: InboundRequest, accepted: Accepted
     ) -> RawResponse:
         """Record the events of a delivery together. The response is about the first one, which is
-        the delivery itself if there are several."""
-        receipts = await ingest.submit(Submission(accepted.envelopes))
-        if accepted.rejected:
-            self._runtime.keeper.reject(
-                self._webhook.name, request, accepted.rejected, receipts[0].id
-            )
-        return received(accepted.envelopes[0], receipts[0])
+        the delivery itself if there are several. Its bad items are kept once: a delivery that is
+        sent again has them again."""
+        first, *_ = await ingest.submit(Submission(accepted.envelopes))
+        if accepted.rejected and first.kind is ReceiptKind.NEW:
+            keeper.reject(self._webhook.name, request, accepted.rejected, first.id)
+        return received(accepted.envelopes[0], first)
 
-    def _refuse(self, request: InboundRequest, refusal: Refusal) -> HttpError:
-        self._runtime.keeper.refuse(self._webhook.name, request, refusal)
-        return HttpError(
-            refusal.status, refusal.detail, _SIGNATURE if refusal.status == 401 else ()
-        )
+
+def _refused(refusal: Refusal) -> HttpError:
+    return HttpError(refusal.status, refusal.detail, _SIGNATURE if refusal.status == 401 else ())
 
 
 def read_all_headers(scope: Scope) -> tuple[tuple[str, str], ...]:

@@ -15,6 +15,7 @@ from ackbox.config import Settings
 from ackbox.http.event_responses import ErrorLine, PreviewResponse, ProgressLine
 from ackbox.http.ndjson import ndjson_content
 from ackbox.http.probes import HealthResponse, Probes, ReadyResponse
+from ackbox.http.quarantine_responses import DropLine, ReleaseLine
 from ackbox.http.routes import Access, Route
 from ackbox.model import NAME_LIMIT
 
@@ -135,6 +136,13 @@ _SOURCE_PARAMETER = {
     "required": True,
     "schema": {"type": "string", "pattern": "^[a-z0-9][a-z0-9_.-]{0,62}$"},
 }
+_LINES: tuple[type[BaseModel], ...] = (
+    PreviewResponse,
+    ProgressLine,
+    ErrorLine,
+    ReleaseLine,
+    DropLine,
+)
 _ACCEPTED = {"application/json": {"schema": {"$ref": "#/components/schemas/AcceptedEvent"}}}
 
 
@@ -207,9 +215,9 @@ def _probe_schemas() -> dict[str, Any]:
 
 
 def _line_schemas() -> dict[str, Any]:
-    """Return the schemas of a replay's NDJSON lines: FastAPI knows only whole responses."""
+    """Return the schemas of NDJSON lines: FastAPI knows only whole responses."""
     models: list[tuple[type[BaseModel], Literal["serialization"]]] = [
-        (model, "serialization") for model in (PreviewResponse, ProgressLine, ErrorLine)
+        (model, "serialization") for model in _LINES
     ]
     _, schemas = models_json_schema(models, ref_template="#/components/schemas/{model}")
     definitions: dict[str, Any] = schemas["$defs"]

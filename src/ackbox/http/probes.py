@@ -28,9 +28,12 @@ class ServiceHealth(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class HealthResponse(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The health of the process. `refusals` are those of the last minute, by source."""
+
     status: str
     durability: str
     services: list[ServiceHealth] | None = None
+    refusals: dict[str, int] | None = None
 
 
 class ReadyResponse(msgspec.Struct, frozen=True):
@@ -65,10 +68,13 @@ class Probes:
 
     def health(self, scope: Scope) -> RawResponse:
         """Report that the process is alive. `critical`: for a minute, events could not be stored or
-        a background loop has kept failing. An operator also gets the services."""
+        a background loop has kept failing. An operator also gets the services, and how many
+        requests each source refused in the last minute."""
         current = self._runtime.health()
-        services = self._services() if is_operator(scope, self._runtime) else None
-        return _json(HealthResponse(current.status, current.durability, services))
+        if not is_operator(scope, self._runtime):
+            return _json(HealthResponse(current.status, current.durability))
+        refusals = {**self._runtime.refusals()}
+        return _json(HealthResponse(current.status, current.durability, self._services(), refusals))
 
     def ready(self, scope: Scope) -> RawResponse:
         """Report whether the server accepts events. If not, an operator gets the details, and any

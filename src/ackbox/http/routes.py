@@ -42,6 +42,13 @@ class Route(Enum):
     REPLAY_EVENT = "POST", "/api/events/{event_id}/replay", Access.OPERATOR, OTHER
     DISCARD_EVENTS = "POST", "/api/events/discard", Access.OPERATOR
     DISCARD_EVENT = "POST", "/api/events/{event_id}/discard", Access.OPERATOR, OTHER
+    LIST_QUARANTINE = "GET", "/api/quarantine", Access.READER
+    SHOW_QUARANTINED = "GET", "/api/quarantine/{quarantine_id}", Access.READER, OTHER
+    SHOW_QUARANTINED_BODY = "GET", "/api/quarantine/{quarantine_id}/body", Access.READER, OTHER
+    RELEASE_QUARANTINE = "POST", "/api/quarantine/release", Access.OPERATOR
+    RELEASE_QUARANTINED = "POST", "/api/quarantine/{quarantine_id}/release", Access.OPERATOR, OTHER
+    DROP_QUARANTINE = "POST", "/api/quarantine/drop", Access.OPERATOR
+    DROP_QUARANTINED = "POST", "/api/quarantine/{quarantine_id}/drop", Access.OPERATOR, OTHER
     STATS = "GET", "/api/stats", Access.READER
     AUDIT = "GET", "/api/audit", Access.READER
     BACKUP = "POST", "/api/backup", Access.OPERATOR

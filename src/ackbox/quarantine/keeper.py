@@ -60,10 +60,11 @@ class Keeper:
         self._buffer: deque[RefusedRequest] = deque()
         self._buffered: Counter[str] = Counter()
         self._wake = asyncio.Event()
+        self._wake.set()  # measure at the start
         self._loop: asyncio.Task[None] | None = None
 
     def start(self, services: Services) -> None:
-        self._loop = services.run("quarantine", self.keep_and_wait)
+        self._loop = services.run("quarantine", self.wait_and_keep)
 
     def refuse(self, source: str, request: InboundRequest, refusal: Refusal) -> None:
         """Count a refusal, and keep the request if it should be kept."""
@@ -86,19 +87,23 @@ class Keeper:
             self._observe(SourceRefused(source, item.reason))
             self._add(as_refused(source, request, item, delivery_id))
 
-    async def keep_and_wait(self) -> None:
-        """Keep what is in the buffer, measure, and wait for more."""
+    async def wait_and_keep(self) -> None:
+        """Wait for a request, or for the time of the next measurement; then keep and measure. After
+        a failure, the next call does not wait."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), _MEASURE_SECONDS)
+        self._wake.clear()
         try:
             await self.keep_buffered()
             self._observe(QuarantineMeasured(await self._reader.usage()))
         except OUTAGES:  # the store reports its own outages
+            self._wake.set()
             await self._sleep(_OUTAGE_SECONDS)
-            return
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), _MEASURE_SECONDS)
+        except BaseException:
+            self._wake.set()
+            raise
 
     async def keep_buffered(self) -> None:
-        self._wake.clear()
         while batch := self._next_batch():
             await self._keep(batch)
             await self._sleep(_PAUSE_SECONDS)

@@ -4,6 +4,14 @@ from typing import Any
 
 import schemathesis
 
+_ABSENT = (
+    "/in/{source}",
+    "/{quarantine_id}",
+    "/{quarantine_id}/body",
+    "/{quarantine_id}/release",
+    "/{quarantine_id}/drop",
+)
+
 
 @schemathesis.serializer("application/x-ndjson")
 def as_lines(_: schemathesis.SerializationContext, value: Any) -> bytes:
@@ -33,7 +41,9 @@ def is_meant_to_be_valid(case: schemathesis.Case[Any]) -> bool:
 @schemathesis.hook
 def before_load_schema(_: schemathesis.HookContext, document: dict[str, Any]) -> None:
     """Remove the schema of a batch: any NDJSON body is text, so no body can violate it. Remove the
-    routes of sources: this server declares none, so that each request gets 404."""
-    del document["paths"]["/in/{source}"]
+    routes of sources, and of single requests of the quarantine: this server has none, so that each
+    request gets 404."""
+    for path in [path for path in document["paths"] if path.endswith(_ABSENT)]:
+        del document["paths"][path]
     body = document["paths"]["/webhooks/batch"]["post"]["requestBody"]
     del body["content"]["application/x-ndjson"]["schema"]
