@@ -7,13 +7,14 @@ import pytest
 from msgspec.structs import replace as replace_struct
 
 from ackbox.errors import SettingError
+from ackbox.forms import MULTIPART, URLENCODED
 from ackbox.sources.fields import Delivery, read_name
 from ackbox.sources.preset import SchemeSettings
 from ackbox.sources.presets import PRESETS
 from ackbox.sources.schemes import Verification
 from support.sources.every_sample import SAMPLES
 from support.sources.mutations import just_in_time, mutations, out_of_time
-from support.sources.samples import Sample
+from support.sources.samples import Sample, with_header
 
 every_sample = pytest.mark.parametrize("sample", SAMPLES, ids=str)
 with_a_time = pytest.mark.parametrize(
@@ -36,6 +37,18 @@ def test_key_and_type_are_found(sample: Sample) -> None:
     body_hash = sha256(sample.request.body).hexdigest()
     assert (read_name(preset.key, delivery) or body_hash) == (sample.key or body_hash)
     assert (read_name(preset.type, delivery) if preset.type else None) == sample.type
+
+
+@every_sample
+def test_a_signed_key_does_not_depend_on_the_content_type(sample: Sample) -> None:  # F47
+    """No signature covers this header, so that it must not be a way to another key."""
+    preset, scheme = PRESETS[sample.preset], sample.scheme
+    key = read_name(preset.key, Delivery(sample.request))
+    types = ("application/json", "text/plain", URLENCODED, f"{MULTIPART}; boundary=x", MULTIPART)
+    for values in ((), *((value,) for value in types), types):
+        repeated = with_header(sample.request, "content-type", *values)
+        if scheme.verify(repeated) is Verification.VERIFIED:
+            assert read_name(preset.key, Delivery(repeated)) == key
 
 
 @every_sample

@@ -5,6 +5,7 @@ raises, whatever the bytes are: a field that cannot be read is absent.
 """
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -14,13 +15,12 @@ from typing import Protocol
 import msgspec
 
 from ackbox.errors import InvalidEvent, SettingError
-from ackbox.forms import MULTIPART, URLENCODED, parse_form
+from ackbox.forms import URLENCODED, parse_form
 from ackbox.model import InboundRequest, check_name
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 _NUMBER = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?")
-_JSON = "application/json"
 _UNREAD = object()
 _decode = msgspec.json.Decoder().decode
 _FIRST_MILLISECOND = 1e11
@@ -28,22 +28,36 @@ _FIRST_MILLISECOND = 1e11
 
 
 class Delivery:
-    """One request, with the document of its body, which is decoded once and only if it is read."""
+    """One request, with the document of its body, which is decoded once and only if it is read.
 
-    __slots__ = ("_document", "request")
+    The Content-Type says only whether a form is multipart: no signature covers this header, so that
+    somebody who repeats a delivery could choose another key by it.
+    """
+
+    __slots__ = ("_form", "_json", "request")
 
     def __init__(self, request: InboundRequest) -> None:
         self.request = request
-        self._document: object = _UNREAD
+        self._json: object = _UNREAD
+        self._form: object = _UNREAD
+
+    @property
+    def json(self) -> object:
+        """The JSON of the body, or None if the body is not JSON."""
+        if self._json is _UNREAD:
+            self._json = _read_json(self.request.body)
+        return self._json
 
     @property
     def document(self) -> object:
-        """The JSON of the body; for a form, an object with its fields. If the form has a field
-        `payload` that contains a JSON object, that object (GitHub and Slack send it). None if the
-        body is neither."""
-        if self._document is _UNREAD:
-            self._document = _read_document(self.request)
-        return self._document
+        """The JSON of the body; for any other body, an object with the fields that it has as a
+        form. If the form has a field `payload` that contains a JSON object, that object (GitHub and
+        Slack send it)."""
+        if (document := self.json) is not None:
+            return document
+        if self._form is _UNREAD:
+            self._form = _read_form(self.request)
+        return self._form
 
 
 class Field(Protocol):
@@ -184,16 +198,13 @@ def read_time(field: Field | None, delivery: Delivery) -> datetime | None:
         return None
 
 
-def _read_document(request: InboundRequest) -> object:
-    content_type = request.header("content-type") or ""
-    if content_type == _JSON or not content_type.lower().startswith((URLENCODED, MULTIPART)):
-        return _read_json(request.body)
-    try:
-        form = parse_form(content_type, request.body)
-    except ValueError:
-        return None
-    payload = _read_json(form.get("payload", "").encode())
-    return payload if isinstance(payload, dict) else dict(form)
+def _read_form(request: InboundRequest) -> dict[str, object]:
+    for content_type in (request.header("content-type") or "", URLENCODED):
+        with suppress(ValueError):
+            form = parse_form(content_type, request.body)
+            payload = _read_json(form.get("payload", "").encode())
+            return payload if isinstance(payload, dict) else dict(form)
+    return {}
 
 
 def _read_json(body: bytes) -> object:

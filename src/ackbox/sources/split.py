@@ -119,7 +119,7 @@ _FAULTS = {
 def _find_fault(
     item: Delivery, is_object: bool, verify_item: VerifyItem | None
 ) -> RefusalReason | None:
-    if not is_object or item.document is None:
+    if not is_object or item.json is None:
         return RefusalReason.UNREADABLE
     verification = verify_item(item.request) if verify_item else Verification.VERIFIED
     if verification is Verification.VERIFIED:

@@ -129,11 +129,11 @@ def _candidate_urls(public_url: str) -> tuple[str, ...]:
 @dataclass(frozen=True, slots=True)
 class FormHash:
     """The SHA-256 of the fields exactly as they are signed: a form with other bytes that has the
-    same signature is the same delivery."""
+    same signature is the same delivery. Absent if the URL has the SHA-256 of the body."""
 
     def read(self, delivery: Delivery) -> str | None:
         request = delivery.request
-        if not _is_form(request):
+        if read_parameter(request.url, BODY_SHA256):
             return None
         return sha256(b"".join(sorted_fields(request.body))).hexdigest()
 
