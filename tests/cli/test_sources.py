@@ -150,3 +150,26 @@ def test_a_wrong_table_stops_the_start_with_one_line(cli: Cli) -> None:
     assert line.startswith("[sources.github] in ackbox.toml: secret: GITHUB_KEY is not set")
     (cli.folder / "ackbox.toml").write_text('[sources.github]\npreset = "githbu"\n')
     assert 'preset = "githbu" is not valid: one of basic,' in cli("serve", PORT="0").line
+
+
+ONLY_200 = """
+[sources.paddle]
+preset = "paddle"
+secret = "env:STRIPE_KEY"
+
+[sources.twilio]
+preset = "twilio"
+secret = "env:STRIPE_KEY"
+public_url = "https://example.com/in/twilio"
+"""
+
+
+def test_send_understands_the_responses_that_only_some_senders_get(
+    cli: Cli, tmp_path: Path
+) -> None:
+    (cli.folder / "ackbox.toml").write_text(ONLY_200)
+    with receiving(tmp_path / "server", ONLY_200) as server:
+        where = {"DB_PATH": str(server.ledger), **KEYS}
+        paddle = [cli("send", "--source", "paddle", "--key", "k", **where) for _ in range(2)]
+        assert [done.out.split()[0] for done in paddle] == ["new", "duplicate"]
+        assert cli("send", "--source", "twilio", **where).out.startswith("accepted   200")

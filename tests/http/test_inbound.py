@@ -63,8 +63,9 @@ def test_selected_headers_are_kept_with_the_event(receiver: Server) -> None:
 
 
 def test_two_sources_with_the_same_ids_do_not_collide(receiver: Server) -> None:  # F48
-    headers = signed_by_github(b"{}", "shared-id")
-    receipts = [receipt(deliver(receiver, name, b"{}", headers)) for name in ("github", "twin")]
+    body = b'{"shared": true}'
+    headers = signed_by_github(body, "shared-id")
+    receipts = [receipt(deliver(receiver, name, body, headers)) for name in ("github", "twin")]
     squatter = exchange(receiver.port, request("POST", "/in/anyone", b"x", {"X-Key": "shared-id"}))
     assert [item["duplicate"] for item in [*receipts, receipt(squatter)]] == [False] * 3
 

@@ -160,6 +160,8 @@ def post(
 def _describe(response: "httpx2.Response") -> str:
     from ackbox.cli.client import describe_problem
 
+    if response.headers.get("content-type", "").startswith("text/xml"):
+        return f"accepted   {response.status_code}: the sender of this source expects no receipt"
     try:
         receipt = response.json()
         parts = [receipt[name] for name in ("id", "status", "idempotency_key")]
@@ -171,5 +173,5 @@ def _describe(response: "httpx2.Response") -> str:
 def _kind(response: "httpx2.Response", receipt: Mapping[str, object]) -> str:
     if response.headers.get("ackbox-conflict") == "true":
         return "conflict"
-    is_new = response.status_code == 202 and not receipt.get("duplicate")
-    return "new" if is_new else "duplicate"
+    is_duplicate = receipt.get("duplicate", response.status_code != 202)
+    return "duplicate" if is_duplicate else "new"

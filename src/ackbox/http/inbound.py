@@ -74,7 +74,7 @@ class SourceRoute:
         first, *_ = await ingest.submit(Submission(accepted.envelopes))
         if accepted.rejected and first.kind is ReceiptKind.NEW:
             keeper.reject(self._webhook.name, request, accepted.rejected, first.id)
-        return received(accepted.envelopes[0], first)
+        return received(accepted.envelopes[0], first, accepted.acknowledgement)
 
 
 def _refused(refusal: Refusal) -> HttpError:

@@ -304,7 +304,11 @@ def _deliver() -> dict[str, Any]:
         "requestBody": {"required": False, "content": {"*/*": {"schema": {}}}},
         "responses": {
             "202": {"description": "Durable: new, or a duplicate.", "content": received},
-            "200": {"description": "The response to a handshake.", "content": {"*/*": {}}},
+            "200": {
+                "description": "The response to a handshake; or the same as 202, for senders that "
+                "take only 200 for a success.",
+                "content": {"*/*": {}},
+            },
             **_source_problems("400", "401", "403", "404", "408", "413", "415", "429", "503"),
         },
     }

@@ -6,7 +6,7 @@ import msgspec
 
 from ackbox.http.problems import CONTENT_TYPE, HttpError, problem_body
 from ackbox.http.requests import WHOLE_RESPONSE, Headers, Scope, Send
-from ackbox.model import Envelope, Handshake, Receipt, ReceiptKind, to_text
+from ackbox.model import Acknowledgement, Envelope, Handshake, Receipt, ReceiptKind, to_text
 
 NOSNIFF = (b"x-content-type-options", b"nosniff")
 JSON = (b"content-type", b"application/json")
@@ -47,9 +47,12 @@ def accepted(envelope: Envelope, receipt: Receipt) -> RawResponse:
     return RawResponse(_STATUSES[receipt.kind], body, _HEADERS[receipt.kind])
 
 
-def received(envelope: Envelope, receipt: Receipt) -> RawResponse:
-    """Return the response to a delivery: senders take anything but 2xx for a failure, and some take
-    200 for one, so that a duplicate gets 202 too (P2)."""
+def received(envelope: Envelope, receipt: Receipt, acknowledgement: Acknowledgement) -> RawResponse:
+    """Return the response to a delivery, in the form that its sender understands. A duplicate gets
+    the same response as a new event (P2)."""
+    if acknowledgement.body is not None:
+        content_type = (b"content-type", acknowledgement.content_type.encode())
+        return RawResponse(acknowledgement.status, acknowledgement.body, (content_type, NOSNIFF))
     body = _encode(
         Accepted(
             receipt.id,
@@ -59,7 +62,7 @@ def received(envelope: Envelope, receipt: Receipt) -> RawResponse:
             duplicate=receipt.kind is not ReceiptKind.NEW,
         )
     )
-    return RawResponse(202, body, _HEADERS[receipt.kind])
+    return RawResponse(acknowledgement.status, body, _HEADERS[receipt.kind])
 
 
 def greeting(handshake: Handshake) -> RawResponse:

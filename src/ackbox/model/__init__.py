@@ -110,6 +110,7 @@ from ackbox.model.queries import (
 )
 from ackbox.model.requests import (
     Accepted,
+    Acknowledgement,
     Handshake,
     InboundRequest,
     Refusal,
@@ -142,6 +143,7 @@ __all__ = [
     "SUSPECT",
     "TRACEBACK_LIMIT",
     "Accepted",
+    "Acknowledgement",
     "AuditEntry",
     "AuditPage",
     "BackupProgress",

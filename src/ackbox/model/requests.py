@@ -56,6 +56,15 @@ class RejectedItem(Struct, frozen=True):
     detail: str
 
 
+class Acknowledgement(Struct, frozen=True):
+    """The response that tells a sender that its delivery is durable. Without a body, the body of
+    the response is the receipt. Some senders take only 200 for a success, and Twilio reads XML."""
+
+    status: int = 202
+    body: bytes | None = None
+    content_type: str = "application/json"
+
+
 class Accepted(Struct, frozen=True):
     """Events to record, and the items of the delivery that could not become events.
 
@@ -65,6 +74,7 @@ class Accepted(Struct, frozen=True):
 
     envelopes: tuple[Envelope, ...]
     rejected: tuple[RejectedItem, ...] = ()
+    acknowledgement: Acknowledgement = Acknowledgement()
 
 
 class Refusal(Struct, frozen=True):

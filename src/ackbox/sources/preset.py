@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from ackbox.model import Handshake, InboundRequest, Refusal
+from ackbox.model import Acknowledgement, Handshake, InboundRequest, Refusal
 from ackbox.sources.fields import BODY_HASH, Field
 from ackbox.sources.schemes import Scheme
 from ackbox.sources.split import SplitRule
@@ -20,6 +20,10 @@ class SchemeSettings:
     public_url: str | None = None
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
+
+RECEIPT_202 = Acknowledgement()
+OK_200 = Acknowledgement(200)
+"""The response for senders whose documentation names 200 as the only success."""
 
 MakeScheme = Callable[[SchemeSettings], Scheme]
 """Return the scheme of a source, or raise `SettingError` if a secret or an option is wrong. The
@@ -60,6 +64,7 @@ class Preset:
     """Called before verification, for GET and POST: the sender does not sign this handshake."""
     signed_handshake: AnswerHandshake | None = None
     """Called for a verified request only."""
+    acknowledgement: Acknowledgement = RECEIPT_202
     split: SplitRule | None = None
     """Where a delivery with several events has its items. The fields are then read from each item,
     and a delivery that has no items, or one, is one event."""

@@ -107,10 +107,11 @@ class SignedWebhook:
         if isinstance(split, Refusal):
             return split
         if split is None:
-            return Accepted((self._seal(delivery, fingerprint=self._fingerprint),))
+            event = self._seal(delivery, fingerprint=self._fingerprint)
+            return Accepted((event,), (), self._preset.acknowledgement)
         parent = self._seal_parent(delivery)
         items = (replace(self._seal(item), parent_id=parent.id) for item in split.items)
-        return Accepted((parent, *items), split.rejected)
+        return Accepted((parent, *items), split.rejected, self._preset.acknowledgement)
 
     def _seal_parent(self, delivery: Delivery) -> Envelope:
         """Return the delivery that its items name as their parent: no field of an item is its."""

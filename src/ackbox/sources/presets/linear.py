@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ackbox.model import InboundRequest
 from ackbox.sources.fields import Delivery, FirstOf, Header, Joined, Pointer, find
-from ackbox.sources.preset import Preset, SchemeSettings
+from ackbox.sources.preset import OK_200, Preset, SchemeSettings
 from ackbox.sources.schemes import (
     HmacHeader,
     Scheme,
@@ -67,4 +67,5 @@ LINEAR = Preset(
     kept_headers=("linear-delivery", "linear-event"),
     fingerprint=True,
     has_time=True,
+    acknowledgement=OK_200,
 )

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ackbox.forms import URLENCODED
 from ackbox.model import InboundRequest
 from ackbox.sources.fields import Delivery, FirstOf, Pointer, find
-from ackbox.sources.preset import Preset, SchemeSettings
+from ackbox.sources.preset import OK_200, Preset, SchemeSettings
 from ackbox.sources.schemes import (
     Scheme,
     Verification,
@@ -83,4 +83,5 @@ MAILGUN = Preset(
     type=Pointer("/event-data/event"),
     time=FirstOf((Pointer("/event-data/timestamp"), Pointer("/timestamp"))),
     has_time=True,
+    acknowledgement=OK_200,
 )

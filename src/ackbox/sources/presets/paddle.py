@@ -1,7 +1,7 @@
 """Paddle Billing: the time and one or more HMACs of time and body in one header."""
 
 from ackbox.sources.fields import Pointer
-from ackbox.sources.preset import Preset, SchemeSettings
+from ackbox.sources.preset import OK_200, Preset, SchemeSettings
 from ackbox.sources.schemes import HmacPairs, Scheme, check_secrets
 
 
@@ -25,4 +25,5 @@ PADDLE = Preset(
     type=Pointer("/event_type"),
     time=Pointer("/occurred_at"),
     has_time=True,
+    acknowledgement=OK_200,
 )

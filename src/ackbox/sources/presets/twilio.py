@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ackbox.errors import SettingError
 from ackbox.forms import URLENCODED
-from ackbox.model import InboundRequest
+from ackbox.model import Acknowledgement, InboundRequest
 from ackbox.sources.fields import Delivery, Field, FirstOf, Joined, Pointer
 from ackbox.sources.preset import Preset, SchemeSettings
 from ackbox.sources.query import read_parameter
@@ -163,5 +163,7 @@ TWILIO = Preset(
     ),
     kept_headers=("i-twilio-idempotency-token",),
     needs_public_url=True,
+    # Twilio reads the response as TwiML, and reports error 12300 for JSON.
+    acknowledgement=Acknowledgement(200, b"<Response/>", "text/xml; charset=utf-8"),
     options=("hash",),
 )

@@ -8,7 +8,7 @@ import msgspec
 
 from ackbox.model import Handshake, InboundRequest, Refusal, RefusalReason
 from ackbox.sources.fields import Delivery, Pointer, find
-from ackbox.sources.preset import Preset, SchemeSettings
+from ackbox.sources.preset import OK_200, Preset, SchemeSettings
 from ackbox.sources.schemes import (
     HmacHeader,
     Scheme,
@@ -68,5 +68,6 @@ ZOOM = Preset(
     time=Pointer("/event_ts"),
     kept_headers=("x-zm-trackingid",),
     has_time=True,
+    acknowledgement=OK_200,
     signed_handshake=answer_url_validation,
 )
