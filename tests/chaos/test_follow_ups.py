@@ -10,7 +10,13 @@ import asyncpg
 import pytest
 
 from support.databases.postgres import Install, PostgresServer, find_installs
-from support.faults.follow_ups import APP, LEFT, SETTINGS, check_follow_ups, kill_in_turn
+from support.faults.follow_ups import (
+    APP,
+    SETTINGS,
+    check_follow_ups,
+    kill_in_turn,
+    wait_until_settled,
+)
 from support.ledgers.history import History, Senders
 from support.servers.app_server import serving
 from support.servers.cluster import Cluster, clustered
@@ -62,7 +68,7 @@ async def test_a_transaction_that_is_open_for_a_minute_blocks_nobody(cluster: Cl
         senders = Senders(cluster.ports, history, count=5, pause=0.1, patience=5)
         await asyncio.sleep(OPEN_SECONDS)
         await senders.stop()
-        await asyncio.to_thread(eventually, lambda: cluster.query(LEFT) == [(0,)], within=10)
+        await wait_until_settled(cluster.query, within=30)
     check_follow_ups(history, cluster.query)
     waited = sorted(history.acked_at[key] - history.sent_at[key] for key in history.acked)
     print(f"{len(waited)} events acknowledged, the slowest after {waited[-1]:.2f} s")
@@ -70,4 +76,4 @@ async def test_a_transaction_that_is_open_for_a_minute_blocks_nobody(cluster: Cl
     await connection.execute("COMMIT")
     await connection.close()
     received = "SELECT count(*) FROM received WHERE parent = 'open'"
-    await asyncio.to_thread(eventually, lambda: cluster.query(received) == [(1,)], within=10)
+    await asyncio.to_thread(eventually, lambda: cluster.query(received) == [(1,)], every=0.3)

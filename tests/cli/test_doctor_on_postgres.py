@@ -95,7 +95,7 @@ def test_a_sound_ledger_is_found_sound(cli: Cli, ledger: PostgresLedger) -> None
             "queue",
             "status_counts",
         ),
-        *("parked", "dead letters"),
+        *("parked", "dead letters", "submissions"),
     }
     assert results["postgresql"]["detail"].startswith(f"PostgreSQL {major_of(ledger.server)}.")
     assert results["queue"]["detail"] == "3 pending"

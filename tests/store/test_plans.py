@@ -34,6 +34,7 @@ UNBOUNDED = {
 SCANS = {  # the only allowed scan of each: it ends after the first row, or has four rows
     "newest_created": "SCAN events",
     "newest_time": "SCAN events",
+    "oldest_submission": "SCAN submissions",
     "oldest_pending": "SCAN events USING INDEX events_pending",
     "status_counts": "SCAN status_counts",
 }

@@ -13,21 +13,25 @@ from ackbox.stores.migrations import Migration
 MAX_PARKED = 10_000
 RECOVER = f"Stop the server and restore a backup. For the steps, see {name_page('how-to/recover')}."
 _OLD = timedelta(hours=1)
+_UNRECORDED = timedelta(minutes=1)
 
 
 class Backlog(Struct, frozen=True):
-    """Counts of events by state. `parked` is counted up to `MAX_PARKED`."""
+    """Counts of events by state. `parked` is counted up to `MAX_PARKED`. `oldest_submission` is the
+    time when the oldest event was sent that is not recorded yet."""
 
     pending: int
     dead_letters: int
     parked: int
     oldest_pending: datetime | None
+    oldest_submission: datetime | None = None
 
 
 def check_backlog(backlog: Backlog, now: datetime) -> Iterator[Finding]:
     yield _check_queue(backlog, now)
     yield _check_parked(backlog)
     yield _check_dead_letters(backlog)
+    yield _check_submissions(backlog, now)
 
 
 def report_missing(name: str, missing: Sequence[Migration], known: Sequence[Migration]) -> Finding:
@@ -82,3 +86,12 @@ def _check_dead_letters(backlog: Backlog) -> Finding:
     detail = f"{backlog.dead_letters} events failed for good."
     remedy = "`ackbox events list --status dead_letter`, then replay or discard them."
     return Finding("dead letters", Verdict.WARN, detail, remedy)
+
+
+def _check_submissions(backlog: Backlog, now: datetime) -> Finding:
+    oldest = backlog.oldest_submission
+    if oldest is None or now - oldest <= _UNRECORDED:
+        return Finding("submissions", Verdict.OK, "every event that was sent is recorded")
+    minutes = round((now - oldest).total_seconds() / 60)
+    detail = f"Events that were sent {minutes} min ago are not recorded yet."
+    return Finding("submissions", Verdict.WARN, detail, "Start a server: it records them at once.")

@@ -55,8 +55,13 @@ async def kill_in_turn(servers: Sequence[AppServer], cycles: int, query: Query) 
         await asyncio.to_thread(server.kill)
         await asyncio.to_thread(server.restart)
     await asyncio.wait_for(senders.stop(), 60)
-    await asyncio.to_thread(eventually, lambda: query(LEFT) == [(0,)], within=60 + cycles)
+    await wait_until_settled(query, within=60 + cycles)
     return history
+
+
+async def wait_until_settled(query: Query, *, within: float) -> None:
+    """Wait until nothing is left to record or to run. A query on PostgreSQL starts a process."""
+    await asyncio.to_thread(eventually, lambda: query(LEFT) == [(0,)], within=within, every=0.3)
 
 
 def check_follow_ups(history: History, query: Query) -> None:

@@ -147,10 +147,12 @@ async def _no_ledger(database: Database) -> Finding:
 
 async def _backlog(database: Database) -> Backlog:
     status_counts = {row[0]: row[1] for row in await database.fetch("status_counts")}
-    oldest = await database.fetch("oldest_pending")
+    blocks = ("oldest_pending", "oldest_submission")
+    oldest = [await database.fetch(block) for block in blocks]
     ((parked,),) = await database.fetch("count_parked", limit=MAX_PARKED)
-    since = oldest[0][0] if oldest else None
-    return Backlog(status_counts.get("pending", 0), status_counts.get("failed", 0), parked, since)
+    since, unrecorded = [rows[0][0] if rows else None for rows in oldest]
+    pending, failed = [status_counts.get(status, 0) for status in ("pending", "failed")]
+    return Backlog(pending, failed, parked, since, unrecorded)
 
 
 async def check_notify(

@@ -19,3 +19,7 @@ DELETE FROM {schema}.submissions WHERE submission_id = ANY (ARRAY(
     ) AS summed WHERE bytes_before < :bytes::bigint))
 RETURNING submission_id, source, idempotency_key, event_type, lane, transport, parent_id::text,
           content_type, payload
+
+-- name: oldest_submission
+-- Return when the oldest submission was written that is not recorded yet.
+SELECT submitted_at FROM {schema}.submissions ORDER BY submission_id LIMIT 1

@@ -151,8 +151,10 @@ def _backlog(connection: apsw.Connection) -> Backlog:
     counts = dict(rows)
     oldest = connection.execute(_sql("oldest_pending")).get
     parked = connection.execute(_sql("count_parked"), {"limit": MAX_PARKED}).get
-    since = None if oldest is None else from_text(oldest)
-    return Backlog(counts["pending"], counts["failed"], parked, since)
+    has_submissions = connection.table_exists(None, "submissions")  # an older ledger has none
+    sent = connection.execute(_sql("oldest_submission")).get if has_submissions else None
+    since, unrecorded = [None if at is None else from_text(at) for at in (oldest, sent)]
+    return Backlog(counts["pending"], counts["failed"], parked, since, unrecorded)
 
 
 def _absent(path: Path) -> Finding:

@@ -15,3 +15,7 @@ DELETE FROM submissions WHERE submission_id IN (
     ) WHERE bytes_before < :bytes)
 RETURNING submission_id, source, idempotency_key, event_type, lane, transport, parent_id, content_type,
           payload
+
+-- name: oldest_submission
+-- Return when the oldest submission was written that is not recorded yet.
+SELECT submitted_at FROM submissions ORDER BY submission_id LIMIT 1
