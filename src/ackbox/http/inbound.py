@@ -1,5 +1,6 @@
 """`/in/{source}`: the deliveries and handshakes of real senders."""
 
+from datetime import datetime
 from typing import assert_never
 
 from ackbox.byte_buffer import Reservation
@@ -12,7 +13,6 @@ from ackbox.http.requests import (
     read_body,
 )
 from ackbox.http.responses import RawResponse, greeting, received
-from ackbox.ingest import Ingest
 from ackbox.model import (
     Accepted,
     Handshake,
@@ -22,11 +22,10 @@ from ackbox.model import (
     Submission,
 )
 from ackbox.ports import Webhook
-from ackbox.quarantine import Keeper
 from ackbox.runtime import Runtime
 
 _COMPRESSED = "Content-Encoding must be identity: send the body uncompressed."
-_UNCOMPRESSED = frozenset({"identity", ""})
+_UNCOMPRESSED = frozenset({b"identity", b""})
 _SIGNATURE = ((b"www-authenticate", b"Signature"),)
 
 
@@ -47,16 +46,19 @@ class SourceRoute:
         _send: Send,
     ) -> RawResponse:
         check_length(headers, self._max_body)
-        sent = read_all_headers(scope)
+        if b"content-encoding" in headers:
+            check_uncompressed(scope)
         ingest, keeper = self._runtime.ingest, self._runtime.keeper
         with Reservation(ingest.bytes) as reservation:
             body = await read_body(receive, self._max_body, reservation)
-            request = InboundRequest(
-                scope["method"], _url(scope), sent, body, self._runtime.clock(), request_id
-            )
+            request = read_request(scope, body, self._runtime.clock(), request_id)
             match self._webhook.receive(request):
-                case Accepted() as accepted:
-                    return await self._record(ingest, keeper, request, accepted)
+                case Accepted(envelopes, rejected, acknowledgement):
+                    first, *_ = await ingest.submit(Submission(envelopes))
+                    # A delivery that is sent again has the same bad items: they are kept once.
+                    if rejected and first.kind is ReceiptKind.NEW:
+                        keeper.reject(self._webhook.name, request, rejected, first.id)
+                    return received(envelopes[0], first, acknowledgement)
                 case Handshake() as handshake:
                     return greeting(handshake)
                 case Refusal() as refusal:
@@ -65,35 +67,25 @@ class SourceRoute:
                 case result:
                     assert_never(result)
 
-    async def _record(
-        self, ingest: Ingest, keeper: Keeper, request: InboundRequest, accepted: Accepted
-    ) -> RawResponse:
-        """Record the events of a delivery together. The response is about the first one, which is
-        the delivery itself if there are several. Its bad items are kept once: a delivery that is
-        sent again has them again."""
-        first, *_ = await ingest.submit(Submission(accepted.envelopes))
-        if accepted.rejected and first.kind is ReceiptKind.NEW:
-            keeper.reject(self._webhook.name, request, accepted.rejected, first.id)
-        return received(accepted.envelopes[0], first, accepted.acknowledgement)
-
 
 def _refused(refusal: Refusal) -> HttpError:
     return HttpError(refusal.status, refusal.detail, _SIGNATURE if refusal.status == 401 else ())
 
 
-def read_all_headers(scope: Scope) -> tuple[tuple[str, str], ...]:
-    """Return every header as it was sent. Raise 415 if the body is compressed."""
-    headers = tuple(
-        (name.decode("latin-1"), value.decode("latin-1").strip(" \t"))
-        for name, value in scope["headers"]
-    )
-    for name, value in headers:
-        if name == "content-encoding" and value.lower() not in _UNCOMPRESSED:
+def check_uncompressed(scope: Scope) -> None:
+    """Raise 415 if the body is compressed. The header may be there twice."""
+    for name, value in scope["headers"]:
+        if name == b"content-encoding" and value.strip().lower() not in _UNCOMPRESSED:
             raise HttpError(415, _COMPRESSED)
-    return headers
 
 
-def _url(scope: Scope) -> str:
+def read_request(scope: Scope, body: bytes, now: datetime, request_id: str) -> InboundRequest:
+    """Return the request as it arrived. The parser leaves white space at the end of a header."""
+    headers = [
+        (str(name, "latin-1"), str(value.strip(b" \t"), "latin-1"))
+        for name, value in scope["headers"]
+    ]
     path: bytes = scope.get("raw_path") or scope["path"].encode()
     query: bytes = scope["query_string"]
-    return (path + b"?" + query if query else path).decode("latin-1")
+    url = str(path + b"?" + query if query else path, "latin-1")
+    return InboundRequest(scope["method"], url, tuple(headers), body, now, request_id)

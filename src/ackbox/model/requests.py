@@ -8,7 +8,7 @@ from msgspec import Struct
 from ackbox.model.events import Envelope
 
 
-class InboundRequest(Struct, frozen=True):
+class InboundRequest(Struct, frozen=True, gc=False):
     """A request as it arrived. `url` is the path and query as received, still percent-encoded.
 
     Header names are lower-case, and values are decoded as latin-1, so that no header is lost. A
@@ -28,7 +28,10 @@ class InboundRequest(Struct, frozen=True):
 
     def header(self, name: str) -> str | None:
         """Return the first value of this header, or None."""
-        return next((value for header, value in self.headers if header == name), None)
+        for header, value in self.headers:
+            if header == name:
+                return value
+        return None
 
 
 class RefusalReason(StrEnum):
@@ -65,7 +68,7 @@ class Acknowledgement(Struct, frozen=True):
     content_type: str = "application/json"
 
 
-class Accepted(Struct, frozen=True):
+class Accepted(Struct, frozen=True, gc=False):
     """Events to record, and the items of the delivery that could not become events.
 
     If a delivery has several events, the delivery itself is the first envelope, and the other

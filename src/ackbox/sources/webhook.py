@@ -127,7 +127,7 @@ class SignedWebhook:
 
     def _seal(self, delivery: Delivery, *, fingerprint: bool = False) -> Envelope:
         request = delivery.request
-        return seal(
+        envelope = seal(
             request.body,
             request.received_at,
             self._random_bits,
@@ -139,6 +139,10 @@ class SignedWebhook:
             lane=read_name(self._lane, delivery),
             request_id=request.request_id,
             headers=self._keep_headers(request.headers),
+        )
+        # These are checked already, once: `seal` would check them again for every delivery.
+        return replace(
+            envelope,
             content_type=_content_type(request.header(_CONTENT_TYPE) or ""),
             verified_by=self._verified_by,
             fingerprint=fingerprint,

@@ -1,6 +1,5 @@
 """An HMAC in a header: the scheme of GitHub, Shopify, Slack and most other senders."""
 
-import hmac
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -8,7 +7,13 @@ from datetime import timedelta
 
 from ackbox.model import InboundRequest
 from ackbox.sources.schemes.scheme import Verification
-from ackbox.sources.schemes.signatures import is_same, judge_time, time_of, with_headers
+from ackbox.sources.schemes.signatures import (
+    is_same,
+    judge_time,
+    make_hmac,
+    time_of,
+    with_headers,
+)
 from ackbox.sources.schemes.templates import Template
 
 HASHES = ("sha256", "sha1", "sha384", "sha512")
@@ -61,7 +66,7 @@ class HmacHeader:
         return with_headers(request, {self.header: signature.decode("latin-1")})
 
     def _sign(self, secret: bytes, message: bytes) -> bytes:
-        digest = hmac.digest(secret, message, self.hash)
+        digest = make_hmac(secret, message, self.hash)
         return self.prefix.encode() + ENCODINGS[self.encoding](digest)
 
     def _judge_time(self, request: InboundRequest) -> Verification:

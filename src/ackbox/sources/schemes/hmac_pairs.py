@@ -1,12 +1,18 @@
 """Time and signatures as pairs in one header, as in `t=1492774577,v1=88a0...`: Stripe, Paddle."""
 
-import hmac
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from ackbox.model import InboundRequest
 from ackbox.sources.schemes.scheme import Verification
-from ackbox.sources.schemes.signatures import is_same, judge_time, time_of, to_bytes, with_headers
+from ackbox.sources.schemes.signatures import (
+    is_same,
+    judge_time,
+    make_hmac,
+    time_of,
+    to_bytes,
+    with_headers,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +39,9 @@ class HmacPairs:
             return Verification.MALFORMED
         for secret in self.secrets:
             expected = self._sign(secret, times[0], request.body)
-            if any(is_same(expected, given) for given in signatures):
-                return judge_time(times[0], request, self.tolerance)
+            for given in signatures:
+                if is_same(expected, given):
+                    return judge_time(times[0], request, self.tolerance)
         return Verification.BAD_SIGNATURE
 
     def sign(self, request: InboundRequest) -> InboundRequest:
@@ -45,4 +52,4 @@ class HmacPairs:
 
     def _sign(self, secret: bytes, time: str, body: bytes) -> bytes:
         message = to_bytes(time + self.joint) + body
-        return hmac.digest(secret, message, "sha256").hex().encode()
+        return make_hmac(secret, message).hex().encode()

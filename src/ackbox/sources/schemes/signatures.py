@@ -1,9 +1,11 @@
 """The parts that schemes share: secrets, comparisons, times and headers."""
 
+import hmac
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import lru_cache
 from hmac import compare_digest
 
 from msgspec.structs import replace
@@ -13,6 +15,19 @@ from ackbox.model import InboundRequest
 from ackbox.sources.schemes.scheme import Verification
 
 _SECONDS = re.compile(r"[0-9]{1,12}")
+
+
+def make_hmac(secret: bytes, message: bytes, hash_name: str = "sha256") -> bytes:
+    """Return the HMAC. Unlike `hmac.digest`, this keeps the interpreter lock for a small message:
+    otherwise the writer thread takes the lock in the middle of a request."""
+    state = _key_state(secret, hash_name).copy()
+    state.update(message)
+    return state.digest()
+
+
+@lru_cache
+def _key_state(secret: bytes, hash_name: str) -> hmac.HMAC:
+    return hmac.new(secret, digestmod=hash_name)
 
 
 def to_bytes(header: str) -> bytes:

@@ -1,6 +1,5 @@
 """Standard Webhooks 1.0.0: signatures `v1` (HMAC) and `v1a` (ed25519), also of Svix and GitLab."""
 
-import hmac
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from ackbox.sources.schemes.signatures import (
     decode_base64,
     is_same,
     judge_time,
+    make_hmac,
     time_of,
     to_bytes,
     with_headers,
@@ -37,7 +37,7 @@ class HmacKey:
         return any(is_same(expected, signature) for signature in signatures)
 
     def sign(self, message: bytes) -> bytes:
-        return hmac.digest(self.secret, message, "sha256")
+        return make_hmac(self.secret, message)
 
 
 @dataclass(frozen=True, slots=True)
