@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from ackbox.errors import InvalidEvent, StartupError
-from ackbox.model import EventId, Statement, check_name
+from ackbox.errors import InvalidEvent, InvalidStatement, StartupError
+from ackbox.model import PARAMETERS_LIMIT, EventId, Statement, check_name
 from ackbox.quantities import parse_duration
 
 Handler = Callable[..., Awaitable[None] | None]
@@ -119,7 +119,17 @@ class Tx:
     def execute(self, sql: str, /, **params: object) -> None:
         if not isinstance(sql, str):
             raise TypeError(f"tx.execute takes SQL as text, not {type(sql).__name__}")
+        check_parameters(params, "tx.execute")
         self.statements.append(Statement(sql, params))
+
+
+def check_parameters(params: Mapping[str, object], caller: str) -> None:
+    """Refuse a statement that takes too long to prepare, before it reaches the database."""
+    if len(params) > PARAMETERS_LIMIT:
+        raise InvalidStatement(
+            f"{caller} takes at most {PARAMETERS_LIMIT} parameters, not {len(params)}: give "
+            "several statements, or one parameter with a JSON text."
+        )
 
 
 class Registration(Struct, frozen=True):

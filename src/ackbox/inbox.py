@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from ackbox.app import App
 from ackbox.config import Given, Resolved, read_overrides, resolve_process, warn_of_open_ingest
 from ackbox.errors import InvalidEvent, SettingError, StartupError
-from ackbox.handlers import Handler, Registry, describe
+from ackbox.handlers import Handler, Registry, check_parameters, describe
 from ackbox.http.asgi import Mounted, build_asgi, build_probes
 from ackbox.http.server import run, serve
 from ackbox.model import InboxMigration, UserTables, check_name
@@ -77,11 +77,13 @@ class Inbox:
         """Run one SELECT, on a connection that does not block the writer. It may read your tables
         and ackbox's tables. On PostgreSQL, ackbox's tables need qualified names, such as
         `ackbox.events`."""
+        check_parameters(params, "inbox.read")
         return await self._mounted.runtime.reader.query(sql, params)
 
     def read_sync(self, sql: str, /, **params: object) -> list[dict[str, Any]]:
         """Run one SELECT as `read` does, and block until the rows are there. This method is for
         plain handlers and other threads; on the event loop's own thread it raises RuntimeError."""
+        check_parameters(params, "inbox.read_sync")
         return self._mounted.runtime.read_sync(sql, params)
 
     @asynccontextmanager
