@@ -13,9 +13,11 @@ from ackbox.http.asgi import Mounted, build_asgi, build_probes
 from ackbox.http.server import run, serve
 from ackbox.model import InboxMigration, UserTables, check_name
 from ackbox.runtime import Runtime
+from ackbox.text import find_unstorable, one_line
 
 H = TypeVar("H", bound=Handler)
 
+_SHOWN = 60
 _NOT_SHARED = (
     "Only one process can hold a SQLite ledger: use `ackbox serve`, which accepts events and "
     "processes them, or set ACKBOX_DATABASE_URL to a PostgreSQL database, which many can share."
@@ -65,6 +67,7 @@ class Inbox:
         """Add DDL of your own tables, run at every start: write `CREATE TABLE IF NOT EXISTS`."""
         if not isinstance(sql, str):
             raise StartupError(f"inbox.schema takes SQL as text, not {sql!r}.")
+        _check_sql(f"inbox.schema({one_line(sql, _SHOWN)!r})", sql)
         self._schemas.append(sql)
 
     def migration(self, name: str, sql: str) -> None:
@@ -171,4 +174,10 @@ def _check_migration(name: object, sql: object, declared: list[InboxMigration]) 
         raise StartupError(f"inbox.migration({name!r}): {error}.") from None
     if any(migration.name == name for migration in declared):
         raise StartupError(f"inbox.migration({name!r}) is declared twice: change one of the names.")
+    _check_sql(f"inbox.migration({name!r})", sql)
     return InboxMigration(name, sql)
+
+
+def _check_sql(declared: str, sql: str) -> None:
+    if (flaw := find_unstorable(sql)) is not None:
+        raise StartupError(f"{declared}: the SQL contains {flaw}. Remove it.")

@@ -10,6 +10,7 @@ from itertools import chain, takewhile
 from ackbox.errors import InvalidStatement
 from ackbox.stores.postgres.admin.rights import OWN_FUNCTIONS, OWN_TABLES
 from ackbox.stores.postgres.parameters import Token, tokens
+from ackbox.text import find_unstorable
 
 _SESSION_FUNCTIONS = frozenset(
     (
@@ -182,12 +183,8 @@ def _name(token: Token) -> str:
 def _check_text(sql: str, caller: str) -> None:
     """Refuse SQL that cannot be sent: a lone surrogate would cost the connection, and a NUL would
     cut the message to the server short."""
-    if "\0" in sql:
-        raise InvalidStatement(f"{caller}: the SQL contains a NUL character. Remove it.")
-    try:
-        sql.encode()
-    except UnicodeEncodeError:
+    if (flaw := find_unstorable(sql)) is not None:
         raise InvalidStatement(
-            f"{caller}: the SQL contains a lone surrogate, which is half of a character. Remove "
-            "it, or decode the text correctly before building the SQL."
-        ) from None
+            f"{caller}: the SQL contains {flaw}. Remove it, or decode the text correctly before "
+            "building the SQL."
+        )
