@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ackbox.config.display import show_text
-from ackbox.config.names import FILE_VARIABLE, find_field
+from ackbox.config.names import FILE_VARIABLE, by_field
 from ackbox.errors import SettingError
 
 DEFAULT_FILE = "ackbox.toml"
@@ -23,14 +23,7 @@ def find_file(environ: Mapping[str, str], directory: Path) -> str | None:
 
 def read_file(name: str, directory: Path) -> dict[str, object]:
     """Return the settings of a file, by field name."""
-    document = _parse(_decode(_read(name, directory), name), name)
-    settings: dict[str, object] = {}
-    for key, value in document.items():
-        field = find_field(key, name)
-        if field in settings:
-            raise SettingError(f"{field.upper()} is given twice in {show_text(name)}: keep one.")
-        settings[field] = value
-    return settings
+    return by_field(_parse(_decode(_read(name, directory), name), name), name)
 
 
 def _read(name: str, directory: Path) -> bytes:
