@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from datetime import timedelta
@@ -83,7 +82,6 @@ class Runtime:
         self._ingest: Ingest | None = None
         self.services = app.services
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._loop_thread: int | None = None
         self._loops: list[asyncio.Task[None]] = []
         self._loop_probe: LoopProbe | None = None
         self.registry = registry
@@ -98,7 +96,7 @@ class Runtime:
 
         Opening the store asserts its pragmas and verifies its migrations.
         """
-        self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
+        self._loop = asyncio.get_running_loop()
         for caution in cautions(self.settings):
             self.logger.warning("caution", reason=caution)
         self._app.packages |= self.registry.packages
@@ -204,10 +202,10 @@ class Runtime:
     ) -> list[dict[str, Any]]:
         """Run a user's query from another thread, and wait for the rows. The thread of the event
         loop must not wait: the loop could not run the query meanwhile (N11)."""
-        if threading.get_ident() == self._loop_thread:
+        if self._loop is None or not self._loop.is_running():
+            raise Stopped(f"{self._state} Its event loop does not run.")
+        if _find_running_loop() is self._loop:
             raise RuntimeError(_READ_SYNC_ON_THE_LOOP)
-        if self._loop is None or self._loop.is_closed():
-            raise Stopped(self._state)
         reading = asyncio.run_coroutine_threadsafe(self.reader.query(sql, params), self._loop)
         try:
             return reading.result(seconds)
@@ -376,6 +374,15 @@ class Runtime:
             observe=self.observe,
             recorded=lambda: ingest.recorded,
         )
+
+
+def _find_running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that runs in this thread, if any. An id of a thread would not do: a
+    new thread may have the id of a thread that ended."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
