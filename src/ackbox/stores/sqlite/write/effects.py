@@ -5,7 +5,6 @@ this when a statement is prepared. Once installed, the authorizer stays: changin
 prepare every statement of ours again.
 """
 
-import re
 from collections.abc import Mapping
 from datetime import datetime
 from time import monotonic
@@ -16,6 +15,7 @@ from ackbox.errors import InvalidStatement
 from ackbox.model import Done, Settlement, Statement
 from ackbox.stores.named_statements import name_statement
 from ackbox.stores.sqlite.statements import Statements
+from ackbox.stores.sqlite.user_sql import NOT_ALLOWED, check_effect
 from ackbox.stores.sqlite.user_values import bind, find_unstorable
 from ackbox.stores.sqlite.write.settlement import Run, run_of, settle
 
@@ -53,13 +53,6 @@ _USER_ERRORS = (
     UnicodeError,
     ValueError,
 )
-_OPAQUE = re.compile(
-    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|--[^\n]*|/\*.*?(?:\*/|\Z)""",
-    re.DOTALL,
-)
-_WRITE = re.compile(r"\s*(?:WITH|INSERT|REPLACE|UPDATE|DELETE)\b", re.IGNORECASE)
-_NOT_ALLOWED = "tx: only INSERT, UPDATE and DELETE on tables of your own are allowed."
-_OR_ROLLBACK = re.compile(r"\bOR\s+ROLLBACK\b", re.IGNORECASE)
 
 
 class Effects:
@@ -88,7 +81,7 @@ class Effects:
             raise InvalidStatement(named) from error.__cause__
 
     def _execute(self, connection: apsw.Connection, statement: Statement) -> None:
-        _check(statement.sql)
+        check_effect(statement.sql)
         params = bind(statement.params, "tx")
         end = monotonic() + self._seconds
         connection.set_progress_handler(lambda: monotonic() > end, _STEPS)
@@ -119,14 +112,6 @@ class Effects:
         return apsw.SQLITE_OK if action in _HARMLESS else apsw.SQLITE_DENY
 
 
-def _check(sql: str) -> None:
-    plain = _OPAQUE.sub(" ", sql)
-    if not _WRITE.match(plain):
-        raise InvalidStatement(_NOT_ALLOWED)
-    if _OR_ROLLBACK.search(plain):  # it would roll back other operations too
-        raise InvalidStatement("tx: OR ROLLBACK is not allowed; use OR ABORT.")
-
-
 def _is_ours(table: str) -> bool:
     return table in OWN_TABLES or table.startswith("sqlite_")
 
@@ -134,7 +119,7 @@ def _is_ours(table: str) -> bool:
 def _reason(error: BaseException, params: Mapping[str, object]) -> str:
     match error:
         case apsw.AuthError():
-            return _NOT_ALLOWED
+            return NOT_ALLOWED
         case KeyError():
             return f"tx: the parameter :{error.args[0]} was not given."
         case OverflowError() | TypeError() | UnicodeError() if name := find_unstorable(params):
