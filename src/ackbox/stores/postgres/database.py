@@ -234,7 +234,7 @@ class Session:
         except (asyncpg.DataError, asyncpg.SyntaxOrAccessError) as error:
             if is_undeclared_pooling(error):  # the statement is not to blame
                 raise
-            raise InvalidStatement(f"{compiled.by_name(_without_values(error))}.") from error
+            raise InvalidStatement(f"{compiled.by_name(without_values(error))}.") from error
 
     async def execute_raw(self, sql: str) -> None:
         await self.connection.execute(sql)
@@ -307,7 +307,7 @@ async def _close_with_loop(connection: Connection) -> None:
         connection.terminate()
 
 
-def _without_values(error: asyncpg.PostgresError) -> str:
+def without_values(error: Exception) -> str:
     """Return the message of an error without users' values. The driver's message quotes the refused
     value; the message of its `__cause__` does not; the DETAIL of the server quotes whole rows."""
     text = str(error.args[0]) if error.args else str(error)
