@@ -2,6 +2,8 @@
 
 import re
 
+import apsw
+
 from ackbox.errors import InvalidStatement
 
 _OPAQUE = re.compile(
@@ -11,6 +13,8 @@ _OPAQUE = re.compile(
 _WRITE = re.compile(r"\s*(?:WITH|INSERT|REPLACE|UPDATE|DELETE)\b", re.IGNORECASE)
 _QUERY = re.compile(r"\s*(?:SELECT|VALUES|WITH|EXPLAIN)\b", re.IGNORECASE)
 _OR_ROLLBACK = re.compile(r"\bOR\s+ROLLBACK\b", re.IGNORECASE)
+RUN_BY_FULL_TEXT_INDEX = (apsw.SQLITE_PRAGMA, "data_version")
+"""What the authorizer must allow for users' fts5 tables: they ask whether others changed them."""
 NOT_ALLOWED = "tx: only INSERT, UPDATE and DELETE on tables of your own are allowed."
 
 

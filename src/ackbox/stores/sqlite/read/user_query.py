@@ -7,7 +7,7 @@ import apsw
 
 from ackbox.errors import InvalidStatement
 from ackbox.stores.named_statements import show_statement
-from ackbox.stores.sqlite.user_sql import check_user_query
+from ackbox.stores.sqlite.user_sql import RUN_BY_FULL_TEXT_INDEX, check_user_query
 from ackbox.stores.sqlite.user_values import bind, find_unstorable
 
 _ALLOWED = frozenset(
@@ -69,8 +69,9 @@ def _reason(error: BaseException, params: Mapping[str, object]) -> str:
 
 
 def _authorize(
-    action: int, _first: str | None, _second: str | None, _db: str | None, _via: str | None
+    action: int, first: str | None, _second: str | None, _db: str | None, _via: str | None
 ) -> int:
     """Allow only what a SELECT does: a temporary table would hide our table of the same name from
     later reads, and an open transaction would let the log grow."""
-    return apsw.SQLITE_OK if action in _ALLOWED else apsw.SQLITE_DENY
+    is_allowed = action in _ALLOWED or (action, first) == RUN_BY_FULL_TEXT_INDEX
+    return apsw.SQLITE_OK if is_allowed else apsw.SQLITE_DENY

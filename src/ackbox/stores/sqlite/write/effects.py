@@ -15,7 +15,7 @@ from ackbox.errors import InvalidStatement
 from ackbox.model import Done, Settlement, Statement
 from ackbox.stores.named_statements import name_statement
 from ackbox.stores.sqlite.statements import Statements
-from ackbox.stores.sqlite.user_sql import NOT_ALLOWED, check_effect
+from ackbox.stores.sqlite.user_sql import NOT_ALLOWED, RUN_BY_FULL_TEXT_INDEX, check_effect
 from ackbox.stores.sqlite.user_values import bind, find_unstorable
 from ackbox.stores.sqlite.write.settlement import Run, run_of, settle
 
@@ -105,7 +105,7 @@ class Effects:
     ) -> int:
         """Deny access to our tables, also through views and CTEs: SQLite reports both in the same
         way."""
-        if not self._guarding:
+        if not self._guarding or (action, first) == RUN_BY_FULL_TEXT_INDEX:
             return apsw.SQLITE_OK
         if action in _WRITES or action == apsw.SQLITE_READ:
             return apsw.SQLITE_DENY if _is_ours((first or "").lower()) else apsw.SQLITE_OK
