@@ -34,6 +34,7 @@ from ackbox.telemetry import (
 from ackbox.worker import Executor, Heartbeat, LoopProbe, Worker
 
 _HUNG_NAMED = 10
+_RETRYING = "The database failed while tables were prepared; the start tries again."
 _CANNOT_STORE = "Events cannot be stored."
 _READ_SYNC_SECONDS = 60.0
 _READ_SYNC_ON_THE_LOOP = (
@@ -77,6 +78,7 @@ class Runtime:
         self.operator_token = app.settings.api_token
         self._app = app
         self._outage: str | None = None
+        self._retry_reason: str | None = None
         self._urls: asyncio.Queue[str] = asyncio.Queue()
         self._store: Store | None = None
         self._ingest: Ingest | None = None
@@ -103,6 +105,8 @@ class Runtime:
         self._store = store = await self._app.open_store(self._fail, self._note_outage, self._urls)
         self.operator_token = self._app.ensure_operator_token()
         stats, backlog = await self._prepare_store(store)
+        if self._retry_reason is not None:
+            self.observe(StoreRecovered())
         ledger = self._app.backend.describe()
         self._ingest = ingest = self._make_ingest(store, ledger.batches, backlog)
         monitor, retention = self._make_monitor(store, ingest), self._make_retention(store, ingest)
@@ -155,6 +159,14 @@ class Runtime:
                 return await reader.stats(now), await reader.waiting(now)
             except OUTAGES as error:
                 await self._app.backend.wait_after(error)
+                self._report_retry(str(error))
+
+    def _report_retry(self, reason: str) -> None:
+        """Report once why the start tries again. The store may be available: users' tables are
+        changed on a connection of their own."""
+        if self._retry_reason != reason:
+            self._retry_reason = reason
+            self.observe(StoreFailed(reason, _RETRYING))
 
     def _warn_without_handlers(self) -> None:
         if self.settings.worker_count and not len(self.registry):
@@ -272,8 +284,9 @@ class Runtime:
     @property
     def _state(self) -> str:
         """The phase in a sentence that senders may read."""
-        waiting = self.phase is Phase.STARTING and self._outage is not None
-        return f"The inbox is {self.phase}." + (f" {self._outage}" if waiting else "")
+        reason = self._outage or (self._retry_reason and _RETRYING)
+        waiting = self.phase is Phase.STARTING and reason is not None
+        return f"The inbox is {self.phase}." + (f" {reason}" if waiting else "")
 
     def _note_outage(self, fact: Fact) -> None:
         """Remember why the start waits: there is no store yet whose reason could be read."""

@@ -3,12 +3,15 @@
 import asyncio
 
 import pytest
+from pydantic import SecretStr
 
-from ackbox.errors import OUTAGES, SettingError
-from ackbox.model import EventFilter, InboxMigration, Order, Status
-from ackbox.stores.postgres.database import Address
-from ackbox.stores.postgres.store import PostgresStore, StoreOptions, open_store
-from ackbox.telemetry import StoreFailed, StoreRecovered
+from ackbox import Inbox
+from ackbox.app import App
+from ackbox.config import Settings
+from ackbox.errors import SettingError
+from ackbox.model import EventFilter, Order, Status
+from ackbox.stores.postgres.store import PostgresStore
+from ackbox.telemetry import StoreFailed
 from support.databases.postgres_cli import Open, PostgresLedger, reading, role
 from support.ledgers.events import envelope, noon, record_in
 from support.ledgers.facts import Facts
@@ -153,24 +156,22 @@ async def test_a_search_path_is_folded_without_the_locale_of_the_database(
 async def test_an_outage_while_users_tables_are_changed_is_reported(
     ledger: PostgresLedger,
 ) -> None:
-    """The caller tries again, for ever: without a report nobody would know why."""
+    """The start tries again, for ever: without a report nobody would know why."""
     facts = Facts()
-    store = await open_store(
-        Address(ledger.url), clock=noon, observe=facts, options=StoreOptions(check_seconds=3600)
-    )
+    app = App(Settings(database_url=SecretStr(ledger.url)), guest=True, observers=[facts])
+    inbox = Inbox()
+    inbox.migration("0001", "CREATE TABLE slow AS SELECT 1 FROM pg_sleep(60)")
+    kill = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE "
+    starting = asyncio.create_task(inbox.running(app).__aenter__())
     try:
-        slow = InboxMigration("0001", "CREATE TABLE slow AS SELECT 1 FROM pg_sleep(60)")
-        applying = asyncio.create_task(store.apply_tables((), [slow]))
-        kill = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE "
-        async with asyncio.timeout(20):
-            while await asyncio.to_thread(ledger.execute, f"{kill} 'CREATE TABLE slow%'") == "0":
-                pass
-        with pytest.raises(OUTAGES):
-            await applying
-        assert len(facts.of(StoreFailed)) == 1
-        assert store.unavailable_reason is not None
-        await store.apply_tables((), [InboxMigration("0001", "CREATE TABLE slow (n int)")])
-        assert len(facts.of(StoreRecovered)) == 1
-        assert store.unavailable_reason is None
+        async with asyncio.timeout(30):
+            while not facts.of(StoreFailed):
+                await asyncio.to_thread(ledger.execute, f"{kill} 'CREATE TABLE slow%'")
+        assert "terminating connection" in facts.of(StoreFailed)[0].reason
+        unready = inbox.asgi().runtime.why_not_ready()
+        assert unready is not None
+        assert unready.reason.endswith("failed while tables were prepared; the start tries again.")
     finally:
-        await store.close()
+        starting.cancel()
+        await asyncio.wait([starting])
+        await inbox.asgi().runtime.stop()

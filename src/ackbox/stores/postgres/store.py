@@ -164,19 +164,12 @@ class PostgresStore:
     async def apply_tables(
         self, schemas: Sequence[str], migrations: Sequence[InboxMigration] = ()
     ) -> list[str]:
-        """Change the users' tables, one instance at a time, on a connection whose outages only this
-        method can report."""
-        address = self.database.address
-        try:
-            if schemas:
-                await schema.apply_schema(address, schemas)
-            applied = await schema.apply_migrations(address, migrations) if migrations else []
-        except OUTAGES as error:
-            self.database.note_unavailable(error, must_write=True)
-            raise
-        if self.unavailable_reason is not None:
-            await self.prove_writable()
-        return applied
+        """Change the users' tables, one instance at a time."""
+        if schemas:
+            await schema.apply_schema(self.database.address, schemas)
+        if not migrations:
+            return []
+        return await schema.apply_migrations(self.database.address, migrations)
 
     async def replay(
         self,
