@@ -12,10 +12,11 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from ackbox.errors import InvalidEvent, StartupError
+from ackbox.errors import InvalidEvent, InvalidStatement, StartupError
 from ackbox.forms import Form, parse_form
 from ackbox.model import (
     APP_SOURCE,
+    PARAMETERS_LIMIT,
     EventId,
     SentEvent,
     Statement,
@@ -136,6 +137,7 @@ class Tx:
     def execute(self, sql: str, /, **params: object) -> None:
         if not isinstance(sql, str):
             raise TypeError(f"tx.execute takes SQL as text, not {type(sql).__name__}")
+        check_parameters(params, "tx.execute")
         self.statements.append(Statement(sql, params))
 
     def send(
@@ -152,6 +154,15 @@ class Tx:
         twice. Raise `InvalidEvent` if an argument is invalid."""
         given = f"{self._event_id}:{len(self.sent) + 1}" if key is None else key
         self.sent.append(make_sent_event(event_type, payload, key=given, source=source, lane=lane))
+
+
+def check_parameters(params: Mapping[str, object], caller: str) -> None:
+    """Refuse a statement that takes too long to prepare, before it reaches the database."""
+    if len(params) > PARAMETERS_LIMIT:
+        raise InvalidStatement(
+            f"{caller} takes at most {PARAMETERS_LIMIT} parameters, not {len(params)}: give "
+            "several statements, or one parameter with a JSON text."
+        )
 
 
 class Registration(Struct, frozen=True):

@@ -15,7 +15,7 @@ from ackbox.config import (
     warn_of_open_ingest,
 )
 from ackbox.errors import InvalidEvent, SettingError, StartupError
-from ackbox.handlers import Handler, Registry, describe
+from ackbox.handlers import Handler, Registry, check_parameters, describe
 from ackbox.http.asgi import Mounted, build_asgi, build_probes
 from ackbox.http.server import run, serve
 from ackbox.model import (
@@ -27,9 +27,11 @@ from ackbox.model import (
     make_sent_event,
 )
 from ackbox.runtime import Runtime
+from ackbox.text import find_unstorable, one_line
 
 H = TypeVar("H", bound=Handler)
 
+_SHOWN = 60
 _NOT_SHARED = (
     "Only one process can hold a SQLite ledger: use `ackbox serve`, which accepts events and "
     "processes them, or set ACKBOX_DATABASE_URL to a PostgreSQL database, which many can share."
@@ -92,6 +94,7 @@ class Inbox:
         """Add DDL of your own tables, run at every start: write `CREATE TABLE IF NOT EXISTS`."""
         if not isinstance(sql, str):
             raise StartupError(f"inbox.schema takes SQL as text, not {sql!r}.")
+        _check_sql(f"inbox.schema({one_line(sql, _SHOWN)!r})", sql)
         self._schemas.append(sql)
 
     def migration(self, name: str, sql: str) -> None:
@@ -104,11 +107,13 @@ class Inbox:
         """Run one SELECT, on a connection that does not block the writer. It may read your tables
         and ackbox's tables. On PostgreSQL, ackbox's tables need qualified names, such as
         `ackbox.events`."""
+        check_parameters(params, "inbox.read")
         return await self._mounted.runtime.reader.query(sql, params)
 
     def read_sync(self, sql: str, /, **params: object) -> list[dict[str, Any]]:
         """Run one SELECT as `read` does, and block until the rows are there. This method is for
         plain handlers and other threads; on the event loop's own thread it raises RuntimeError."""
+        check_parameters(params, "inbox.read_sync")
         return self._mounted.runtime.read_sync(sql, params)
 
     async def send(
@@ -233,4 +238,10 @@ def _check_migration(name: object, sql: object, declared: list[InboxMigration]) 
         raise StartupError(f"inbox.migration({name!r}): {error}.") from None
     if any(migration.name == name for migration in declared):
         raise StartupError(f"inbox.migration({name!r}) is declared twice: change one of the names.")
+    _check_sql(f"inbox.migration({name!r})", sql)
     return InboxMigration(name, sql)
+
+
+def _check_sql(declared: str, sql: str) -> None:
+    if (flaw := find_unstorable(sql)) is not None:
+        raise StartupError(f"{declared}: the SQL contains {flaw}. Remove it.")

@@ -34,6 +34,7 @@ _BATCH_BYTES = 8 * 1024 * 1024
 _EXPIRY_SECONDS = 0.25
 _BUDGET_SECONDS = 60.0
 _DRAIN_SECONDS = 0.01
+_LOST = "The connection was lost while the event was stored; send it again."
 _LONGEST_DELAY = 0.5
 """The longest delay before a failed loop restarts. It is short because senders wait meanwhile."""
 
@@ -55,7 +56,8 @@ class Waiting(Struct, eq=False):
 
     `admitted` is the number of its events that still count as not yet durable. `may_be_stored` is
     False only after the ledger has reported that it stored nothing: while a submission is in
-    flight, nobody knows.
+    flight, nobody knows. `is_lost` stays True after a try that ended in `ConnectionLost`: whatever
+    a later try says, that try may have stored the events.
     """
 
     submission: Submission
@@ -63,6 +65,7 @@ class Waiting(Struct, eq=False):
     arrived: float
     admitted: int
     may_be_stored: bool = True
+    is_lost: bool = False
 
 
 Batch = list[Waiting]
@@ -261,7 +264,6 @@ class Ingest:
     async def _record(self, batch: Batch) -> None:
         """Retry until the batch is durable, or until no caller waits any more (L9)."""
         delays: Iterator[float] | None = None
-        is_lost = False
         while batch:
             try:
                 receipts = await self._ledger.record([waiting.submission for waiting in batch])
@@ -273,12 +275,12 @@ class Ingest:
                     self._give_up(batch, error)
                     return
                 self._note_failure(_events(batch), error, retrying=True)
-                is_lost = is_lost or isinstance(error, ConnectionLost)
-                _mark(batch, may_be_stored=is_lost)
+                _note_try(batch, is_lost=isinstance(error, ConnectionLost))
                 delays = delays or ingest_delays(self._uniform)
                 await self._sleep(min(next(delays), self._seconds_left(batch)))
                 batch = self._drop_expired(batch)
-                _mark(batch, may_be_stored=True)
+                for waiting in batch:
+                    waiting.may_be_stored = True
             else:
                 self._resolve(batch, receipts)
                 return
@@ -325,10 +327,12 @@ class Ingest:
         self._observe(Recorded(envelopes, receipts, seconds))
 
     def _fail(self, batch: Iterable[Waiting], error: Exception) -> None:
+        """Give each caller the error. An invalid event was refused by every try."""
         for waiting in batch:
             self._uncount(waiting)
             if not waiting.waiter.done():
-                waiting.waiter.set_exception(error)
+                is_unknown = waiting.is_lost and not isinstance(error, InvalidEvent)
+                waiting.waiter.set_exception(OutcomeUnknown(_LOST) if is_unknown else error)
 
     def _uncount(self, waiting: Waiting) -> None:
         """Count the events of a submission as no longer admitted, once."""
@@ -369,9 +373,11 @@ def _can_retry(error: AckboxError) -> bool:
     return isinstance(error, Unavailable | ConnectionLost) and not isinstance(error, Stopped)
 
 
-def _mark(batch: Batch, *, may_be_stored: bool) -> None:
+def _note_try(batch: Batch, *, is_lost: bool) -> None:
+    """Note that a try failed, before the next begins."""
     for waiting in batch:
-        waiting.may_be_stored = may_be_stored
+        waiting.is_lost = waiting.is_lost or is_lost
+        waiting.may_be_stored = waiting.is_lost
 
 
 def _events(batch: Batch) -> int:

@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
@@ -54,6 +53,7 @@ from ackbox.telemetry import (
 from ackbox.worker import Executor, Heartbeat, LoopProbe, Worker
 
 _HUNG_NAMED = 10
+_RETRYING = "The database failed while tables were prepared; the start tries again."
 _CANNOT_STORE = "Events cannot be stored."
 _SYNC_SECONDS = 60.0
 _SYNC_ON_THE_LOOP = (
@@ -102,12 +102,12 @@ class Runtime:
         self.operator_token = app.settings.api_token
         self._app = app
         self._outage: str | None = None
+        self._retry_reason: str | None = None
         self._urls: asyncio.Queue[str] = asyncio.Queue()
         self._store: Store | None = None
         self._ingest: Ingest | None = None
         self.services = app.services
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._loop_thread: int | None = None
         self._loops: list[asyncio.Task[None]] = []
         self._loop_probe: LoopProbe | None = None
         self.registry = registry
@@ -123,13 +123,15 @@ class Runtime:
 
         Opening the store asserts its pragmas and verifies its migrations.
         """
-        self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
+        self._loop = asyncio.get_running_loop()
         for caution in cautions(self.settings):
             self.logger.warning("caution", reason=caution)
         self._app.packages |= self.registry.packages
         self._store = store = await self._app.open_store(self._fail, self._note_outage, self._urls)
         self.operator_token = self._app.ensure_operator_token()
         stats, backlog = await self._prepare_store(store)
+        if self._retry_reason is not None:
+            self.observe(StoreRecovered())
         ledger = self._app.backend.describe()
         self._ingest = ingest = self._make_ingest(store, ledger.batches, backlog)
         monitor, retention = self._make_monitor(store, ingest), self._make_retention(store, ingest)
@@ -187,6 +189,14 @@ class Runtime:
                 return await reader.stats(now), await reader.waiting(now)
             except OUTAGES as error:
                 await self._app.backend.wait_after(error)
+                self._report_retry(str(error))
+
+    def _report_retry(self, reason: str) -> None:
+        """Report once why the start tries again. The store may be available: users' tables are
+        changed on a connection of their own."""
+        if self._retry_reason != reason:
+            self._retry_reason = reason
+            self.observe(StoreFailed(reason, _RETRYING))
 
     def _warn_without_handlers(self) -> None:
         if self.settings.worker_count and not len(self.registry):
@@ -275,10 +285,10 @@ class Runtime:
     def _loop_for_threads(self, method: str) -> asyncio.AbstractEventLoop:
         """Return the event loop, for a call from another thread. The thread of the loop itself must
         not wait: the loop could not run the call meanwhile."""
-        if threading.get_ident() == self._loop_thread:
+        if self._loop is None or not self._loop.is_running():
+            raise Stopped(f"{self._state} Its event loop does not run.")
+        if _find_running_loop() is self._loop:
             raise RuntimeError(_SYNC_ON_THE_LOOP.format(method))
-        if self._loop is None or self._loop.is_closed():
-            raise Stopped(self._state)
         return self._loop
 
     def advertise(self, url: str) -> None:
@@ -364,8 +374,9 @@ class Runtime:
     @property
     def _state(self) -> str:
         """The phase in a sentence that senders may read."""
-        waiting = self.phase is Phase.STARTING and self._outage is not None
-        return f"The inbox is {self.phase}." + (f" {self._outage}" if waiting else "")
+        reason = self._outage or (self._retry_reason and _RETRYING)
+        waiting = self.phase is Phase.STARTING and reason is not None
+        return f"The inbox is {self.phase}." + (f" {reason}" if waiting else "")
 
     def _note_outage(self, fact: Fact) -> None:
         """Remember why the start waits: there is no store yet whose reason could be read."""
@@ -479,6 +490,15 @@ class Runtime:
             observe=self.observe,
             recorded=lambda: ingest.recorded,
         )
+
+
+def _find_running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that runs in this thread, if any. An id of a thread would not do: a
+    new thread may have the id of a thread that ended."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:

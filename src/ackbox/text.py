@@ -18,3 +18,14 @@ def one_line(text: str, limit: int) -> str:
     characters."""
     line = printable(" ".join(text.split()))
     return line if len(line) <= limit else f"{line[:limit]}..."
+
+
+def find_unstorable(text: str) -> str | None:
+    """Name what no database takes in a text: a NUL character, or a lone surrogate."""
+    if "\0" in text:
+        return "a NUL character"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "a lone surrogate, which is half of a character"
+    return None

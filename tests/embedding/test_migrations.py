@@ -104,6 +104,8 @@ async def test_tx_and_read_cannot_change_the_record(settings: dict[str, Any]) ->
         (7, TOTAL, "name and SQL as text"),
         ("0001", None, "name and SQL as text"),
         ("0001_total", TOTAL, "declared twice"),
+        ("0002", "SELECT 'a\0b'", r"inbox\.migration\('0002'\): the SQL contains a NUL"),
+        ("0002", "SELECT '\ud800'", r"inbox\.migration\('0002'\): the SQL contains a lone surr"),
     ],
 )
 def test_a_wrong_declaration_is_refused_where_it_stands(name: Any, sql: Any, reason: str) -> None:
@@ -111,3 +113,9 @@ def test_a_wrong_declaration_is_refused_where_it_stands(name: Any, sql: Any, rea
     inbox.migration("0001_total", TOTAL)
     with pytest.raises(StartupError, match=reason):
         inbox.migration(name, sql)
+
+
+@pytest.mark.parametrize("sql", ["SELECT 'a\0b'", "SELECT '\ud800'"])
+def test_a_schema_that_is_no_text_of_a_database_is_refused_where_it_stands(sql: str) -> None:
+    with pytest.raises(StartupError, match=r"^inbox\.schema\(.*: the SQL contains a"):
+        Inbox().schema(sql)

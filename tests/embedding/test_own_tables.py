@@ -6,9 +6,10 @@ from typing import Any
 import apsw
 import pytest
 
-from ackbox import Inbox
+from ackbox import Event, Inbox, Tx
 from ackbox.errors import InvalidStatement, StartupError, Stopped, Unavailable
 from ackbox.stores.sqlite.read.reader import SqliteReader
+from ackbox.testing import InboxHarness
 from support.servers.server import read_ledger
 
 ACCESS = "CREATE TABLE IF NOT EXISTS access (customer TEXT PRIMARY KEY)"
@@ -183,3 +184,21 @@ async def test_reading_after_the_stop_is_refused(settings: dict[str, Any]) -> No
 async def test_a_name_of_ackbox_is_named_in_the_refusal(settings: dict[str, Any], ddl: str) -> None:
     with pytest.raises(StartupError, match="events is the name of a table of ackbox"):
         await started(settings, ddl)
+
+
+async def test_a_full_text_index_is_a_table_like_others(settings: dict[str, Any]) -> None:
+    """The index keeps its words in tables of its own, and asks SQLite whether others changed
+    them."""
+    inbox = Inbox(settings)
+    inbox.schema("CREATE VIRTUAL TABLE IF NOT EXISTS notes USING fts5(body)")
+
+    @inbox.on("note")
+    async def keep(event: Event, tx: Tx) -> None:
+        tx.execute("INSERT INTO notes (body) VALUES (:body)", body=event.text())
+
+    async with InboxHarness(inbox) as box:
+        await box.post("note", "hello world")
+        await box.run_until_idle()
+        sql = "SELECT body FROM notes WHERE notes MATCH :word"
+        assert await box.read(sql, word="hello") == [{"body": '"hello world"'}]
+        assert await box.read(sql, word="bye") == []

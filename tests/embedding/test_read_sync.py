@@ -129,3 +129,43 @@ async def test_reading_before_the_start_and_after_the_stop_is_refused(
         pass
     with pytest.raises(Stopped):
         await asyncio.to_thread(inbox.read_sync, "SELECT 1")
+
+
+def test_a_loop_that_is_stopped_and_not_closed_is_not_waited_for(settings: dict[str, Any]) -> None:
+    inbox = Inbox(settings)
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(start_and_stop(inbox))
+        with pytest.raises(Stopped):
+            inbox.asgi().runtime.read_sync("SELECT 1", {}, seconds=5)
+    finally:
+        loop.close()
+
+
+def test_a_new_thread_may_have_the_id_of_the_loops_thread(settings: dict[str, Any]) -> None:
+    """The system gives the id of a thread that ended to another."""
+    inbox = Inbox(settings)
+    run_in_thread(lambda: asyncio.run(start_and_stop(inbox)))
+    runtime = inbox.asgi().runtime
+    errors: list[type] = []
+
+    def read() -> None:
+        try:
+            runtime.read_sync("SELECT 1", {})
+        except (Stopped, RuntimeError) as error:
+            errors.append(type(error))
+
+    for _ in range(20):
+        run_in_thread(read)
+    assert set(errors) == {Stopped}
+
+
+async def start_and_stop(inbox: Inbox) -> None:
+    async with inbox.lifespan(None):
+        pass
+
+
+def run_in_thread(work: Callable[[], None]) -> None:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()

@@ -286,3 +286,13 @@ async def test_effects_may_be_given_parameters_of_every_sql_type(store: SqliteSt
     )
     assert isinstance(written, Done)
     assert await rows(store, "SELECT what FROM log") == [("nullrealblob",)]
+
+
+async def test_a_statement_that_names_many_parameters_is_refused_before_it_is_prepared(
+    store: SqliteStore,
+) -> None:
+    """SQLite compares each name with all earlier names: 20,000 names take seconds."""
+    names = ", ".join(f"@p{n}" for n in range(20_000))
+    (failed,) = await settle(store, done(f"DELETE FROM mine WHERE id IN ({names})"))
+    assert isinstance(failed, RetryLater)
+    assert failed.failure.error.startswith("tx: too many SQL variables")

@@ -1,11 +1,14 @@
 """Users' SQL leaves no setting and no lock in a PostgreSQL session that is used again (S11)."""
 
+import asyncio
+
 import pytest
 
 from ackbox.errors import InvalidStatement, Unavailable
 from ackbox.model import Done, RetryLater
 from ackbox.stores.postgres.database import Address
 from ackbox.stores.postgres.read.reader import PostgresReader
+from ackbox.stores.postgres.read.user_query import to_dicts
 from support.ledgers.events import envelope, noon, record_in
 from support.ledgers.postgres_backend import PostgresBackend
 from support.workers.queue_worker import QueueWorker, done
@@ -109,3 +112,49 @@ async def test_a_query_leaves_no_setting_and_no_lock_behind(
         assert (await reader.stats(noon())).oldest_pending is None  # our own queries still work
     finally:
         await reader.close()
+
+
+@pytest.mark.parametrize("pooled", [False, True], ids=["session", "transaction"])
+async def test_a_query_that_takes_too_long_is_no_outage(
+    backend: PostgresBackend, pooled: bool
+) -> None:
+    reader = PostgresReader(Address(backend.url, pooled=pooled), seconds=0.3)
+    try:
+        with pytest.raises(Unavailable, match=r"^The read took too long and was stopped"):
+            await reader.query("SELECT pg_sleep(30)", {})
+        assert await reader.query("SELECT 1 AS n", {}) == [{"n": 1}]
+    finally:
+        await reader.close()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT (:v::text)::integer AS n",
+        "SELECT DATE '4713-01-01 BC' AS d",
+        "SELECT (SELECT n FROM (VALUES (1), (2)) AS a (n)) AS n",
+        "SELECT pg_catalog.pg_input_error_info('x', 'integer'), :v::record",
+    ],
+)
+async def test_an_error_of_a_query_is_blamed_on_it_without_a_value(
+    backend: PostgresBackend, sql: str
+) -> None:
+    with pytest.raises(InvalidStatement, match=r"^inbox\.read") as refused:
+        await backend.reader.query(sql, {"v": "a secret"})
+    assert "secret" not in str(refused.value)
+
+
+async def test_a_large_result_is_converted_without_blocking_the_event_loop() -> None:
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.create_task(count_turns())
+    rows = [{"n": n} for n in range(100_000)]
+    assert await to_dicts(rows) == rows
+    counting.cancel()
+    assert turns >= 40

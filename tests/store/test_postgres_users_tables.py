@@ -1,12 +1,20 @@
 """Users' tables beside a PostgreSQL ledger, and the search path that finds them."""
 
-import pytest
+import asyncio
 
+import pytest
+from pydantic import SecretStr
+
+from ackbox import Inbox
+from ackbox.app import App
+from ackbox.config import Settings
 from ackbox.errors import SettingError
 from ackbox.model import EventFilter, Order, Status
 from ackbox.stores.postgres.store import PostgresStore
+from ackbox.telemetry import StoreFailed
 from support.databases.postgres_cli import Open, PostgresLedger, reading, role
 from support.ledgers.events import envelope, noon, record_in
+from support.ledgers.facts import Facts
 from support.workers.queue_worker import QueueWorker, done
 
 
@@ -143,3 +151,27 @@ async def test_a_search_path_is_folded_without_the_locale_of_the_database(
     await store.close()
     assert ledger.server.execute('SELECT count(*) FROM "École".mine', name) == "0"
     ledger.execute(f"DROP DATABASE {name}")
+
+
+async def test_an_outage_while_users_tables_are_changed_is_reported(
+    ledger: PostgresLedger,
+) -> None:
+    """The start tries again, for ever: without a report nobody would know why."""
+    facts = Facts()
+    app = App(Settings(database_url=SecretStr(ledger.url)), guest=True, observers=[facts])
+    inbox = Inbox()
+    inbox.migration("0001", "CREATE TABLE slow AS SELECT 1 FROM pg_sleep(60)")
+    kill = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE "
+    starting = asyncio.create_task(inbox.running(app).__aenter__())
+    try:
+        async with asyncio.timeout(30):
+            while not facts.of(StoreFailed):
+                await asyncio.to_thread(ledger.execute, f"{kill} 'CREATE TABLE slow%'")
+        assert "terminating connection" in facts.of(StoreFailed)[0].reason
+        unready = inbox.asgi().runtime.why_not_ready()
+        assert unready is not None
+        assert unready.reason.endswith("failed while tables were prepared; the start tries again.")
+    finally:
+        starting.cancel()
+        await asyncio.wait([starting])
+        await inbox.asgi().runtime.stop()

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from ackbox.errors import StartupError
+from ackbox.errors import InvalidStatement, StartupError
 from ackbox.handlers import Registration, Registry, Retry, Snooze, Tx, describe
 from ackbox.inbox import Inbox
 
@@ -262,3 +262,20 @@ def test_a_decorator_without_parentheses_is_refused() -> None:
 def test_a_schema_that_is_no_text_is_refused() -> None:
     with pytest.raises(StartupError, match=r"inbox\.schema"):
         Inbox().schema(cast("Any", None))
+
+
+def test_a_statement_takes_at_most_1000_parameters() -> None:
+    """SQLite needs seconds to prepare a statement with 20,000 names, and other events wait."""
+    tx = Tx()
+    tx.execute("DELETE FROM mine", **{f"p{n}": n for n in range(1000)})
+    with pytest.raises(InvalidStatement, match=r"^tx\.execute takes at most 1000 parameters"):
+        tx.execute("DELETE FROM mine", **{f"p{n}": n for n in range(1001)})
+    assert len(tx.statements) == 1
+
+
+async def test_a_query_takes_at_most_1000_parameters() -> None:
+    params = {f"p{n}": n for n in range(1001)}
+    with pytest.raises(InvalidStatement, match=r"^inbox\.read takes at most 1000 parameters"):
+        await Inbox().read("SELECT 1", **params)
+    with pytest.raises(InvalidStatement, match=r"^inbox\.read_sync takes at most 1000 parameters"):
+        Inbox().read_sync("SELECT 1", **params)

@@ -22,8 +22,10 @@ from ackbox.errors import (
     NotStored,
     OutcomeUnknown,
     Overloaded,
+    SettingError,
     Stopped,
     StorageFull,
+    StoreError,
     Unavailable,
 )
 from ackbox.ingest import Ingest, Limits
@@ -282,6 +284,30 @@ async def test_after_a_lost_connection_nobody_knows_whether_the_event_is_stored(
     async with ingesting(ledger, time=time) as (ingest, _):
         with pytest.raises(OutcomeUnknown, match="in time"):
             await accept(ingest, envelope())
+
+
+@pytest.mark.parametrize(
+    "later",
+    [StoreError("A right is missing."), SettingError("Wrong password."), Stopped("Closed.")],
+    ids=lambda error: type(error).__name__,
+)
+async def test_no_later_error_tells_that_an_event_of_a_lost_connection_is_not_stored(
+    later: Exception,
+) -> None:
+    ledger = ScriptedLedger(ConnectionLost("The server is gone."), later)
+    async with ingesting(ledger) as (ingest, _):
+        calls = await submit(ingest, envelopes(2))
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(result) for result in results] == [OutcomeUnknown] * 2
+
+
+async def test_an_event_of_a_lost_connection_stays_unknown_when_a_bad_event_is_isolated() -> None:
+    ledger = ScriptedLedger(ConnectionLost("x"), InvalidEvent("bad"), Stopped("Closed."))
+    ledger.poison = {"key-1"}
+    async with ingesting(ledger) as (ingest, _):
+        calls = await submit(ingest, envelopes(2))
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(result) for result in results] == [OutcomeUnknown, InvalidEvent]
 
 
 async def test_a_retry_that_hangs_may_store_the_event() -> None:

@@ -164,6 +164,17 @@ def test_a_mistake_in_an_override_is_one_line_that_names_it(tmp_path: Path) -> N
         Inbox(settings={"max_atempts": 3})
 
 
+def test_a_setting_that_code_gives_twice_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"^PORT is given twice in Inbox\(settings=\.\.\.\)"):
+        Inbox(settings={"port": 1, "PORT": 2})
+
+
+@pytest.mark.parametrize("name", [1, None, b"port"])
+def test_the_name_of_a_setting_is_a_text(name: Any) -> None:
+    with pytest.raises(SettingError, match=r"in Inbox\(settings=\.\.\.\) is not a setting"):
+        Inbox(settings={name: 2})
+
+
 # N3
 def test_settings_that_would_drop_the_environment_are_refused() -> None:
     with pytest.raises(SettingError, match="a dict of the settings to override"):

@@ -77,6 +77,7 @@ def is_allowed(check: Callable[..., None], *arguments: str) -> bool:
         "INSERT INTO mine SELECT pg_try_advisory_lock_shared(1)",
         "DELETE FROM mine WHERE id = $1",
         "DELETE FROM mine WHERE id = '\ud800'",
+        "DELETE FROM mine WHERE id = 'a\0b'",
         "DELETE/**/FROM/**/ackbox/**/./**/tombstones",
         "DELETE FROM mine WHERE true RETURNING (SELECT 1 FROM ackbox.Schema_Migrations)",
     ],
@@ -112,6 +113,8 @@ def test_a_user_query_is_one_select(sql: str) -> None:
         "BEGIN",
         "WITH a AS (x)",
         'SELECT 1 FROM U&"\\0061".b',
+        "SELECT 'a\0b'",
+        "SELECT '\ud800'",
     ],
 )
 def test_any_other_user_query_is_refused(sql: str) -> None:
@@ -122,6 +125,11 @@ def test_any_other_user_query_is_refused(sql: str) -> None:
 @pytest.mark.parametrize(
     "sql",
     [
+        "DROP OWNED BY CURRENT_USER",
+        "drop/**/owned BY shop CASCADE",
+        "REASSIGN OWNED BY shop TO other",
+        "CREATE FUNCTION f() RETURNS int BEGIN ATOMIC SELECT 1; END; DROP OWNED BY shop",
+        "CREATE FUNCTION f() RETURNS bigint BEGIN ATOMIC SELECT count(*) FROM ackbox.events; END",
         "DROP TABLE ackbox.events",
         "ALTER TABLE ackbox.lanes ADD x int",
         "CREATE TRIGGER t BEFORE INSERT ON ackbox.events EXECUTE FUNCTION f()",
@@ -192,6 +200,20 @@ def test_a_users_table_and_column_may_have_the_name_of_one_of_ours() -> None:
 
 def test_a_users_schema_may_have_several_statements() -> None:
     assert is_allowed(check_schema, "CREATE TABLE a (id int); CREATE INDEX ON a (id);", "ackbox")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "CREATE FUNCTION f() RETURNS int BEGIN ATOMIC SELECT 1; SELECT 2; END",
+        "CREATE OR REPLACE PROCEDURE p() BEGIN ATOMIC INSERT INTO a VALUES (1); END; DROP TABLE b",
+        "CREATE FUNCTION f(n int) RETURNS int LANGUAGE sql BEGIN ATOMIC "
+        "SELECT CASE WHEN n > 0 THEN 1 ELSE CASE n WHEN 0 THEN 2 END END; SELECT ackbox.n FROM a "
+        "AS ackbox; END; CREATE TABLE b (id int)",
+    ],
+)
+def test_a_users_function_may_have_several_statements(sql: str) -> None:
+    assert is_allowed(check_schema, sql, "ackbox")
 
 
 def test_the_rights_on_every_table_of_ackbox_are_checked() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ackbox.config.display import show_text
-from ackbox.config.names import FILE_VARIABLE, find_field
+from ackbox.config.names import FILE_VARIABLE, by_field
 from ackbox.config.sources import TABLE, SourceTable, read_tables
 from ackbox.errors import SettingError
 
@@ -26,13 +26,7 @@ def read_file(name: str, directory: Path) -> tuple[dict[str, object], dict[str, 
     """Return the settings of a file by field name, and its tables of sources."""
     document = _parse(_decode(_read(name, directory), name), name)
     tables = read_tables(document.pop(TABLE, {}), name)
-    settings: dict[str, object] = {}
-    for key, value in document.items():
-        field = find_field(key, name)
-        if field in settings:
-            raise SettingError(f"{field.upper()} is given twice in {show_text(name)}: keep one.")
-        settings[field] = value
-    return settings, tables
+    return by_field(document, name), tables
 
 
 def _read(name: str, directory: Path) -> bytes:

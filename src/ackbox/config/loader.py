@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 from ackbox.config.display import show, show_given, show_text
 from ackbox.config.files import find_file, read_file
 from ackbox.config.names import (
-    find_field,
+    by_field,
     is_image_default,
     prefixed,
     prefixed_variables,
@@ -144,7 +144,8 @@ def read_overrides(settings: Mapping[str, object], origin: str) -> dict[str, Giv
             "Inbox takes a dict of the settings to override, as in "
             f"Inbox(settings={{'max_attempts': 3}}), not {type(settings).__name__}."
         )
-    return {find_field(name, origin): Given(value, origin) for name, value in settings.items()}
+    fields = by_field(settings, origin)
+    return {name: Given(value, origin) for name, value in fields.items()}
 
 
 def _read_environment(environ: Mapping[str, str], embedded: bool) -> dict[str, Given]:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from typing import Any
 
 from ackbox.config.display import show_text
 from ackbox.config.settings import Settings
@@ -25,8 +26,23 @@ def prefixed(field: str) -> str:
     return PREFIX + field.upper()
 
 
-def find_field(key: str, origin: str) -> str:
-    """Return the field that a key of the settings file, or of the code, names."""
+def by_field(settings: Mapping[Any, object], origin: str) -> dict[str, object]:
+    """Return the settings of the settings file, or of the code, by field name."""
+    fields: dict[str, object] = {}
+    for key, value in settings.items():
+        field = _find_field(key, origin)
+        if field in fields:
+            raise SettingError(f"{field.upper()} is given twice in {show_text(origin)}: keep one.")
+        fields[field] = value
+    return fields
+
+
+def _find_field(key: object, origin: str) -> str:
+    if not isinstance(key, str):
+        raise SettingError(
+            f"{key!r} in {show_text(origin)} is not a setting: a name such as 'max_attempts' is "
+            "expected."
+        )
     field = key.lower()
     if field in Settings.model_fields and key in {field, field.upper()}:
         return field

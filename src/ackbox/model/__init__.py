@@ -25,6 +25,7 @@ from ackbox.model.checks import (
 from ackbox.model.claims import (
     CRASHED,
     ERROR_LIMIT,
+    PARAMETERS_LIMIT,
     SUSPECT,
     TRACEBACK_LIMIT,
     Caps,
@@ -139,6 +140,7 @@ __all__ = [
     "LAST_MOMENT",
     "LAST_SEQUENCE",
     "NAME_LIMIT",
+    "PARAMETERS_LIMIT",
     "SOURCE_CURSOR_PATTERN",
     "SUSPECT",
     "TRACEBACK_LIMIT",

@@ -25,6 +25,11 @@ ERROR_LIMIT = 4096
 TRACEBACK_LIMIT = 4096
 
 
+PARAMETERS_LIMIT = 1000
+"""How many parameters a statement of the user may have. To prepare a statement, SQLite compares
+each name with all earlier names: 20,000 names take 5 s, in which no event is stored."""
+
+
 class Statement(Struct, frozen=True):
     """One statement on a user's own tables, with its named parameters."""
 

@@ -1,8 +1,9 @@
 """A Redis stream, read by one consumer group, that may be lost, trimmed or unavailable at any time.
 
-Every call ends within a second, and none raises an error. An outage is reported once. During an
-outage, calls are retried with growing delays and return nothing. If the server refuses only writes
-or only reads, calls of the other kind go on.
+No call raises an error, and a command to the server is given up after a second. An outage is
+reported once. During an outage, the server is contacted only from time to time, at growing
+intervals. Calls in between return nothing at once, except a `read` that blocks: it waits for the
+next attempt. If the server refuses only writes or only reads, calls of the other kind go on.
 """
 
 import asyncio

@@ -48,8 +48,9 @@ OUR_PLANS = {
 running it. While tables are new, or if statistics date from an empty queue, the server would read
 and sort all due events (measured: 14 ms for a claim of 200, instead of 2.4 ms)."""
 USERS_PLANS = dict.fromkeys(OUR_PLANS.keys() - {"jit"}, "DEFAULT")
-"""Do not reset `jit`. When the driver looks up a type, it switches `jit` off and then restores the
-value from before, which would be `on`."""
+"""`jit` stays off for users' SQL too. When the driver looks up a type, it switches `jit` off and
+then restores the value from before, for the whole session: `on` would outlast the transaction of
+the user and apply to our own statements."""
 _PLANS_FOR_LISTS = {"plan_cache_mode": "force_custom_plan", "jit": "off"}
 """For lists: the best plan depends on the length of the page and on which filters are empty."""
 
@@ -61,7 +62,7 @@ _CLOSE_SECONDS = 2.0
 _IDLE_IN_TRANSACTION = "2s"
 _NAME_BYTES = 63
 _FIRST_UNSTABLE_TYPE = 10_000
-"""The types below have the same number on every server. The number of any other type may change."""
+"""Types with a smaller number have the same number on every server; other numbers may change."""
 _TYPES: dict[frozenset[int], Any] = {}
 """The descriptions of the server's own types, by their numbers."""
 _NO_STATEMENT = SimpleNamespace(name="none was sent")
@@ -233,7 +234,7 @@ class Session:
         except (asyncpg.DataError, asyncpg.SyntaxOrAccessError) as error:
             if is_undeclared_pooling(error):  # the statement is not to blame
                 raise
-            raise InvalidStatement(f"{compiled.by_name(_without_values(error))}.") from error
+            raise InvalidStatement(f"{compiled.by_name(without_values(error))}.") from error
 
     async def execute_raw(self, sql: str) -> None:
         await self.connection.execute(sql)
@@ -278,9 +279,10 @@ class KeptConnection:
         return connection
 
     async def _fetch(self, block: str, values: Mapping[str, object]) -> Rows:
-        """Run one statement in a transaction. Outside of one, behind a pooling proxy, the driver
-        would look up unknown types without its own settings, which takes seconds. If a statement
-        fails, closing the connection rolls it back."""
+        """Run one statement in a transaction. Without it, a pooling proxy may send the driver's
+        `jit = off`, and the look-up of unknown types that follows, to different connections of the
+        server, and the look-up takes seconds. If a statement fails, closing the connection rolls it
+        back."""
         if self._connection is None or self._connection.is_closed():
             self._connection = await self._connect()
         session = Session(self._connection, self._address)
@@ -305,7 +307,7 @@ async def _close_with_loop(connection: Connection) -> None:
         connection.terminate()
 
 
-def _without_values(error: asyncpg.PostgresError) -> str:
+def without_values(error: Exception) -> str:
     """Return the message of an error without users' values. The driver's message quotes the refused
     value; the message of its `__cause__` does not; the DETAIL of the server quotes whole rows."""
     text = str(error.args[0]) if error.args else str(error)

@@ -4,12 +4,13 @@ Users' triggers and functions are not checked. Users' tables may have the names 
 a schema of their own, which is not in the search path of users' SQL.
 """
 
-from collections.abc import Iterator
-from itertools import takewhile
+from collections.abc import Iterable, Iterator
+from itertools import chain, takewhile
 
 from ackbox.errors import InvalidStatement
 from ackbox.stores.postgres.admin.rights import OWN_FUNCTIONS, OWN_TABLES
 from ackbox.stores.postgres.parameters import Token, tokens
+from ackbox.text import find_unstorable
 
 _SESSION_FUNCTIONS = frozenset(
     (
@@ -24,6 +25,7 @@ _END = Token("sign", ";")
 _DDL = frozenset(
     {"create", "alter", "drop", "comment", "grant", "insert", "update", "delete", "with"}
 )
+_BEFORE_EXPRESSIONS = frozenset({"as", "using", "begin"})
 _WRITES = frozenset({"insert", "update", "delete"})
 _VERBS = _WRITES | {"select", "merge", "values", "table"}
 _NOT_ALLOWED = "only INSERT, UPDATE and DELETE on tables of your own are allowed."
@@ -31,11 +33,6 @@ _NOT_ALLOWED = "only INSERT, UPDATE and DELETE on tables of your own are allowed
 
 def check_effect(sql: str, schema: str) -> None:
     """Allow one INSERT, UPDATE or DELETE, also after WITH."""
-    if not _is_text(sql):
-        raise InvalidStatement(
-            "tx: the SQL contains a lone surrogate, which is half of a character. Remove it, or "
-            "decode the text correctly before building the SQL."
-        )
     statement = list(_significant(sql, "tx"))
     for name in _qualified_names(statement, schema):
         if name in _OWN:
@@ -47,13 +44,8 @@ def check_effect(sql: str, schema: str) -> None:
 
 def check_schema(sql: str, schema: str, caller: str = "inbox.schema") -> None:
     """Allow DDL that leaves our schema and the session as they are."""
-    statement: list[Token] = []
-    for token in [*_significant(sql, caller, several=True), _END]:
-        if token != _END:
-            statement.append(token)
-            continue
+    for statement in _split(_significant(sql, caller, several=True)):
         _check_ddl(statement, schema, caller)
-        statement = []
 
 
 def check_user_query(sql: str) -> None:
@@ -74,6 +66,30 @@ def _check_ddl(statement: list[Token], schema: str, caller: str) -> None:
         )
     if statement and names[0] not in _DDL:
         raise InvalidStatement(f"{caller}: {statement[0].text} is not allowed.")
+    if names[:2] == ["drop", "owned"]:
+        raise InvalidStatement(
+            f"{caller}: DROP OWNED would delete ackbox's tables too: drop your own tables by name."
+        )
+
+
+def _split(tokens: Iterable[Token]) -> Iterator[list[Token]]:
+    """Yield the tokens of each statement. A function body between BEGIN ATOMIC and END contains
+    statements of its own; there, END also ends a CASE."""
+    statement: list[Token] = []
+    depth = 0
+    for token in chain(tokens, [_END]):
+        word = token.text.lower()
+        begins_body = word == "atomic" and statement and statement[-1].text.lower() == "begin"
+        if begins_body or (depth and word == "case"):
+            depth += 1
+        elif depth and word == "end":
+            depth -= 1
+        if token == _END and not depth:
+            yield statement
+            statement = []
+        else:
+            statement.append(token)
+    yield statement  # a body without its END
 
 
 def _qualified_names(statement: list[Token], schema: str) -> Iterator[str]:
@@ -86,12 +102,13 @@ def _qualified_names(statement: list[Token], schema: str) -> Iterator[str]:
 
 def _target(statement: list[Token]) -> list[Token]:
     """Return the part of a statement that names the objects it creates or changes. An expression
-    is in parentheses, or after AS or USING; there, a qualified name may be a column."""
+    is in parentheses, or after one of `_BEFORE_EXPRESSIONS`; there, a qualified name may be a
+    column."""
     if not statement or _name(statement[0]) in _WRITES | {"with"}:
         into = [at for at, token in enumerate(statement) if token.text.lower() == "into"]
         return [token for at in into for token in statement[at + 1 : at + 4]]
     outer = _outside_parentheses(statement)
-    return list(takewhile(lambda token: token.text.lower() not in ("as", "using"), outer))
+    return list(takewhile(lambda token: token.text.lower() not in _BEFORE_EXPRESSIONS, outer))
 
 
 def _named_schemas(statement: list[Token]) -> Iterator[str]:
@@ -127,6 +144,7 @@ def _check_session_functions(statement: list[Token], caller: str) -> None:
 
 def _significant(sql: str, caller: str, *, several: bool = False) -> Iterator[Token]:
     """Yield the tokens of one statement, without white space, comments and strings."""
+    _check_text(sql, caller)
     ended = False
     for token in tokens(sql):
         if token.kind == "comment" or token.text.isspace():
@@ -162,10 +180,11 @@ def _name(token: Token) -> str:
     return token.text.lower() if token.kind == "word" else ""
 
 
-def _is_text(sql: str) -> bool:
-    """Return whether the SQL can be sent: a lone surrogate would cost the connection."""
-    try:
-        sql.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def _check_text(sql: str, caller: str) -> None:
+    """Refuse SQL that cannot be sent: a lone surrogate would cost the connection, and a NUL would
+    cut the message to the server short."""
+    if (flaw := find_unstorable(sql)) is not None:
+        raise InvalidStatement(
+            f"{caller}: the SQL contains {flaw}. Remove it, or decode the text correctly before "
+            "building the SQL."
+        )

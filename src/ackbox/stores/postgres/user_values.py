@@ -49,7 +49,7 @@ async def _fetch(
     return await statement.fetch(*adapted, timeout=seconds)
 
 
-def is_refused_value(error: asyncpg.PostgresError) -> bool:
+def is_refused_value(error: Exception) -> bool:
     """Return whether the driver refused a value. If so, the driver sent nothing, and the
     transaction can continue."""
     message = str(error.args[0]) if error.args else ""

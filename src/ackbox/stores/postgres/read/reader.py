@@ -1,14 +1,11 @@
 """`Reader` on PostgreSQL: short statements on its own connections, no long transactions (L13)."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-import asyncpg
 from msgspec.structs import asdict, replace
 
-from ackbox.errors import InvalidStatement
 from ackbox.model import (
     AuditPage,
     Content,
@@ -26,21 +23,12 @@ from ackbox.model import (
     Status,
     is_event_id,
 )
-from ackbox.stores.named_statements import show_statement
-from ackbox.stores.postgres.database import (
-    USERS_PLANS,
-    Address,
-    Database,
-    Session,
-    set_locally,
-)
-from ackbox.stores.postgres.failures import DRIVER_ERRORS
-from ackbox.stores.postgres.parameters import compile_named
+from ackbox.stores.postgres.database import Address, Database
 from ackbox.stores.postgres.read.event_detail import read_audit, read_detail
 from ackbox.stores.postgres.read.pages import read_page, read_source_page, records
 from ackbox.stores.postgres.read.quarantine import PostgresQuarantineReader
+from ackbox.stores.postgres.read.user_query import run_query, to_dicts
 from ackbox.stores.postgres.user_sql import check_user_query
-from ackbox.stores.postgres.user_values import fetch_with_values
 from ackbox.stores.user_tables import find_pending
 
 _UUID_DIGITS = 32
@@ -48,22 +36,20 @@ _HEX = frozenset("0123456789abcdef")
 WAITING_LIMIT = 1_000_000
 _CONNECTIONS = 3
 _SECONDS = 5.0
-_READ_ONLY = "SET TRANSACTION READ ONLY"
-_WRONG = (
-    asyncpg.SyntaxOrAccessError,
-    asyncpg.DataError,
-    asyncpg.ReadOnlySQLTransactionError,  # a function tried to write in our read-only transaction
-)
 
 
 class PostgresReader:
-    """A reader whose `waiting` counts up to `waiting_limit`: no caller needs a higher count."""
+    """A reader whose `waiting` counts up to `waiting_limit`: no caller needs a higher count. A
+    user's query is stopped after `seconds`."""
 
-    def __init__(self, address: Address, *, waiting_limit: int = WAITING_LIMIT) -> None:
+    def __init__(
+        self, address: Address, *, waiting_limit: int = WAITING_LIMIT, seconds: float = _SECONDS
+    ) -> None:
         address = replace(address, planned_by_value=True)
         self._database = Database(address, size=_CONNECTIONS, seconds=_SECONDS)
         self._waiting_limit = waiting_limit
         self.quarantine = PostgresQuarantineReader(self._database)
+        self._seconds = seconds
 
     async def event(self, name: EventId | EventKey) -> EventRecord | None:
         if not _may_name_an_event(name):
@@ -146,35 +132,12 @@ class PostgresReader:
 
     async def query(self, sql: str, params: Mapping[str, object]) -> list[dict[str, Any]]:
         check_user_query(sql)
-        compiled = compile_named(sql)
         async with self._database.users_transaction() as session:
-            await session.execute_raw(f"{_READ_ONLY}; {set_locally(USERS_PLANS)}; SAVEPOINT query")
-            try:
-                async with _unlock_on_failure(session):
-                    rows = await fetch_with_values(session.connection, compiled, params)
-            except InvalidStatement as error:
-                raise InvalidStatement(f"inbox.read: {error} {show_statement(sql)}") from None
-            except _WRONG as error:
-                reason = f"inbox.read takes one SELECT: {compiled.by_name(str(error))}."
-                raise InvalidStatement(f"{reason} {show_statement(sql)}") from error
-            await session.execute_raw(self._database.address.reset)
-        return [dict(row) for row in rows]
+            rows = await run_query(session, sql, params, self._seconds)
+        return await to_dicts(rows)
 
     async def close(self) -> None:
         await self._database.close()
-
-
-@asynccontextmanager
-async def _unlock_on_failure(session: Session) -> AsyncIterator[None]:
-    """Release advisory locks after a failure: a rollback undoes settings, but keeps these locks."""
-    try:
-        yield
-    except BaseException:
-        with suppress(*DRIVER_ERRORS):  # a lost connection has no locks
-            if session.connection.is_in_transaction():
-                unlock = "ROLLBACK TO SAVEPOINT query; SELECT pg_advisory_unlock_all()"
-                await session.execute_raw(unlock)
-        raise
 
 
 def _may_name_an_event(name: EventId | EventKey) -> bool:

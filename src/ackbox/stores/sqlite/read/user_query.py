@@ -7,16 +7,11 @@ import apsw
 
 from ackbox.errors import InvalidStatement
 from ackbox.stores.named_statements import show_statement
+from ackbox.stores.sqlite.user_sql import RUN_BY_FULL_TEXT_INDEX, check_user_query
 from ackbox.stores.sqlite.user_values import bind, find_unstorable
 
-_REFUSED = frozenset(
-    (
-        apsw.SQLITE_ATTACH,
-        apsw.SQLITE_DETACH,
-        apsw.SQLITE_PRAGMA,
-        apsw.SQLITE_SAVEPOINT,
-        apsw.SQLITE_TRANSACTION,  # an open read would let the log grow
-    )
+_ALLOWED = frozenset(
+    (apsw.SQLITE_SELECT, apsw.SQLITE_READ, apsw.SQLITE_FUNCTION, apsw.SQLITE_RECURSIVE)
 )
 _USER_ERRORS = (
     apsw.AuthError,
@@ -31,6 +26,7 @@ _USER_ERRORS = (
     OverflowError,
     TypeError,
     UnicodeError,
+    ValueError,  # a NUL in the SQL
 )
 
 
@@ -41,6 +37,7 @@ def run_query(
     is to blame."""
     connection.authorizer = _authorize
     try:
+        check_user_query(sql)
         return _rows(connection, sql, bind(params, "inbox.read"))
     except _USER_ERRORS as error:
         raise InvalidStatement(f"{_reason(error, params)}. {show_statement(sql)}") from error
@@ -53,8 +50,6 @@ def run_query(
 def _rows(
     connection: apsw.Connection, sql: str, params: Mapping[str, object]
 ) -> list[dict[str, Any]]:
-    if not sql.strip():
-        raise TypeError("the statement is empty")
     cursor = connection.execute(sql, params, can_cache=False)
     rows: list[dict[str, Any]] = []
     for row in cursor:  # without rows, SQLite does not tell the columns
@@ -74,6 +69,9 @@ def _reason(error: BaseException, params: Mapping[str, object]) -> str:
 
 
 def _authorize(
-    action: int, _first: str | None, _second: str | None, _db: str | None, _via: str | None
+    action: int, first: str | None, _second: str | None, _db: str | None, _via: str | None
 ) -> int:
-    return apsw.SQLITE_DENY if action in _REFUSED else apsw.SQLITE_OK
+    """Allow only what a SELECT does: a temporary table would hide our table of the same name from
+    later reads, and an open transaction would let the log grow."""
+    is_allowed = action in _ALLOWED or (action, first) == RUN_BY_FULL_TEXT_INDEX
+    return apsw.SQLITE_OK if is_allowed else apsw.SQLITE_DENY

@@ -5,7 +5,6 @@ this when a statement is prepared. Once installed, the authorizer stays: changin
 prepare every statement of ours again.
 """
 
-import re
 from collections.abc import Mapping
 from datetime import datetime
 from time import monotonic
@@ -18,6 +17,7 @@ from ackbox.model import Done, Settlement, Statement, to_text
 from ackbox.stores.named_statements import name_statement
 from ackbox.stores.outcomes import follow_ups_of
 from ackbox.stores.sqlite.statements import Statements, blocks
+from ackbox.stores.sqlite.user_sql import NOT_ALLOWED, RUN_BY_FULL_TEXT_INDEX, check_effect
 from ackbox.stores.sqlite.user_values import bind, find_unstorable
 from ackbox.stores.sqlite.write.settlement import Run, run_of, settle
 
@@ -59,13 +59,6 @@ _USER_ERRORS = (
     UnicodeError,
     ValueError,
 )
-_OPAQUE = re.compile(
-    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|--[^\n]*|/\*.*?(?:\*/|\Z)""",
-    re.DOTALL,
-)
-_WRITE = re.compile(r"\s*(?:WITH|INSERT|REPLACE|UPDATE|DELETE)\b", re.IGNORECASE)
-_NOT_ALLOWED = "tx: only INSERT, UPDATE and DELETE on tables of your own are allowed."
-_OR_ROLLBACK = re.compile(r"\bOR\s+ROLLBACK\b", re.IGNORECASE)
 
 
 class Effects:
@@ -95,7 +88,7 @@ class Effects:
             raise InvalidStatement(named) from error.__cause__
 
     def _execute(self, connection: apsw.Connection, statement: Statement) -> None:
-        _check(statement.sql)
+        check_effect(statement.sql)
         params = bind(statement.params, "tx")
         end = monotonic() + self._seconds
         connection.set_progress_handler(lambda: monotonic() > end, _STEPS)
@@ -119,7 +112,7 @@ class Effects:
     ) -> int:
         """Deny access to our tables, also through views and CTEs: SQLite reports both in the same
         way."""
-        if not self._guarding:
+        if not self._guarding or (action, first) == RUN_BY_FULL_TEXT_INDEX:
             return apsw.SQLITE_OK
         if action in _WRITES or action == apsw.SQLITE_READ:
             return apsw.SQLITE_DENY if _is_ours((first or "").lower()) else apsw.SQLITE_OK
@@ -135,14 +128,6 @@ def _submit(connection: apsw.Connection, settlement: Settlement, now: datetime) 
     connection.executemany(blocks()["submit"], sent)
 
 
-def _check(sql: str) -> None:
-    plain = _OPAQUE.sub(" ", sql)
-    if not _WRITE.match(plain):
-        raise InvalidStatement(_NOT_ALLOWED)
-    if _OR_ROLLBACK.search(plain):  # it would roll back other operations too
-        raise InvalidStatement("tx: OR ROLLBACK is not allowed; use OR ABORT.")
-
-
 def _is_ours(table: str) -> bool:
     return table in OWN_TABLES or table.startswith("sqlite_")
 
@@ -150,7 +135,7 @@ def _is_ours(table: str) -> bool:
 def _reason(error: BaseException, params: Mapping[str, object]) -> str:
     match error:
         case apsw.AuthError():
-            return _NOT_ALLOWED
+            return NOT_ALLOWED
         case KeyError():
             return f"tx: the parameter :{error.args[0]} was not given."
         case OverflowError() | TypeError() | UnicodeError() if name := find_unstorable(params):

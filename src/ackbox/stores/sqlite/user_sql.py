@@ -1,0 +1,36 @@
+"""The rules for users' SQL that SQLite's authorizer does not know."""
+
+import re
+
+import apsw
+
+from ackbox.errors import InvalidStatement
+
+_OPAQUE = re.compile(
+    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|--[^\n]*|/\*.*?(?:\*/|\Z)""",
+    re.DOTALL,
+)
+_WRITE = re.compile(r"\s*(?:WITH|INSERT|REPLACE|UPDATE|DELETE)\b", re.IGNORECASE)
+_QUERY = re.compile(r"\s*(?:SELECT|VALUES|WITH|EXPLAIN)\b", re.IGNORECASE)
+_OR_ROLLBACK = re.compile(r"\bOR\s+ROLLBACK\b", re.IGNORECASE)
+RUN_BY_FULL_TEXT_INDEX = (apsw.SQLITE_PRAGMA, "data_version")
+"""What the authorizer must allow for users' fts5 tables: they ask whether others changed them."""
+NOT_ALLOWED = "tx: only INSERT, UPDATE and DELETE on tables of your own are allowed."
+
+
+def check_effect(sql: str) -> None:
+    plain = _OPAQUE.sub(" ", sql)
+    if not _WRITE.match(plain):
+        raise InvalidStatement(NOT_ALLOWED)
+    if _OR_ROLLBACK.search(plain):  # it would roll back other operations too
+        raise InvalidStatement("tx: OR ROLLBACK is not allowed; use OR ABORT.")
+
+
+def check_user_query(sql: str) -> None:
+    """Allow one SELECT. A second statement would run too."""
+    plain = _OPAQUE.sub(" ", sql)
+    if not _QUERY.match(plain):
+        raise InvalidStatement("inbox.read takes one SELECT.")
+    _, _, second = plain.partition(";")
+    if second.strip():
+        raise InvalidStatement("inbox.read: one statement at a time.")
