@@ -86,6 +86,13 @@ class Reservation(Struct, eq=False):
         self.size += size
         self.buffer.held += size
 
+    def grow(self, size: int) -> None:
+        """Account for the bytes that a complete request needs besides its own. Raise `Overloaded`
+        if other complete requests leave no room; a request that is alone always has room."""
+        size += self.size
+        self.release(self.size)
+        self.hold(size)
+
     def add(self, size: int) -> None:
         """Account for `size` bytes of a request that is still arriving. Raise `Revoked` if the
         reservation was revoked, and `Overloaded` if complete requests leave no room."""

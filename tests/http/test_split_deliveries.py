@@ -48,3 +48,10 @@ def test_a_delivery_of_ten_with_one_bad_item_is_nine_events_and_one_refusal(
     assert (shown["outcome"], shown["event_type"], payload) == ("split", "delivery", body)
     assert [(item["source"], item["reason"]) for item in rejected] == [("mail", "unreadable")]
     assert [key for key, _ in new] == ["e4"]
+
+
+def test_items_that_are_larger_than_the_buffer_are_recorded_alone(tmp_path: Path) -> None:
+    wide = [json.dumps({"sg_event_id": f"w{n}", "text": "x" * 700}).encode() for n in range(4)]
+    small = {"MAX_BODY_BYTES": "3KiB", "MAX_BATCH_BYTES": "4KiB", "INGEST_BUFFER_BYTES": "4KiB"}
+    with receiving(tmp_path, TABLE, {"MAIL_KEY": private_key(), **small}) as server:
+        assert send(server, body_of(wide))["duplicate"] is False

@@ -197,3 +197,15 @@ def test_bytes_are_released_once_however_a_request_ends(buffer: Buffer) -> None:
         assert buffer.held == 450
 
     assert buffer.held == 0
+
+
+def test_a_complete_request_grows_only_into_free_room() -> None:
+    buffer = Buffer()
+    with buffer.hold(400) as reservation:
+        reservation.grow(5000)  # alone, it gets the whole buffer and more
+        assert buffer.held == 5400
+    with buffer.hold(400), buffer.hold(400) as reservation:
+        reservation.grow(200)
+        with pytest.raises(Overloaded):
+            reservation.grow(1)
+    assert buffer.held == 0

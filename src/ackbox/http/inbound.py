@@ -54,6 +54,8 @@ class SourceRoute:
             request = read_request(scope, body, self._runtime.clock(), request_id)
             match self._webhook.receive(request):
                 case Accepted(envelopes, rejected, acknowledgement):
+                    if len(envelopes) > 1:
+                        reservation.grow(sum(len(item.payload) for item in envelopes[1:]))
                     first, *_ = await ingest.submit(Submission(envelopes))
                     # A delivery that is sent again has the same bad items: they are kept once.
                     if rejected and first.kind is ReceiptKind.NEW:
