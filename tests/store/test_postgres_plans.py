@@ -74,6 +74,7 @@ WRITES: dict[str, Mapping[str, Any]] = {
     "purge_tombstones": {"keep_keys": timedelta(days=7), "limit": 10},
     "take_submissions": {"limit": 10, "bytes": 1 << 20, "lanes_lock": 1},
     "replayable_parked": {"source": "a", "event_type": "b", "limit": 10},
+    "complete_deliveries": {"ids": [NOBODY]},
     "adopt_items": {"ids": [NOBODY], "sources": ["webhooks"], "keys": ["old-7"]},
     "known_fingerprints": {
         "sources": ["webhooks"],

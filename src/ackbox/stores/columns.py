@@ -68,9 +68,14 @@ EVENT_COLUMNS: Mapping[str, Kind] = {
 }
 """PostgreSQL also has `payload_json`, which it derives from `payload`."""
 
-RECORDED = tuple(name for name in Envelope.__struct_fields__ if name in EVENT_COLUMNS)
+_NOT_RECORDED = frozenset({"outcome", "fingerprint"})
+"""The fields of an envelope that few envelopes have. They come last, and the insert leaves them
+out, so that it is fast: other statements complete deliveries and save fingerprints."""
+
+ENVELOPE_FIELDS = tuple(n for n in Envelope.__struct_fields__ if n not in _NOT_RECORDED)
+RECORDED = tuple(name for name in ENVELOPE_FIELDS if name in EVENT_COLUMNS)
 """The columns whose values come from the envelope as they are. `received_at` is not one of them:
-several columns get that time. Neither is `fingerprint`, which has a table of its own."""
+several columns get that time."""
 
 LEASE = frozenset({"lease_until", "claimable_at"})
 """The columns that describe the lease of a running event. A promotion does not transfer leases:

@@ -2,27 +2,26 @@
 text here."""
 
 from collections.abc import Iterable, Mapping
-from operator import attrgetter
 from typing import Any
 
-from ackbox.model import Claim, Envelope, EventRecord, to_text
-from ackbox.stores.columns import EVENT_COLUMNS, LEASE, RECORDED, Kind
+from msgspec.structs import astuple
 
-_FIELDS = [name for name in Envelope.__struct_fields__ if name != "fingerprint"]
-ENVELOPE_ROW = f"({', '.join('?' * len(_FIELDS))})"
+from ackbox.model import Claim, Envelope, EventRecord, to_text
+from ackbox.stores.columns import ENVELOPE_FIELDS, EVENT_COLUMNS, LEASE, RECORDED, Kind
+
+ENVELOPE_ROW = f"({', '.join('?' * len(ENVELOPE_FIELDS))})"
 """The row of one event in `record`: the fields of its envelope."""
 
-_VALUES = attrgetter(*_FIELDS)
 _TIMES = [
     index
-    for index, name in enumerate(_FIELDS)
+    for index, name in enumerate(ENVELOPE_FIELDS)
     if EVENT_COLUMNS.get(name, Kind.TIME) is Kind.TIME  # `received_at` is no column of its own
 ]
 
 
 def to_row(envelope: Envelope) -> list[Any]:
     """Return the fields of the envelope, with times as text."""
-    row = [*_VALUES(envelope)]
+    row = [*astuple(envelope)[: len(ENVELOPE_FIELDS)]]
     for index in _TIMES:
         if row[index] is not None:
             row[index] = to_text(row[index])
@@ -33,7 +32,7 @@ def parts() -> Mapping[str, str]:
     """Return the parts that the `.sql` files do not define themselves."""
     return {
         "recorded_columns": _listed(RECORDED),
-        "envelope_fields": _listed(_FIELDS),
+        "envelope_fields": _listed(ENVELOPE_FIELDS),
         "envelope_row": ENVELOPE_ROW,
         "claim_columns": _listed(_claimed(name) for name in Claim.__struct_fields__),
         "record_columns": _listed(

@@ -25,14 +25,11 @@ WITH horizon AS MATERIALIZED (
 ), fresh AS (
     INSERT INTO {schema}.events (
         -- here: recorded_columns
-        , ledger_id, payload_json, created_at, updated_at, last_seen_at, status, claimable_at,
-        processed_at)
+        , ledger_id, payload_json, created_at, updated_at, last_seen_at, claimable_at)
     SELECT
         -- here: recorded_columns
         , ledger_id, {schema}.parse_json(payload), now(), now(), now(),
-        CASE WHEN outcome IS NULL THEN 'pending' ELSE 'completed' END,
-        CASE WHEN lane IS NULL AND outcome IS NULL THEN now() END,
-        CASE WHEN outcome IS NOT NULL THEN now() END
+        CASE WHEN lane IS NULL THEN now() END
     FROM numbered
     WHERE NOT EXISTS (
         SELECT 1 FROM {schema}.tombstones
@@ -40,13 +37,13 @@ WITH horizon AS MATERIALIZED (
           AND tombstones.idempotency_key = numbered.idempotency_key)
     ORDER BY source, idempotency_key, ledger_id
     ON CONFLICT (source, idempotency_key) DO NOTHING
-    RETURNING ledger_id, status, claimable_at, source, event_type, lane
+    RETURNING ledger_id, claimable_at, source, event_type, lane
 ), live AS (
     INSERT INTO {schema}.live_events (ledger_id, due_at, source, event_type, lane)
-    SELECT ledger_id, claimable_at, source, event_type, lane FROM fresh WHERE status = 'pending'
+    SELECT ledger_id, claimable_at, source, event_type, lane FROM fresh
 ), counted AS (
     INSERT INTO {schema}.status_counts (status, events)
-    SELECT status, count(*) FROM fresh GROUP BY status
+    SELECT 'pending', count(*) FROM fresh HAVING count(*) > 0
 )
 SELECT now() AS now, count(*) AS new FROM fresh
 
@@ -107,6 +104,21 @@ UPDATE {schema}.events SET
     conflict_count = conflict_count + :conflicts::bigint,
     last_seen_at = greatest(last_seen_at, now())
 WHERE source = :source AND idempotency_key = :key
+
+-- name: complete_deliveries
+-- Complete the deliveries that were just inserted, and delete their live rows. A statement of its
+-- own, so that other events do not pay for it.
+WITH completed AS (
+    UPDATE {schema}.events SET
+        status = 'completed', outcome = 'split', claimable_at = NULL, processed_at = created_at
+    WHERE id = ANY (:ids::uuid[]) AND status = 'pending'
+    RETURNING ledger_id
+), removed AS (
+    DELETE FROM {schema}.live_events WHERE ledger_id = ANY (ARRAY(SELECT ledger_id FROM completed))
+)
+INSERT INTO {schema}.status_counts (status, events)
+SELECT status, events
+FROM {schema}.count_move('pending', 'completed', (SELECT count(*) FROM completed))
 
 -- name: adopt_items
 -- Give the new items of a known delivery the id by which the ledger has that delivery. The items

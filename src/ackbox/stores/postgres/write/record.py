@@ -62,8 +62,10 @@ async def insert(
     if lanes:
         await lock_lanes(session, lanes)
     (inserted,) = await session.fetch("record", **_values(envelopes, cursors))
-    if inserted["new"] < len(envelopes):
-        await _adopt_items(session, envelopes)
+    if deliveries := [envelope for envelope in envelopes if envelope.outcome is not None]:
+        await session.fetch("complete_deliveries", ids=[delivery.id for delivery in deliveries])
+        if inserted["new"] < len(envelopes):
+            await _adopt_items(session, deliveries)
     if lanes:
         await promote(session, lanes)
     return inserted
@@ -95,12 +97,11 @@ async def _insert_with_fingerprints(
             return absorbed, inserted
 
 
-async def _adopt_items(session: Session, envelopes: Sequence[Envelope]) -> None:
+async def _adopt_items(session: Session, deliveries: Sequence[Envelope]) -> None:
     """Let new items of a delivery that was known belong to the delivery in the ledger."""
-    if deliveries := [envelope for envelope in envelopes if envelope.outcome is not None]:
-        sent = _keys(deliveries)
-        del sent["hashes"]
-        await session.fetch("adopt_items", **sent)
+    sent = _keys(deliveries)
+    del sent["hashes"]
+    await session.fetch("adopt_items", **sent)
 
 
 class _PayloadTaken(Exception):

@@ -9,12 +9,10 @@ WITH fresh (
 )
 INSERT INTO events (
     -- here: recorded_columns
-    , created_at, updated_at, last_seen_at, status, claimable_at, processed_at)
+    , created_at, updated_at, last_seen_at, claimable_at)
 SELECT
     -- here: recorded_columns
-    , received_at, received_at, received_at, iif(outcome IS NULL, 'pending', 'completed'),
-    CASE WHEN lane IS NULL AND outcome IS NULL THEN received_at END,
-    CASE WHEN outcome IS NOT NULL THEN received_at END
+    , received_at, received_at, received_at, CASE WHEN lane IS NULL THEN received_at END
 FROM fresh WHERE NOT EXISTS (
     SELECT 1 FROM tombstones
     WHERE source = fresh.source AND idempotency_key = fresh.idempotency_key)
@@ -42,6 +40,13 @@ UPDATE events SET
     last_seen_at = max(last_seen_at, repeat.value ->> 3)
 FROM json_each(:repeats) AS repeat
 WHERE ledger_id = repeat.value ->> 0
+
+-- name: complete_deliveries
+-- Complete the deliveries that were just inserted. A statement of its own, so that other events do
+-- not pay for it.
+UPDATE events SET
+    status = 'completed', outcome = 'split', claimable_at = NULL, processed_at = created_at
+WHERE id IN (SELECT value FROM json_each(:ids)) AND status = 'pending'
 
 -- name: adopt_items
 -- Give the new items of a known delivery the id by which the ledger has that delivery.

@@ -6,7 +6,7 @@ compete for the interpreter lock at every row that is bound or fetched separatel
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 
 import apsw
@@ -67,6 +67,7 @@ class RecordOperations:
         ]
         inserts = [(self._for_rows[len(c)], tuple(chain.from_iterable(c))) for c in chunks]
         lanes = {(e.source, e.lane) for e in envelopes if e.lane is not None}
+        deliveries = [e.id for e in envelopes if e.outcome is not None]
         read = [s.cursor for s in submissions if s.cursor is not None]
         cursors = [(cursor.source, cursor.cursor, to_text(clock())) for cursor in read]
 
@@ -80,13 +81,26 @@ class RecordOperations:
                     connection.executemany(self._sql["save_cursor"], cursors)
             except _NO_SQL_VALUE as error:
                 raise InvalidEvent(f"The event cannot be stored: {error}") from error
-            if new and lanes:  # make the events claimable that are the oldest of their lanes
-                connection.execute(self._sql["promote"], {"lanes": _json(sorted(lanes))})
+            if new and (lanes or deliveries):
+                self._set_claimable(connection, lanes, deliveries)
             if new == len(rows):
                 return [new_receipt(e, e.received_at) for e in envelopes]
             return self._note_repeats(connection, envelopes)
 
         return operation
+
+    def _set_claimable(
+        self,
+        connection: apsw.Connection,
+        lanes: Collection[tuple[str, str | None]],
+        deliveries: Sequence[EventId],
+    ) -> None:
+        """Complete the deliveries, which are never claimed. Then make the events claimable that are
+        the oldest of their lanes."""
+        if deliveries:
+            connection.execute(self._sql["complete_deliveries"], {"ids": _json(deliveries)})
+        if lanes:
+            connection.execute(self._sql["promote"], {"lanes": _json(sorted(lanes))})
 
     def _record_with_fingerprints(
         self, submissions: Sequence[Submission], envelopes: Sequence[Envelope], clock: Clock
