@@ -1,14 +1,18 @@
 """Deliveries as the senders sign them, over HTTP, to a server with a source for each of them."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from ackbox.forms import URLENCODED
+from ackbox.model import InboundRequest
 from ackbox.sources.presets import PRESETS
 from support.http.wire import Wire
 from support.servers.server import Server, read_ledger
 from support.sources.every_sample import SIGNABLE
 from support.sources.receiver import fuzz_over_http, receiving, send, signed_now
+from support.sources.samples import Sample, with_header
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +45,29 @@ def test_a_forged_delivery_gets_401_and_stores_nothing(receiver: Server) -> None
     assert count_events(receiver) - before <= statuses[200] + statuses[202]
 
 
+# F47
+def test_a_captured_delivery_with_other_unsigned_headers_is_no_new_event(tmp_path: Path) -> None:
+    """Senders that sign nothing are left out: whoever saw their token can send anything."""
+    signed = [(at, signed_now(item)) for at, item in enumerate(SIGNABLE) if "body" in item.covers]
+    with receiving(tmp_path, SIGNABLE) as server, Wire(server.port) as wire:
+        sent = [send(wire, at, sample.request).status for at, sample in signed]
+        before = count_events(server)
+        replayed = [send(wire, at, with_other_headers(sample)).status for at, sample in signed]
+        assert set(sent) == {200, 202}
+        assert set(replayed) == {200, 202}
+        assert count_events(server) == before
+
+
 def count_events(server: Server) -> int:
     ((count,),) = read_ledger(server.ledger, "SELECT count(*) FROM events")
     return int(count)
+
+
+def with_other_headers(sample: Sample) -> InboundRequest:
+    """Return the delivery with every header changed that its signature does not cover."""
+    signed = {sample.signature, sample.time, *sample.covers}
+    names = {name for name, _ in sample.request.headers} | {"idempotency-key", "user-agent"}
+    replayed = sample.request
+    for name in names - signed:
+        replayed = with_header(replayed, name, "other")
+    return with_header(replayed, "content-type", URLENCODED)
