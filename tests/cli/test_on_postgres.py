@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from ackbox.model import QuarantineBudget
 from ackbox.stores.migrations import Migration
 from ackbox.stores.postgres.admin import migrator
 from support.databases.postgres import Install, PostgresServer, find_installs
 from support.databases.postgres_cli import PostgresLedger
+from support.http.deliveries import KEYS, TABLES, signed_by_github
 from support.ledgers.events import envelope, envelopes, record_in
+from support.ledgers.refused import inbound, refused
 from support.ledgers.seeding import States, seed
 from support.servers.cli import Cli, environment
 from support.servers.server import running
@@ -282,3 +286,18 @@ def test_the_schema_of_the_users_tables_is_refused_before_any_change(
     refused = cli(*command, DATABASE_URL=ledger.url, DATABASE_SCHEMA="public")
     assert "Name another ACKBOX_DATABASE_SCHEMA" in refused.line
     assert ledger.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'") == "0"
+
+
+def test_quarantined_requests_are_released_beside_servers(cli: Cli, ledger: PostgresLedger) -> None:
+    sent = signed_by_github(b"{}", "delivery-1").items()
+    headers = tuple((name.lower(), value) for name, value in sent)
+    request = replace(refused(), request=inbound(headers=headers))
+    ledger.fill(lambda store: store.quarantine.keep([request], QuarantineBudget(9999, 9999)))
+    (cli.folder / "ackbox.toml").write_text(TABLES)
+    where = {"DATABASE_URL": ledger.url, **KEYS}
+    assert "bad_signature" in cli("quarantine", "list", **where).out
+    done = cli("quarantine", "release", "--all", **where)
+    assert done.out.startswith("1 requests: 1 released"), done
+    assert "delivery-1" in cli("events", "list", "--source", "github", **where).out
+    assert "no requests" in cli("quarantine", "list", **where).err
+    assert "GITHUB_KEY" in cli("quarantine", "release", "--all", DATABASE_URL=ledger.url).line

@@ -1,5 +1,6 @@
 """Requests with a wrong signature are kept, shown without secrets, and released once."""
 
+import hmac
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from support.http.deliveries import (
     GITHUB_KEY,
+    TABLES,
     deliver,
     receiving,
     signed_by_github,
@@ -210,3 +212,29 @@ def test_a_share_that_is_full_drops_the_newest(tmp_path: Path) -> None:
         deliver(server, "stripe", body, signed_by_stripe(body, key="whsec_other"))
         eventually(lambda: listed(server, "?source=stripe"))
         assert "quarantine is full" in server.log
+
+
+def test_a_delivery_of_ten_with_one_bad_item(tmp_path: Path) -> None:
+    tables = TABLES + (
+        '[sources.batches]\npreset = "hmac"\nsecret = "env:GITHUB_KEY"\nheader = "X-Signature"\n'
+        'split = ""\nkey = "/0/id"\n'
+    )
+    items: list[object] = [{"id": f"item-{n}"} for n in range(10)]
+    items[4] = "bad"
+    body = json.dumps(items).encode()
+    signature = hmac.new(GITHUB_KEY.encode(), body, "sha256").hexdigest()
+    with receiving(tmp_path, tables, {"LOG_LEVEL": "WARNING"}) as server:
+        first, second = (
+            deliver(server, "batches", body, {"X-Signature": signature}) for _ in range(2)
+        )
+        assert (first.status, second.status) == (202, 202)
+        rows = read_ledger(server.ledger, "SELECT payload FROM events WHERE parent_id IS NOT NULL")
+        assert len(rows) == 9
+        assert read_ledger(server.ledger, "SELECT count(*) FROM events") == [(10,)]
+        (item,) = eventually(lambda: listed(server))
+        assert (item["reason"], item["delivery_id"]) == ("unreadable", first.json()["id"])
+        shown = server.get(f"/api/quarantine/{item['id']}").json()
+        assert json.loads(shown["text"]) == ["bad"]
+        assert_problem(post(server, f"/api/quarantine/{item['id']}/release"), 409)
+        name = 'ackbox_source_refusals_total{reason="unreadable",source="batches"}'
+        assert server.metric(name) == 1

@@ -59,6 +59,7 @@ class Keeper:
         self._sleep = sleep
         self._buffer: deque[RefusedRequest] = deque()
         self._buffered: Counter[str] = Counter()
+        self._keeping = asyncio.Lock()
         self._wake = asyncio.Event()
         self._wake.set()  # measure at the start
         self._loop: asyncio.Task[None] | None = None
@@ -104,17 +105,19 @@ class Keeper:
             raise
 
     async def keep_buffered(self) -> None:
-        while batch := self._next_batch():
-            await self._keep(batch)
-            await self._sleep(_PAUSE_SECONDS)
+        async with self._keeping:
+            while batch := self._next_batch():
+                await self._keep(batch)
+                await self._sleep(_PAUSE_SECONDS)
 
     async def close(self) -> None:
-        """Keep what is in the buffer, unless the store takes too long."""
+        """Keep what is in the buffer, unless the store takes too long. A batch that is being kept
+        is not kept a second time."""
+        with suppress(TimeoutError, *OUTAGES):
+            await asyncio.wait_for(self.keep_buffered(), _CLOSE_SECONDS)
         if self._loop is not None:
             self._loop.cancel()
             await asyncio.gather(self._loop, return_exceptions=True)
-        with suppress(TimeoutError, *OUTAGES):
-            await asyncio.wait_for(self.keep_buffered(), _CLOSE_SECONDS)
         self._drop([*self._buffer])
 
     def _add(self, refused: RefusedRequest) -> None:

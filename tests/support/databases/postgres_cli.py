@@ -32,7 +32,7 @@ class PostgresLedger:
     def execute(self, sql: str) -> str:
         return self.server.execute(sql, self.database)
 
-    def fill(self, work: Callable[[PostgresStore], Awaitable[None]]) -> None:
+    def fill(self, work: Callable[[PostgresStore], Awaitable[object]]) -> None:
         async def run() -> None:
             store = await open_store(
                 Address(self.url), clock=lambda: datetime.now(UTC), observe=ignore_facts
