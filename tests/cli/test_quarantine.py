@@ -38,7 +38,8 @@ class Place:
         return [item["id"] for item in json.loads(self("list", "--json").out)["items"]]
 
 
-def sent(delivery: str, key: str = GITHUB_KEY, body: bytes = b"{}") -> InboundRequest:
+def sent(delivery: str, key: str = GITHUB_KEY) -> InboundRequest:
+    body = json.dumps({"delivery": delivery}).encode()
     headers = signed_by_github(body, delivery, key=key).items()
     lower = tuple((name.lower(), value) for name, value in headers)
     return InboundRequest("POST", "/in/github", lower, body, datetime.now(UTC), "request-1")
@@ -95,7 +96,7 @@ def test_a_request_is_shown_without_its_signature(alone: Place) -> None:
     assert "x-github-delivery" in done.out
     assert "(hidden)" in done.out
     assert sent("one").header("x-hub-signature-256") not in done.out
-    assert done.out.rstrip().endswith("{}")
+    assert done.out.rstrip().endswith('{"delivery": "one"}')
     assert json.loads(alone("show", "1", "--json").out)["headers"][0][0] == "content-type"
     assert "no request 99" in alone("show", "99").line
 
