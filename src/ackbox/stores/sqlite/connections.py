@@ -23,7 +23,6 @@ from ackbox.errors import (
     StoreError,
     Unavailable,
 )
-from ackbox.model import PARAMETERS_LIMIT
 from ackbox.stores.sqlite import migrations
 from ackbox.stores.sqlite.limits import LIMITS, Limits
 
@@ -183,7 +182,6 @@ def _open(
     connection = apsw.Connection(str(path), flags=flags, vfs=vfs, statementcachesize=200)
     connection.set_busy_timeout(limits.busy_milliseconds)
     connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
-    connection.limit(apsw.SQLITE_LIMIT_VARIABLE_NUMBER, PARAMETERS_LIMIT)
     return connection
 
 

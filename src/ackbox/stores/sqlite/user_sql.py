@@ -1,10 +1,13 @@
 """The rules for users' SQL that SQLite's authorizer does not know."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import apsw
 
 from ackbox.errors import InvalidStatement
+from ackbox.model import PARAMETERS_LIMIT
 
 _OPAQUE = re.compile(
     r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]|--[^\n]*|/\*.*?(?:\*/|\Z)""",
@@ -16,6 +19,17 @@ _OR_ROLLBACK = re.compile(r"\bOR\s+ROLLBACK\b", re.IGNORECASE)
 RUN_BY_FULL_TEXT_INDEX = (apsw.SQLITE_PRAGMA, "data_version")
 """What the authorizer must allow for users' fts5 tables: they ask whether others changed them."""
 NOT_ALLOWED = "tx: only INSERT, UPDATE and DELETE on tables of your own are allowed."
+
+
+@contextmanager
+def few_parameters(connection: apsw.Connection) -> Iterator[None]:
+    """Limit the parameters that a user's statement names: preparing it takes the square of their
+    number. Our own statements have no such limit."""
+    before = connection.limit(apsw.SQLITE_LIMIT_VARIABLE_NUMBER, PARAMETERS_LIMIT)
+    try:
+        yield
+    finally:
+        connection.limit(apsw.SQLITE_LIMIT_VARIABLE_NUMBER, before)
 
 
 def check_effect(sql: str) -> None:

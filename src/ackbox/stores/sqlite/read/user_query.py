@@ -7,7 +7,7 @@ import apsw
 
 from ackbox.errors import InvalidStatement
 from ackbox.stores.named_statements import show_statement
-from ackbox.stores.sqlite.user_sql import RUN_BY_FULL_TEXT_INDEX, check_user_query
+from ackbox.stores.sqlite.user_sql import RUN_BY_FULL_TEXT_INDEX, check_user_query, few_parameters
 from ackbox.stores.sqlite.user_values import bind, find_unstorable
 
 _ALLOWED = frozenset(
@@ -38,7 +38,8 @@ def run_query(
     connection.authorizer = _authorize
     try:
         check_user_query(sql)
-        return _rows(connection, sql, bind(params, "inbox.read"))
+        with few_parameters(connection):
+            return _rows(connection, sql, bind(params, "inbox.read"))
     except _USER_ERRORS as error:
         raise InvalidStatement(f"{_reason(error, params)}. {show_statement(sql)}") from error
     except InvalidStatement as error:

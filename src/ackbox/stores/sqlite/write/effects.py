@@ -17,7 +17,12 @@ from ackbox.model import Done, Settlement, Statement, to_text
 from ackbox.stores.named_statements import name_statement
 from ackbox.stores.outcomes import follow_ups_of
 from ackbox.stores.sqlite.statements import Statements, blocks
-from ackbox.stores.sqlite.user_sql import NOT_ALLOWED, RUN_BY_FULL_TEXT_INDEX, check_effect
+from ackbox.stores.sqlite.user_sql import (
+    NOT_ALLOWED,
+    RUN_BY_FULL_TEXT_INDEX,
+    check_effect,
+    few_parameters,
+)
 from ackbox.stores.sqlite.user_values import bind, find_unstorable
 from ackbox.stores.sqlite.write.settlement import Run, run_of, settle
 
@@ -97,7 +102,8 @@ class Effects:
         self._guarding = True
         try:
             # Bypass the cache: a cached statement may have been prepared without the check.
-            connection.execute(statement.sql, params, can_cache=False).fetchall()
+            with few_parameters(connection):
+                connection.execute(statement.sql, params, can_cache=False).fetchall()
         except apsw.InterruptError as error:
             took_longer = f"tx: a statement took longer than {self._seconds:g} s and was stopped."
             raise InvalidStatement(took_longer) from error
