@@ -94,6 +94,12 @@ async def test_a_conflict_leaves_no_fingerprint_that_would_absorb_another_event(
     assert await keys(backend) == [("first", 2, 1), ("second", 2, 0)]
 
 
+async def test_a_conflict_within_one_call_leaves_no_fingerprint(backend: Backend) -> None:
+    sent = [unsigned("first", b"one"), unsigned("first", b"two"), unsigned("second", b"two")]
+    assert await kinds(backend, *sent) == [NEW, CONFLICT, NEW]
+    assert await keys(backend) == [("first", 2, 1), ("second", 1, 0)]
+
+
 async def test_two_captured_payloads_under_one_new_key_are_both_absorbed(  # F47
     backend: Backend,
 ) -> None:
