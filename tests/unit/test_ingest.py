@@ -416,6 +416,19 @@ async def test_the_buffer_is_bounded_in_number() -> None:  # W7, L2
     assert [fact.reason for fact in facts.of(Refused)] == ["buffer_events"] * 2
 
 
+async def test_a_submission_larger_than_the_buffer_is_admitted_alone() -> None:  # W7
+    gate = asyncio.Event()
+    async with ingesting(ScriptedLedger(gate), buffer_events=5) as (ingest, facts):
+        large = ingest.submit(Submission(envelopes(8)))
+        assert ingest.capacity == 0
+        for events in (1, 8):
+            with pytest.raises(Overloaded):
+                await ingest.submit(Submission(envelopes(events)))
+        gate.set()
+        assert len(await large) == 8
+    assert [fact.reason for fact in facts.of(Refused)] == ["buffer_events"] * 2
+
+
 async def test_the_buffer_is_bounded_in_bytes() -> None:  # L2, F45
     async with ingesting(ScriptedLedger(), buffer_bytes=1000) as (ingest, facts):
         first, second, large, small = (Reservation(ingest.bytes) for _ in range(4))
