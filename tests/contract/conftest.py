@@ -18,6 +18,7 @@ QUEUE = {
     "test_outcomes",
     "test_parked",
     "test_replay",
+    "test_submissions",
     "test_suspects",
     "test_wake_ups",
     "test_worker",

@@ -6,9 +6,11 @@ from typing import Any
 import asyncpg
 import pytest
 
+from ackbox.app import utc_now
 from ackbox.model import EventFilter, Order
 from ackbox.stores.postgres.database import Address
 from ackbox.stores.postgres.store import PostgresStore
+from ackbox.stores.postgres.write.submissions import PostgresSubmissions
 from support.databases.postgres_cli import Open, PostgresLedger, keys, reading, role
 from support.ledgers.events import envelope, envelopes, record_in
 from support.ledgers.postgres_backend import PostgresBackend
@@ -191,6 +193,40 @@ async def work_beside(backend: PostgresBackend) -> None:
         page = await reader.events(EventFilter(), order=Order.NEWEST, limit=10)
         assert len(page.items) == 5
         assert (await reader.stats(backend.clock())).counts["completed"] == 4  # type: ignore[index]
+
+
+async def test_while_one_instance_moves_a_lane_another_moves_only_what_has_no_lane(
+    backend: PostgresBackend,
+) -> None:
+    for key, lane in (("first", "'l'"), ("second", "'l'"), ("free", "NULL")):
+        sql = f"SELECT ackbox.enqueue('a', '1', key => '{key}', lane => {lane})"
+        await call(backend.url, sql)
+    other = PostgresSubmissions(backend.store.database, asyncio.Event(), ignore, utc_now)
+    taken = {"limit": 1, "bytes": 1, "lanes_lock": other.lanes_lock}
+
+    async def move_and_die() -> None:
+        async with backend.store.database.transaction() as session:
+            assert [row[2] for row in await session.fetch("take_submissions", **taken)] == ["first"]
+            moved = await other.move()
+            assert [e.idempotency_key for e in moved.envelopes] == ["free"]
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        await move_and_die()
+    moved = await other.move()
+    assert [e.idempotency_key for e in moved.envelopes] == ["first", "second"]
+
+
+def ignore(*_: object) -> None: ...
+
+
+async def test_events_are_moved_through_a_pooling_proxy(
+    ledger: PostgresLedger, opened: Open
+) -> None:
+    store = await opened(pooled=True)
+    await call(ledger.url, "SELECT ackbox.enqueue('a', '1', key => 'k', lane => 'l')")
+    assert await move_all(store) == 1
+    assert await keys(ledger, "ackbox") == ["k"]
 
 
 async def test_a_trigger_of_the_users_can_enqueue(backend: PostgresBackend) -> None:

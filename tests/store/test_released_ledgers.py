@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ackbox.model import Content, EventKey, EventRecord, ReceiptKind, Status
+from ackbox.model import Content, Done, EventKey, EventRecord, ReceiptKind, Status, make_sent_event
 from ackbox.ports import Reader, Store
 from ackbox.stores.migrations import Migration
 from ackbox.stores.postgres.admin import migrator
@@ -118,6 +118,15 @@ async def test_a_released_ledger_has_the_columns_of_this_version(released: Relea
     child = envelope("child", parent_id=pending.id)
     await record_in(store, [child])
     assert (await event_of(reader, "child")).parent_id == pending.id
+
+
+@pytest.mark.parametrize("release", RELEASES)
+async def test_a_handler_sends_events_in_a_released_ledger(released: Released) -> None:
+    store, reader = released
+    sent = [make_sent_event("sent", 1, key="sent", source="app", lane=None)]
+    await settle(store, (await claim(store))[:1], Done("handled", (), None, sent))
+    assert [receipt.kind for receipt in (await store.submissions.move()).receipts] == ["new"]
+    assert await reader.event(EventKey("app", "sent")) is not None
 
 
 def test_a_released_migration_never_changes() -> None:

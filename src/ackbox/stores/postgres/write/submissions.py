@@ -32,13 +32,13 @@ class PostgresSubmissions:
         self._sent = sent
         self._publish = publish
         self._clock = clock
-        self._lanes_lock = lock_key(database.address.schema, "submissions with lanes")
+        self.lanes_lock = lock_key(database.address.schema, "submissions with lanes")
 
     async def move(self) -> Moved:
         self._sent.clear()
         async with self._database.transaction() as session:
             rows = await session.fetch(
-                "take_submissions", limit=MOVE_ROWS, bytes=MOVE_BYTES, lanes_lock=self._lanes_lock
+                "take_submissions", limit=MOVE_ROWS, bytes=MOVE_BYTES, lanes_lock=self.lanes_lock
             )
             if not rows:
                 return Moved()
