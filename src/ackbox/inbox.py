@@ -5,14 +5,20 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from ackbox.app import NO_SOURCES, App, Sources, build_sources, declare_sources, warn_of_unverified
+from ackbox.app import (
+    NO_SOURCES,
+    App,
+    Sources,
+    build_sources,
+    declare_sources,
+    warn_of_open_sources,
+)
 from ackbox.config import (
     Given,
     Resolved,
     SourceTable,
     read_overrides,
     resolve_process,
-    warn_of_open_ingest,
 )
 from ackbox.errors import InvalidEvent, SettingError, StartupError
 from ackbox.handlers import Handler, Registry, check_parameters, describe
@@ -202,8 +208,7 @@ class Inbox:
     async def _serve(self, resolved: Resolved) -> int:
         sources = build_sources(resolved.sources)
         runtime = self._make_process(resolved, sources)
-        open_ingest = [] if sources.needs_token else warn_of_open_ingest(resolved.settings)
-        for caution in (*open_ingest, *warn_of_unverified(resolved.sources)):
+        for caution in warn_of_open_sources(resolved.settings, resolved.sources):
             runtime.logger.warning("caution", reason=caution)
         return await serve(build_asgi(runtime), runtime)
 

@@ -16,7 +16,7 @@ from ackbox.app.sources import (
     build_sources,
     declare_sources,
     open_source,
-    warn_of_unverified,
+    warn_of_open_sources,
 )
 from ackbox.clock import ClockSteps, SteadyClock, uptime
 from ackbox.config import Settings, choose_log_format
@@ -47,7 +47,7 @@ __all__ = [
     "find_operator_token",
     "open_source",
     "utc_now",
-    "warn_of_unverified",
+    "warn_of_open_sources",
 ]
 
 _QUEUE_WITH_SQLITE = (

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from ackbox.config import SourceTable, read_secret
+from ackbox.config import Settings, SourceTable, read_secret, warn_of_open_ingest
 from ackbox.errors import SettingError
 from ackbox.model import APP_SOURCE
 from ackbox.ports import Webhook
@@ -49,8 +49,7 @@ def build_sources(
     wrong."""
     declared = declare_sources(tables)
     webhooks = {name: open_source(source, read_secret) for name, source in declared.items()}
-    is_signed = any(source.is_verified for source in declared.values())
-    return Sources(webhooks, is_signed and not _is_open(tables))
+    return Sources(webhooks, _needs_token(declared, tables))
 
 
 def open_source(
@@ -65,20 +64,30 @@ def open_source(
     return SignedWebhook(declaration, secrets, random.getrandbits)
 
 
-def warn_of_unverified(tables: Mapping[str, SourceTable]) -> list[str]:
-    """Return a line for each source that anyone can send to."""
+def warn_of_open_sources(settings: Settings, tables: Mapping[str, SourceTable]) -> list[str]:
+    """Return a line for each way in that needs neither a token nor a signature. A signed source
+    closes `/webhooks`, unless its table opens it."""
+    declared = declare_sources(tables)
     lines = [
         f"Anyone can send events as the source {source.name}, which verifies nothing "
         f'(verify = "none" in {source.origin}): use a preset, or check the senders in a proxy.'
-        for source in declare_sources(tables).values()
+        for source in declared.values()
         if not source.is_verified
     ]
-    if _is_open(tables):
+    if _is_open(tables) and settings.ingest_token is None:
         lines.append(
             'Anyone can send events to /webhooks ([sources.webhooks] has verify = "none"): set '
             "ACKBOX_INGEST_TOKEN instead."
         )
+    elif not _needs_token(declared, tables):
+        lines += warn_of_open_ingest(settings)
     return lines
+
+
+def _needs_token(
+    declared: Mapping[str, SourceDeclaration], tables: Mapping[str, SourceTable]
+) -> bool:
+    return any(source.is_verified for source in declared.values()) and not _is_open(tables)
 
 
 def _is_open(tables: Mapping[str, SourceTable]) -> bool:

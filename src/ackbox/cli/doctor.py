@@ -57,9 +57,9 @@ def doctor(
 
 
 def _examine(target: str | None, deep: bool, tick: Callable[[float], None]) -> "Iterator[Finding]":
-    from ackbox.app import Shared, choose_admin, utc_now, warn_of_unverified
+    from ackbox.app import Shared, choose_admin, utc_now, warn_of_open_sources
     from ackbox.cli.user_tables import load_tables
-    from ackbox.config import cautions, warn_of_open_ingest
+    from ackbox.config import cautions
     from ackbox.model import Finding, Verdict
 
     yield Finding("python", Verdict.OK, f"Python {platform.python_version()}")
@@ -67,7 +67,7 @@ def _examine(target: str | None, deep: bool, tick: Callable[[float], None]) -> "
     try:
         resolved, tables = load_tables(target)
         settings = resolved.settings
-        unverified = warn_of_unverified(resolved.sources)
+        open_sources = warn_of_open_sources(settings, resolved.sources)
         admin = choose_admin(settings)
         ledger = list(admin.examine(utc_now, _read_mounts()))
     except SettingError as error:
@@ -75,7 +75,7 @@ def _examine(target: str | None, deep: bool, tick: Callable[[float], None]) -> "
         yield Finding("settings", Verdict.FAIL, str(error), remedy)
         return
     variables = resolved.warn_of_variables()
-    lines = (*cautions(settings), *warn_of_open_ingest(settings), *unverified, *variables)
+    lines = (*cautions(settings), *open_sources, *variables)
     for caution in lines:
         yield Finding("settings", Verdict.WARN, *caution.split(": ", 1))
     yield from ledger
