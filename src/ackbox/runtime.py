@@ -6,12 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from datetime import timedelta
-from enum import StrEnum
 from time import monotonic
 from typing import Any
 from uuid import uuid4
-
-from msgspec import Struct
 
 from ackbox import component_config
 from ackbox.app import App, Description
@@ -26,6 +23,7 @@ from ackbox.errors import (
     Unavailable,
 )
 from ackbox.handlers import Registry
+from ackbox.health import Health, Phase, Unready
 from ackbox.ingest import Ingest
 from ackbox.maintenance import Discards, Monitor, Mover, Replays, Retention, unpark_handled
 from ackbox.model import (
@@ -64,29 +62,6 @@ _ANOTHER_LOOP = (
     "`await inbox.send(...)` runs on the event loop of the inbox only. In any other thread use "
     "`inbox.send_sync(...)`."
 )
-
-
-class Phase(StrEnum):
-    STARTING = "starting"
-    RUNNING = "running"
-    DRAINING = "draining"
-    STOPPED = "stopped"
-
-
-class Health(Struct, frozen=True):
-    """The health of the process. `critical` means that for a minute events could not be recorded,
-    or that a background loop has kept failing for a minute."""
-
-    status: str
-    durability: str
-
-
-class Unready(Struct, frozen=True):
-    """Why events are not accepted. `reason` is for everybody; `detail` is for operators and may
-    name paths (S24)."""
-
-    reason: str
-    detail: str
 
 
 class Runtime:

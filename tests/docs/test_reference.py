@@ -14,8 +14,8 @@ from ackbox.config import Settings
 from ackbox.config.names import prefixed
 from ackbox.exporters import logs
 from ackbox.exporters.prometheus import PrometheusMetrics
+from ackbox.health import Phase
 from ackbox.model import OutcomeName, Receipt, ReceiptKind, Stats, Status
-from ackbox.runtime import Phase
 from ackbox.stores.sqlite import migrations
 from ackbox.telemetry import (
     Fact,

@@ -8,10 +8,11 @@ from pydantic import SecretStr
 
 from ackbox.app import NO_SOURCES, Sources
 from ackbox.config import Settings
+from ackbox.health import Phase
 from ackbox.http.guard import check_access, choose_verifier
 from ackbox.http.problems import HttpError
 from ackbox.http.routes import Access
-from ackbox.runtime import Phase, Runtime
+from ackbox.runtime import Runtime
 
 TOKENS = ("operator", "reader", "sender", "wrong", None)
 ALL = {"operator", "reader", "sender", "wrong", None}

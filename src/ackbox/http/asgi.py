@@ -13,6 +13,7 @@ from ipaddress import ip_address
 from threading import Lock
 
 from ackbox.errors import Stopped
+from ackbox.health import Phase
 from ackbox.http.fast_path import FastPath
 from ackbox.http.guard import check_access
 from ackbox.http.probes import PROBES, Probes
@@ -31,7 +32,7 @@ from ackbox.http.requests import (
 )
 from ackbox.http.responses import NOSNIFF, RawResponse, problem, send_response
 from ackbox.http.routes import OTHER, Access, Route, choose_access, find_routes
-from ackbox.runtime import Phase, Runtime
+from ackbox.runtime import Runtime
 from ackbox.telemetry import ResponseSent, RoutesServed
 
 _NOT_STARTED = (

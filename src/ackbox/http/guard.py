@@ -20,10 +20,11 @@ from pydantic import SecretStr
 from ackbox.app import Sources
 from ackbox.config import Settings
 from ackbox.errors import AckboxError, Stopped, StoreError
+from ackbox.health import Phase
 from ackbox.http.problems import HttpError, from_error
 from ackbox.http.requests import Scope
 from ackbox.http.routes import Access
-from ackbox.runtime import Phase, Runtime
+from ackbox.runtime import Runtime
 
 Verifier = Callable[[dict[bytes, bytes]], None]
 """Raises 401 unless the headers of a request show that its sender may send events."""
