@@ -132,6 +132,23 @@ async def test_a_flood_of_one_source_leaves_room_in_memory_for_another() -> None
     assert stage.dropped == 17
 
 
+async def test_one_request_may_be_larger_than_the_share_of_memory() -> None:
+    stage = Stage(Kept(), sources=20)
+    stage.refuse(2, body=bytes(1 << 20))
+    await stage.keeper.keep_buffered()
+    assert (len(stage.kept.requests), stage.dropped) == (1, 1)
+    stage.refuse(1, body=bytes(4 << 20))
+    assert stage.dropped == 2, "it would never fit into the share of its source"
+
+
+async def test_with_a_budget_of_zero_requests_are_only_counted() -> None:
+    stage = Stage(Kept(), total=0)
+    stage.refuse(3)
+    await stage.keeper.keep_buffered()
+    assert (stage.kept.requests, stage.facts.of(Quarantined)) == ([], [])
+    assert len(stage.facts.of(SourceRefused)) == 3
+
+
 async def test_requests_that_do_not_fit_are_counted_by_source() -> None:
     stage = Stage(Kept(room=2))
     stage.refuse(2)

@@ -121,12 +121,20 @@ class Keeper:
         self._drop([*self._buffer])
 
     def _add(self, refused: RefusedRequest) -> None:
-        if self._buffered[refused.source] + refused.size > self._buffer_share:
+        if not self._budget.total:  # QUARANTINE_BYTES=0: keeping is switched off
+            return
+        if not self._has_room(refused.source, refused.size):
             self._observe(Quarantined(refused.source, 0, 1))
             return
         self._buffered[refused.source] += refused.size
         self._buffer.append(refused)
         self._wake.set()
+
+    def _has_room(self, source: str, size: int) -> bool:
+        """Return whether the share of the source in the buffer has room. A single request may be
+        larger than this share, if it fits into the quarantine."""
+        held = self._buffered[source]
+        return held + size <= self._buffer_share or (not held and size <= self._budget.share)
 
     def _next_batch(self) -> list[RefusedRequest]:
         batch: list[RefusedRequest] = []
