@@ -6,7 +6,7 @@ from hmac import compare_digest
 
 from ackbox.model import Handshake, InboundRequest, Refusal, RefusalReason
 from ackbox.sources.fields import Delivery, FirstOf, Joined, Pointer, find
-from ackbox.sources.preset import OK_200, Preset, SchemeSettings
+from ackbox.sources.preset import Preset, SchemeSettings
 from ackbox.sources.query import read_parameter
 from ackbox.sources.schemes import HmacHeader, Scheme, check_secrets, parse_template
 from ackbox.sources.split import SplitRule
@@ -123,7 +123,6 @@ META = Preset(
     options=("verify_token",),
     secret_options=("verify_token",),
     unsigned_handshake=answer_challenge,
-    acknowledgement=OK_200,
     split=SplitRule(
         (
             *(f"/entry/*/changes/*/value/{kind}" for kind in _WHATSAPP_ITEMS),

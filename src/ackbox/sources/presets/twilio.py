@@ -164,6 +164,6 @@ TWILIO = Preset(
     kept_headers=("i-twilio-idempotency-token",),
     needs_public_url=True,
     # Twilio reads the response as TwiML, and reports error 12300 for JSON.
-    acknowledgement=Acknowledgement(200, b"<Response/>", "text/xml; charset=utf-8"),
+    acknowledgement=Acknowledgement(202, b"<Response/>", "text/xml; charset=utf-8"),
     options=("hash",),
 )
