@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from ackbox import application_calls
 from ackbox.app import (
     NO_SOURCES,
     App,
@@ -120,7 +121,7 @@ class Inbox:
         """Run one SELECT as `read` does, and block until the rows are there. This method is for
         plain handlers and other threads; on the event loop's own thread it raises RuntimeError."""
         check_parameters(params, "inbox.read_sync")
-        return self._mounted.runtime.read_sync(sql, params)
+        return application_calls.read_sync(self._mounted.runtime, sql, params)
 
     async def send(
         self,
@@ -135,7 +136,7 @@ class Inbox:
         payload of bytes is kept as it is; any other value becomes JSON. A key that this source has
         sent before makes no second event."""
         sent = make_sent_event(event_type, payload, key=key, source=source, lane=lane)
-        return await self._mounted.runtime.send(sent)
+        return await application_calls.send(self._mounted.runtime, sent)
 
     def send_sync(
         self,
@@ -149,7 +150,7 @@ class Inbox:
         """Record an event as `send` does, and block until the event is durable. This method is for
         plain handlers and other threads; on the event loop's own thread it raises RuntimeError."""
         sent = make_sent_event(event_type, payload, key=key, source=source, lane=lane)
-        return self._mounted.runtime.send_sync(sent)
+        return application_calls.send_sync(self._mounted.runtime, sent)
 
     @asynccontextmanager
     async def lifespan(self, _app: object) -> AsyncIterator[None]:

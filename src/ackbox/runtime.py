@@ -4,23 +4,18 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import CancelledError
 from datetime import timedelta
 from time import monotonic
-from typing import Any
 from uuid import uuid4
 
 from ackbox import component_config
 from ackbox.app import App, Description
-from ackbox.byte_buffer import Reservation
 from ackbox.config import cautions
 from ackbox.errors import (
     OUTAGES,
     AckboxError,
     HandlersStuck,
-    OutcomeUnknown,
     Stopped,
-    Unavailable,
 )
 from ackbox.handlers import Registry
 from ackbox.health import Health, Phase, Unready
@@ -28,13 +23,9 @@ from ackbox.ingest import Ingest
 from ackbox.maintenance import Discards, Monitor, Mover, Replays, Retention, unpark_handled
 from ackbox.model import (
     QuarantineBudget,
-    Receipt,
-    SentEvent,
     Stats,
-    Submission,
     UserTables,
     WorkerId,
-    seal_sent_event,
 )
 from ackbox.ports import EventQueue, Reader, Store
 from ackbox.quarantine import Drops, Keeper, Releases
@@ -53,15 +44,6 @@ from ackbox.worker import Executor, Heartbeat, LoopProbe, Worker
 _HUNG_NAMED = 10
 _RETRYING = "The database failed while tables were prepared; the start tries again."
 _CANNOT_STORE = "Events cannot be stored."
-_SYNC_SECONDS = 60.0
-_SYNC_ON_THE_LOOP = (
-    "inbox.{0}_sync would block the event loop, which runs in this thread: use `await "
-    "inbox.{0}(...)` here. {0}_sync is for plain handlers and other threads."
-)
-_ANOTHER_LOOP = (
-    "`await inbox.send(...)` runs on the event loop of the inbox only. In any other thread use "
-    "`inbox.send_sync(...)`."
-)
 
 
 class Runtime:
@@ -82,7 +64,7 @@ class Runtime:
         self._store: Store | None = None
         self._ingest: Ingest | None = None
         self.services = app.services
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._loops: list[asyncio.Task[None]] = []
         self._loop_probe: LoopProbe | None = None
         self.registry = registry
@@ -98,7 +80,7 @@ class Runtime:
 
         Opening the store asserts its pragmas and verifies its migrations.
         """
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         for caution in cautions(self.settings):
             self.logger.warning("caution", reason=caution)
         self._app.packages |= self.registry.packages
@@ -216,56 +198,6 @@ class Runtime:
         if self._store is not None:
             await self._store.close()
 
-    def read_sync(
-        self, sql: str, params: Mapping[str, object], *, seconds: float = _SYNC_SECONDS
-    ) -> list[dict[str, Any]]:
-        """Run a user's query from another thread, and wait for the rows (N11)."""
-        loop = self._loop_for_threads("read")
-        reading = asyncio.run_coroutine_threadsafe(self.reader.query(sql, params), loop)
-        try:
-            return reading.result(seconds)
-        except CancelledError:
-            raise Stopped(self._state) from None
-        except TimeoutError:
-            reading.cancel()
-            raise Unavailable(
-                f"inbox.read_sync got no result within {seconds:g} s: the event loop is blocked."
-            ) from None
-
-    async def send(self, sent: SentEvent) -> Receipt:
-        """Record an event of the application's own code; return when it is durable."""
-        if asyncio.get_running_loop() is not self._loop:
-            raise RuntimeError(_ANOTHER_LOOP)
-        envelope = seal_sent_event(sent, self.clock(), random.getrandbits)
-        with Reservation(self.ingest.bytes) as reservation:
-            reservation.hold(len(envelope.payload))
-            (receipt,) = await self.ingest.submit(Submission((envelope,)))
-        return receipt
-
-    def send_sync(self, sent: SentEvent, *, seconds: float = _SYNC_SECONDS) -> Receipt:
-        """Record an event from another thread; return when it is durable."""
-        loop = self._loop_for_threads("send")
-        sending = asyncio.run_coroutine_threadsafe(self.send(sent), loop)
-        try:
-            return sending.result(seconds)
-        except CancelledError:
-            raise OutcomeUnknown(self._state) from None
-        except TimeoutError:
-            sending.cancel()
-            raise OutcomeUnknown(
-                f"inbox.send_sync got no receipt within {seconds:g} s: the event loop is blocked. "
-                "Send the event again, with the same key."
-            ) from None
-
-    def _loop_for_threads(self, method: str) -> asyncio.AbstractEventLoop:
-        """Return the event loop, for a call from another thread. The thread of the loop itself must
-        not wait: the loop could not run the call meanwhile."""
-        if self._loop is None or not self._loop.is_running():
-            raise Stopped(f"{self._state} Its event loop does not run.")
-        if _find_running_loop() is self._loop:
-            raise RuntimeError(_SYNC_ON_THE_LOOP.format(method))
-        return self._loop
-
     def advertise(self, url: str) -> None:
         """Publish the URL of this process, once it is known, to the services of the store."""
         self._urls.put_nowait(url)
@@ -274,14 +206,14 @@ class Runtime:
     @property
     def ingest(self) -> Ingest:
         if self._ingest is None or self.phase is not Phase.RUNNING:
-            raise Stopped(self._state)
+            raise Stopped(self.state)
         return self._ingest
 
     @property
     def keeper(self) -> Keeper:
         """The keeper of the requests that sources refused."""
         if self._keeper is None:
-            raise Stopped(self._state)
+            raise Stopped(self.state)
         return self._keeper
 
     @property
@@ -295,7 +227,7 @@ class Runtime:
     @property
     def store(self) -> Store:
         if self._store is None:
-            raise Stopped(self._state)
+            raise Stopped(self.state)
         return self._store
 
     @property
@@ -338,7 +270,7 @@ class Runtime:
     def why_not_ready(self) -> Unready | None:
         """Return why events are not accepted, or None if they are."""
         if self.phase is not Phase.RUNNING:
-            return Unready(self._state, self._state)
+            return Unready(self.state, self.state)
         if self.failure is not None:
             return Unready("The inbox failed and is stopping.", str(self.failure))
         unavailable_reason = None if self._store is None else self._store.unavailable_reason
@@ -347,7 +279,7 @@ class Runtime:
         return Unready(_CANNOT_STORE, unavailable_reason or self.ingest.failure or _CANNOT_STORE)
 
     @property
-    def _state(self) -> str:
+    def state(self) -> str:
         """The phase in a sentence that senders may read."""
         reason = self._outage or (self._retry_reason and _RETRYING)
         waiting = self.phase is Phase.STARTING and reason is not None
@@ -465,15 +397,6 @@ class Runtime:
             observe=self.observe,
             recorded=lambda: ingest.recorded,
         )
-
-
-def _find_running_loop() -> asyncio.AbstractEventLoop | None:
-    """Return the event loop that runs in this thread, if any. An id of a thread would not do: a
-    new thread may have the id of a thread that ended."""
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from ackbox import Event, Inbox, Tx
+from ackbox.application_calls import read_sync
 from ackbox.errors import InvalidStatement, Stopped, Unavailable
 from ackbox.model import Submission
 from support.databases.postgres import Install, PostgresServer, find_installs
@@ -99,7 +100,7 @@ async def test_a_thread_does_not_wait_for_ever_for_a_blocked_event_loop(inbox: I
 
     def read() -> None:
         try:
-            runtime.read_sync(TOTAL, {"item": "tea"}, seconds=0.1)
+            read_sync(runtime, TOTAL, {"item": "tea"}, seconds=0.1)
         except Unavailable as error:
             outcome.append(error)
 
@@ -137,7 +138,7 @@ def test_a_loop_that_is_stopped_and_not_closed_is_not_waited_for(settings: dict[
     try:
         loop.run_until_complete(start_and_stop(inbox))
         with pytest.raises(Stopped):
-            inbox.asgi().runtime.read_sync("SELECT 1", {}, seconds=5)
+            read_sync(inbox.asgi().runtime, "SELECT 1", {}, seconds=5)
     finally:
         loop.close()
 
@@ -151,7 +152,7 @@ def test_a_new_thread_may_have_the_id_of_the_loops_thread(settings: dict[str, An
 
     def read() -> None:
         try:
-            runtime.read_sync("SELECT 1", {})
+            read_sync(runtime, "SELECT 1", {})
         except (Stopped, RuntimeError) as error:
             errors.append(type(error))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ackbox import Event, Inbox, Receipt, Tx
+from ackbox import Event, Inbox, Receipt, Tx, application_calls
 from ackbox.errors import InvalidEvent, InvalidStatement, OutcomeUnknown, Overloaded, Stopped
 from ackbox.model import make_sent_event
 from ackbox.testing import InboxHarness
@@ -87,7 +87,7 @@ async def test_a_thread_does_not_wait_for_ever_for_a_blocked_event_loop(inbox: I
 
     def send() -> None:
         try:
-            runtime.send_sync(sent, seconds=0.1)
+            application_calls.send_sync(runtime, sent, seconds=0.1)
         except OutcomeUnknown as error:
             outcome.append(error)
 

@@ -3,11 +3,15 @@
 import hmac
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from ackbox.model import InboundRequest, QuarantineBudget
+from ackbox.stores.sqlite.store import SqliteStore
 from support.http.deliveries import (
     GITHUB_KEY,
     TABLES,
@@ -19,6 +23,8 @@ from support.http.deliveries import (
 )
 from support.http.problems import assert_problem
 from support.http.wire import Response, Wire, exchange, request
+from support.ledgers.refused import refused
+from support.ledgers.seeding import seed
 from support.servers.server import Server, read_ledger
 from support.time.polling import eventually
 
@@ -60,8 +66,8 @@ def test_500_requests_are_released_after_the_secret_is_fixed(tmp_path: Path) -> 
         with Wire(server.port) as wire:
             for delivery, body in bodies.items():
                 headers = signed_by_github(body, delivery)
-                refused = wire.send(request("POST", "/in/github", body, headers)).read()
-                assert refused.status == 401
+                response = wire.send(request("POST", "/in/github", body, headers)).read()
+                assert response.status == 401
         eventually(lambda: server.metric('ackbox_quarantine_requests{source="github"}') == 500)
         assert server.metric('ackbox_quarantine_kept_total{source="github"}') == 500
         health = server.get("/health", server.operator).json()
@@ -109,8 +115,8 @@ def test_a_request_is_shown_without_what_may_be_secret(wrong: Server) -> None:
     }
     url = f"/in/github?token={SECRET}"
     before = {item["id"] for item in listed(wrong, "?limit=200")}
-    refused = exchange(wrong.port, request("POST", url, b'{"a": "\xc3\xa9"}', headers))
-    assert refused.status == 401
+    response = exchange(wrong.port, request("POST", url, b'{"a": "\xc3\xa9"}', headers))
+    assert response.status == 401
     (new,) = eventually(lambda: {i["id"] for i in listed(wrong, "?limit=200")} - before)
     response = wrong.get(f"/api/quarantine/{new}")
     shown = response.json()
@@ -238,3 +244,38 @@ def test_a_delivery_of_ten_with_one_bad_item(tmp_path: Path) -> None:
         assert_problem(post(server, f"/api/quarantine/{item['id']}/release"), 409)
         name = 'ackbox_source_refusals_total{reason="unreadable",source="batches"}'
         assert server.metric(name) == 1
+
+
+def test_a_server_that_is_killed_during_a_release_records_each_event_once(tmp_path: Path) -> None:
+    bodies = {f"delivery-{n}": json.dumps({"n": n}).encode() for n in range(400)}
+
+    async def fill(store: SqliteStore) -> None:
+        requests = [
+            replace(refused("github"), request=signed_request(body, delivery))
+            for delivery, body in bodies.items()
+        ]
+        await store.quarantine.keep(requests, QuarantineBudget(1 << 30, 1 << 30))
+
+    seed(tmp_path / "events.db", fill)
+    release = json.dumps({"all": True}).encode()
+    with receiving(tmp_path, settings={"LOG_LEVEL": "WARNING"}) as server:
+        with Wire(server.port) as wire:
+            headers = {"content-type": "application/json", **server.operator}
+            wire.send(request("POST", "/api/quarantine/release", release, headers))
+            while b'"seen"' not in wire.socket.recv(65536):
+                pass
+            server.kill()
+        server.restart()
+        before = len(read_ledger(server.ledger, "SELECT 1 FROM events"))
+        assert 100 <= before <= 400
+        *_, done = post(server, "/api/quarantine/release", {"all": True}).lines()
+        stored = read_ledger(server.ledger, "SELECT idempotency_key, payload FROM events")
+        assert sorted(stored) == sorted(bodies.items())
+        assert done["released"] == 400 - before
+        assert listed(server) == []
+
+
+def signed_request(body: bytes, delivery: str) -> InboundRequest:
+    headers = signed_by_github(body, delivery).items()
+    lower = tuple((name.lower(), value) for name, value in headers)
+    return InboundRequest("POST", "/in/github", lower, body, datetime.now(UTC), "request-1")

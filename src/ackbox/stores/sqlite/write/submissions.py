@@ -19,7 +19,8 @@ from ackbox.stores.submissions import MOVE_BYTES, MOVE_ROWS, to_envelopes
 
 class SqliteSubmissions:
     """Implements `Submissions`. After a move that found nothing, the writer is not asked again
-    until a handler has sent an event."""
+    until a handler has sent an event. Moves take turns: when one returns, everything that was sent
+    before it is recorded, also what another move took."""
 
     def __init__(
         self,
@@ -34,9 +35,14 @@ class SqliteSubmissions:
         self._operations = operations
         self._disk_space = disk_space
         self._clock = clock
+        self._turn = asyncio.Lock()
         queue.has_submissions.set()  # an earlier process may have left some
 
     async def move(self) -> Moved:
+        async with self._turn:
+            return await self._move_next()
+
+    async def _move_next(self) -> Moved:
         if not self._queue.has_submissions.is_set():
             return Moved()
         self._disk_space.assert_not_full()
