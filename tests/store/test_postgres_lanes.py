@@ -31,6 +31,14 @@ COLUMNS = {
     *("events.status", "events.outcome", "events.processor_id", "events.error_code"),
     *("status_counts.status", "tombstones.status"),
     *("promotion.identity", "promotion.current_table", "promotion.last_key"),
+    *("fingerprints.source", "fingerprints.idempotency_key"),
+    *("quarantine.source", "quarantine_usage.source"),
+    *(
+        "submissions.source",
+        "submissions.idempotency_key",
+        "submissions.event_type",
+        "submissions.lane",
+    ),
 }
 
 

@@ -109,7 +109,7 @@ async def test_an_error_of_the_server_names_the_parameter(store: PostgresStore) 
 
 
 async def test_an_error_of_a_query_names_the_parameter(reader: PostgresReader) -> None:
-    with pytest.raises(InvalidStatement, match="invalid input for :n: 'x'"):
+    with pytest.raises(InvalidStatement, match="invalid input for :n: 'str' object"):
         await reader.query("SELECT id FROM mine WHERE n = :n", {"n": "x"})
 
 
