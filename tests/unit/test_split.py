@@ -156,3 +156,23 @@ def test_the_items_are_those_that_a_json_reader_finds(values: list[object]) -> N
 def test_a_split_that_is_no_pointer_is_a_setting_error(text: str) -> None:
     with pytest.raises(SettingError, match=r'split must be a JSON Pointer such as "/value"'):
         parse_split("split", text)
+
+
+@pytest.mark.parametrize(
+    ("body", "rule"),
+    [
+        (b"[" + b",".join([b"{}"] * 10_001) + b"]", ROOT),
+        (b'{"entry":[' + b",".join([b'{"messaging":[{},{},{}]}'] * 3_334) + b"]}", META),
+        (b'{"entry":[' + b",".join([b'{"changes":[{},{},{}]}'] * 3_334) + b"]}", META),
+    ],
+    ids=["in one array", "in several arrays", "on the way to the arrays"],
+)
+def test_a_delivery_with_too_many_items_is_refused_and_kept(body: bytes, rule: SplitRule) -> None:
+    refusal = split_delivery(request(body), rule)
+    assert isinstance(refusal, Refusal)
+    assert (refusal.status, refusal.keep) == (413, True)
+    assert refusal.detail == "the delivery has more than 10000 items, which is the limit"
+
+
+def test_a_delivery_with_as_many_items_as_allowed_is_split() -> None:
+    assert len(items(b"[" + b",".join([b"{}"] * 10_000) + b"]", ROOT)) == 10_000

@@ -23,6 +23,8 @@ _LEAST_BYTES_LIMIT = 4 * 1024 * 1024
 _GROWTH_LIMIT = 8
 """The items of a delivery repeat what is around them: together they may take this many times its
 size, or the least limit if that is more."""
+_ITEMS_LIMIT = 10_000
+"""Items are cut out and sealed on the event loop: more of them would block it for seconds."""
 _BLANKS = b" \t\r\n"
 _BETWEEN = _BLANKS + b","
 _NAME = re.compile(rb'[ \t\r\n,]*("[^"\\]*(?:\\.[^"\\]*)*")[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
@@ -149,19 +151,34 @@ class _CannotSplitError(Exception):
         self.status = status
 
 
+class _Count:
+    """The number of items that were found so far in a delivery."""
+
+    def __init__(self) -> None:
+        self._items = 0
+
+    def add(self, elements: int, *, are_items: bool) -> None:
+        """Count the elements of an array. Raise if the delivery has too many items: an element that
+        is no item itself contains at least one, which is counted later."""
+        if self._items + elements > _ITEMS_LIMIT:
+            detail = f"the delivery has more than {_ITEMS_LIMIT} items, which is the limit"
+            raise _CannotSplitError(413, detail)
+        if are_items:
+            self._items += elements
+
+
 def _read_tree(body: bytes, tree: Tree) -> _Node:
     start = len(body) - len(body.lstrip(_BLANKS))
-    return _Node(0, len(body), _find_arrays(body, start, len(body.rstrip(_BLANKS)), tree))
+    end = len(body.rstrip(_BLANKS))
+    return _Node(0, len(body), _find_arrays(body, start, end, tree, _Count()))
 
 
-def _find_arrays(body: bytes, start: int, end: int, tree: Tree) -> list[_Array]:
+def _find_arrays(body: bytes, start: int, end: int, tree: Tree, count: _Count) -> list[_Array]:
     """Return the arrays of items in a value, in the order of the body. A value that is no JSON, or
     not of the expected kind, contains none."""
     try:
         if _ANY in tree:
-            spans = _find_elements(body, start, end)
-            nodes = [_Node(*span, _find_arrays(body, *span, tree[_ANY])) for span in spans]
-            return [_Array(start, end, nodes)]
+            return [_read_array(body, start, end, tree[_ANY], count)]
         members = _find_members(body, start, end) if tree else []
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return []
@@ -169,13 +186,25 @@ def _find_arrays(body: bytes, start: int, end: int, tree: Tree) -> list[_Array]:
         array
         for name, value_start, value_end in members
         if name in tree
-        for array in _find_arrays(body, value_start, value_end, tree[name])
+        for array in _find_arrays(body, value_start, value_end, tree[name], count)
     ]
 
 
-def _find_elements(body: bytes, start: int, end: int) -> list[tuple[int, int]]:
-    """Return where each element of an array begins and ends. Raise if the value is no array."""
+def _read_array(body: bytes, start: int, end: int, tree: Tree, count: _Count) -> _Array:
+    """Return an array with the nodes of its elements. Raise if the value is no array."""
     elements = msgspec.json.decode(memoryview(body)[start:end], type=list[msgspec.Raw])
+    count.add(len(elements), are_items=not tree)
+    nodes: list[_Node] = []
+    for span in _find_spans(body, start, elements):
+        arrays = _find_arrays(body, *span, tree, count)
+        if tree and not any(array.elements for array in arrays):
+            count.add(1, are_items=True)
+        nodes.append(_Node(*span, arrays))
+    return _Array(start, end, nodes)
+
+
+def _find_spans(body: bytes, start: int, elements: list[msgspec.Raw]) -> list[tuple[int, int]]:
+    """Return where each element of an array begins and ends."""
     spans: list[tuple[int, int]] = []
     position = start + 1
     for element in elements:
