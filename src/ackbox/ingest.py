@@ -127,15 +127,15 @@ class Ingest:
         The future has one receipt for each envelope when all of them are durable. Raise
         `Overloaded` if there is no room for all of them, `Stopped` if ingest is closed, and
         `Unavailable` if the ledger accepts no writes. A submission that is larger than the buffer
-        is admitted if the buffer is empty: a delivery of many events could never be accepted
-        otherwise.
+        is admitted if the buffer is empty, and one that is larger than the queue if no event waits:
+        a delivery of many events could never be accepted otherwise.
         """
         events = len(submission.envelopes)
         if self._closed is not None:
             raise Stopped(self._closed)
         if self._admitted + events > self._limits.buffer_events and self._admitted:
             raise self._overloaded("buffer_events", "The ingest buffer is full")
-        if self._backlog + self._admitted + events > self._limits.queue_events:
+        if self.waiting + events > self._limits.queue_events and self.waiting:
             raise self._overloaded("queue", f"{self.waiting} events wait already")
         if (unavailable_reason := self._ledger.unavailable_reason) is not None:
             raise self._unavailable(unavailable_reason)

@@ -416,6 +416,17 @@ async def test_the_buffer_is_bounded_in_number() -> None:  # W7, L2
     assert [fact.reason for fact in facts.of(Refused)] == ["buffer_events"] * 2
 
 
+async def test_a_submission_larger_than_the_queue_is_admitted_if_nothing_waits() -> None:  # W7
+    async with ingesting(ScriptedLedger(), queue_events=5) as (ingest, facts):
+        assert len(await ingest.submit(Submission(envelopes(8)))) == 8
+        for events in (1, 8):
+            with pytest.raises(Overloaded, match="8 events wait already"):
+                await ingest.submit(Submission(envelopes(events)))
+        ingest.note_claimed(8)
+        assert len(await ingest.submit(Submission(envelopes(8, prefix="next")))) == 8
+    assert [fact.reason for fact in facts.of(Refused)] == ["queue"] * 2
+
+
 async def test_a_submission_larger_than_the_buffer_is_admitted_alone() -> None:  # W7
     gate = asyncio.Event()
     async with ingesting(ScriptedLedger(gate), buffer_events=5) as (ingest, facts):
