@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import hmac
 import json
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from itertools import count
 
 import pytest
@@ -55,8 +55,13 @@ class Shop:
     def __init__(self, secret: bytes) -> None:
         self.secret = secret
         self.accepts_negative = False
+        self.received = 0
+        self.on_third: Callable[[], object] = lambda: None
 
     def receive(self, request: InboundRequest) -> Accepted | Refusal | Handshake:
+        self.received += 1
+        if self.received == 3:
+            self.on_third()
         if request.header("x-signature") != sign(self.secret, request.body):
             return WRONG_SECRET
         content = json.loads(request.body)
@@ -273,6 +278,36 @@ async def test_a_bad_item_is_released_when_its_source_can_read_it(stage: Stage) 
     assert await stage.release_all() == ReleaseProgress(1, released=1)
     assert await stage.keys() == ["[-2]", "[1, -2, 3]", "[1]", "[3]"]
     assert await stage.ids() == []
+
+
+async def test_many_items_of_one_delivery_are_verified_and_recorded_once(stage: Stage) -> None:
+    await stage.keep(signed(json.dumps([*range(-50, 0)]).encode()))
+    await stage.release_all()
+    submissions: list[Submission] = []
+
+    async def record(submission: Submission) -> Sequence[Receipt]:
+        submissions.append(submission)
+        return await stage.record(submission)
+
+    stage.shop.received = 0
+    numbers = await stage.ids()
+    results = await stage.releases(record).release_ids(numbers, ANN)
+    assert {result.detail for result in results.values()} == {"Below zero."}
+    assert (len(results), stage.shop.received, submissions) == (50, 1, [])
+    stage.shop.accepts_negative = True
+    results = await stage.releases(record).release_ids(numbers, ANN)
+    assert {result.kind for result in results.values()} == {ReleaseKind.RELEASED}
+    assert (len(results), stage.shop.received, len(submissions)) == (50, 2, 1)
+    assert await stage.ids() == []
+
+
+async def test_a_release_that_is_cancelled_stops_before_the_next_request(stage: Stage) -> None:
+    await stage.keep(*orders(range(50)))
+    release = asyncio.ensure_future(stage.release_all())
+    stage.shop.on_third = release.cancel
+    with pytest.raises(asyncio.CancelledError):
+        await release
+    assert stage.shop.received == 3
 
 
 async def test_an_item_whose_delivery_was_deleted_stays(stage: Stage) -> None:

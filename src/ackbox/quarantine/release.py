@@ -10,16 +10,12 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ackbox.errors import InvalidEvent
 from ackbox.model import (
-    Accepted,
     Caller,
     Clock,
-    Handshake,
-    InboundRequest,
     QuarantineBudget,
     QuarantinedRequest,
     QuarantineFilter,
@@ -27,7 +23,6 @@ from ackbox.model import (
     QuarantineRecord,
     Receipt,
     ReceiptKind,
-    Refusal,
     ReleaseKind,
     ReleaseProgress,
     ReleaseResult,
@@ -37,6 +32,7 @@ from ackbox.model import (
 )
 from ackbox.ports import Quarantine, Reader, Webhook
 from ackbox.quarantine.keeper import as_refused
+from ackbox.quarantine.verification import PageVerification, Verified, refused
 from ackbox.telemetry import Observer, QuarantineDropped, QuarantineReleased
 
 Record = Callable[[Submission], Awaitable[Sequence[Receipt]]]
@@ -44,21 +40,11 @@ Record = Callable[[Submission], Awaitable[Sequence[Receipt]]]
 
 _PAGE = 100
 _CHUNK_BYTES = 1 << 20
-"""The size of the requests that are verified without a pause: the event loop has other work too."""
-_NOT_DECLARED = "The source {} is not declared."
-_IS_HANDSHAKE = "The request is a handshake, which has no event."
-_DELIVERY_IS_GONE = "The delivery of this item is not in the ledger any more."
+"""The size of the requests that are read and released together, which are in memory at once."""
 _REMOVALS = {
     ReleaseKind.RELEASED: RemovalKind.RELEASED,
     ReleaseKind.DUPLICATE: RemovalKind.DUPLICATE,
 }
-
-
-class Verified(Struct, frozen=True):
-    """A kept request that is right now: the request of its delivery, and the events in it."""
-
-    request: InboundRequest
-    accepted: Accepted
 
 
 class Releases:
@@ -90,7 +76,9 @@ class Releases:
         """Release these requests; return the result for each one that exists. Raise the error of
         ingest if events cannot be recorded now: those that were recorded are released."""
         kept = await self._reader.quarantine.requests(ids)
-        results = await asyncio.gather(*map(self._release, kept), return_exceptions=True)
+        page = PageVerification(self._reader, self._webhooks)
+        releases = [self._release(request, page) for request in kept]
+        results = await asyncio.gather(*releases, return_exceptions=True)
         done = [result for result in results if isinstance(result, ReleaseResult)]
         removals = [
             Removal(result.id, _REMOVALS[result.kind], result.event_id)
@@ -128,62 +116,43 @@ class Releases:
     ) -> Mapping[QuarantineId, ReleaseResult]:
         """Verify these requests, and change nothing."""
         results: dict[QuarantineId, ReleaseResult] = {}
+        page = PageVerification(self._reader, self._webhooks)
         for kept in await self._reader.quarantine.requests(ids):
-            result = await self._verify(kept)
+            result = await page.verify(kept)
             if isinstance(result, Verified):
                 result = ReleaseResult(kept.record.id, ReleaseKind.RELEASED)
             results[result.id] = result
         return results
 
-    async def _release(self, kept: QuarantinedRequest) -> ReleaseResult:
-        result = await self._verify(kept)
+    async def _release(self, kept: QuarantinedRequest, page: PageVerification) -> ReleaseResult:
+        result = await page.verify(kept)
         if not isinstance(result, Verified):
             return result
-        now = self._clock()
-        envelopes = [replace(each, received_at=now) for each in result.accepted.envelopes]
         try:
-            receipts = await self._record(Submission(envelopes))
+            receipts = await self._record_once(result)
         except InvalidEvent as error:
-            return _refused(kept, str(error))
+            return refused(kept, str(error))
         if kept.record.delivery_id is None:
             await self._keep_items(kept.record.source, result, receipts[0])
         is_new = any(receipt.kind is ReceiptKind.NEW for receipt in receipts)
         kind = ReleaseKind.RELEASED if is_new else ReleaseKind.DUPLICATE
         return ReleaseResult(kept.record.id, kind, event_id=receipts[0].id)
 
-    async def _verify(self, kept: QuarantinedRequest) -> Verified | ReleaseResult:
-        record = kept.record
-        if (webhook := self._webhooks.get(record.source)) is None:
-            detail = _NOT_DECLARED.format(record.source)
-            return ReleaseResult(record.id, ReleaseKind.NO_SOURCE, detail)
-        if (request := await self._find_delivery(kept)) is None:
-            return _refused(kept, _DELIVERY_IS_GONE)
-        match webhook.receive(request):
-            case Refusal(_, _, detail):
-                return _refused(kept, detail)
-            case Handshake():
-                return _refused(kept, _IS_HANDSHAKE)
-            case Accepted() as accepted:
-                still_bad = [item for item in accepted.rejected if item.body == kept.request.body]
-                if record.delivery_id is not None and still_bad:
-                    return _refused(kept, still_bad[0].detail)
-                return Verified(request, accepted)
-
-    async def _find_delivery(self, kept: QuarantinedRequest) -> InboundRequest | None:
-        """Return the request as it arrived. The sender signed the whole delivery: of an item, the
-        delivery is in the ledger."""
-        if kept.record.delivery_id is None:
-            return kept.request
-        content = await self._reader.content(kept.record.delivery_id)
-        return None if content is None else replace(kept.request, body=content.payload)
+    async def _record_once(self, verified: Verified) -> Sequence[Receipt]:
+        """Record the events of a delivery, or wait for the item of this delivery that does."""
+        if verified.recording is None:
+            now = self._clock()
+            envelopes = [replace(each, received_at=now) for each in verified.accepted.envelopes]
+            verified.recording = asyncio.ensure_future(self._record(Submission(envelopes)))
+        return await verified.recording
 
     async def _keep_items(self, source: str, verified: Verified, delivery: Receipt) -> None:
         """Keep the items of a delivery that could not become events, unless the delivery was
         known: its items were kept when it was recorded."""
         items = verified.accepted.rejected
         if items and delivery.kind is ReceiptKind.NEW:
-            refused = [as_refused(source, verified.request, item, delivery.id) for item in items]
-            await self._store.keep(refused, self._budget)
+            kept = [as_refused(source, verified.request, item, delivery.id) for item in items]
+            await self._store.keep(kept, self._budget)
 
 
 class Drops:
@@ -242,7 +211,3 @@ def _split(records: Sequence[QuarantineRecord]) -> Iterator[list[QuarantineRecor
         size += record.size
     if chunk:
         yield chunk
-
-
-def _refused(kept: QuarantinedRequest, detail: str) -> ReleaseResult:
-    return ReleaseResult(kept.record.id, ReleaseKind.REFUSED, detail)
