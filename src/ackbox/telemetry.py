@@ -7,6 +7,7 @@ one call for each commit, not one for each event.
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextvars import ContextVar
+from enum import StrEnum
 
 from msgspec import Struct
 
@@ -319,12 +320,22 @@ class SourceRefused(Struct, frozen=True):
     reason: RefusalReason
 
 
+class QuarantineLoss(StrEnum):
+    """Why refused requests were dropped instead of kept."""
+
+    FULL = "The share of the source, or the whole quarantine, is full."
+    NO_MEMORY = "The buffer in memory is full: the store is slow or away."
+    TOO_LARGE = "The request is larger than the share of its source and half of QUARANTINE_BYTES."
+    NOT_WRITTEN = "The store failed, or the process ended before the request was written."
+
+
 class Quarantined(Struct, frozen=True):
-    """Requests of a source were put into the quarantine, or were dropped for lack of room."""
+    """Requests of a source were put into the quarantine, or were dropped because of `loss`."""
 
     source: str
     kept: int
     dropped: int
+    loss: QuarantineLoss = QuarantineLoss.FULL
 
 
 class QuarantineMeasured(Struct, frozen=True):

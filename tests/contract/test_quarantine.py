@@ -112,6 +112,18 @@ async def test_a_source_may_use_its_share_and_no_more(backend: Backend) -> None:
     }
 
 
+async def test_a_source_may_keep_one_request_larger_than_its_share(backend: Backend) -> None:
+    large, small = refused(body=bytes(4000)), refused()
+    budget = QuarantineBudget(20_000, 2000)
+    assert await keep(backend, small, large, large, small, budget=budget) == [
+        *(True, True, False, False),
+    ]
+    others = [replace(large, source="stripe"), replace(large, source="shopify")]
+    assert await keep(backend, *others, budget=budget) == [True, False]
+    last = refused("shopify")
+    assert await keep(backend, last, budget=budget) == [True], "half of the budget was left"
+
+
 async def test_all_sources_together_stay_within_the_budget(backend: Backend) -> None:
     size = refused("a").size
     budget = QuarantineBudget(2 * size, 2 * size)

@@ -138,7 +138,30 @@ async def test_one_request_may_be_larger_than_the_share_of_memory() -> None:
     await stage.keeper.keep_buffered()
     assert (len(stage.kept.requests), stage.dropped) == (1, 1)
     stage.refuse(1, body=bytes(4 << 20))
-    assert stage.dropped == 2, "it would never fit into the share of its source"
+    await stage.keeper.keep_buffered()
+    assert (len(stage.kept.requests), stage.dropped) == (2, 1)
+
+
+async def test_large_requests_of_many_sources_stay_within_the_budget() -> None:
+    stage = Stage(Kept(), sources=20, total=10 << 20)
+    for n in range(20):
+        stage.refuse(source=f"source-{n}", body=bytes(1 << 20))
+    assert stage.dropped == 11, "nine requests of 1 MiB and their headers fit into 10 MiB"
+
+
+async def test_a_loss_has_its_reason() -> None:
+    stage = Stage(Kept(room=1), sources=20)
+    stage.refuse(1, body=bytes(33 << 20))
+    stage.refuse(2, body=bytes(1 << 20))
+    await stage.keeper.keep_buffered()
+    stage.refuse()
+    await stage.keeper.keep_buffered()
+    stage.kept.failures = [ValueError("bad")]
+    stage.refuse()
+    with pytest.raises(ValueError, match="bad"):
+        await stage.keeper.keep_buffered()
+    losses = [fact.loss for fact in stage.facts.of(Quarantined) if fact.dropped]
+    assert [loss.name for loss in losses] == ["TOO_LARGE", "NO_MEMORY", "FULL", "NOT_WRITTEN"]
 
 
 async def test_with_a_budget_of_zero_requests_are_only_counted() -> None:

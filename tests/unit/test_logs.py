@@ -42,6 +42,7 @@ from ackbox.telemetry import (
     Measured,
     ObserverFailed,
     Quarantined,
+    QuarantineLoss,
     Recorded,
     RecordFailed,
     Refused,
@@ -555,3 +556,11 @@ def test_the_quarantine_is_logged_once_a_minute_for_each_source() -> None:
     log.observe(Quarantined("github", 2, 0))
     assert log.entries()[4:] == [kept]
     assert log.lines()[-1]["source"] == "github"
+
+
+def test_a_quarantine_with_room_is_not_logged_as_full() -> None:
+    log = Log()
+    for _ in range(2):
+        log.observe(Quarantined("github", 0, 1, QuarantineLoss.TOO_LARGE))
+    assert log.entries() == [("error", "requests not quarantined")]
+    assert "larger than the share" in log.lines()[0]["reason"]

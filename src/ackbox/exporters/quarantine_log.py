@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ackbox.exporters.loggers import Logger
-from ackbox.telemetry import Quarantined, QuarantineDropped, QuarantineReleased
+from ackbox.telemetry import Quarantined, QuarantineDropped, QuarantineLoss, QuarantineReleased
 
 
 class QuarantineLog:
@@ -23,8 +23,19 @@ class QuarantineLog:
         """Log that requests were kept, and that some were lost, each once a minute and source."""
         if fact.kept and self._allows(f"quarantine {fact.source}"):
             self._logger.warning("requests quarantined", source=fact.source, requests=fact.kept)
-        if fact.dropped and self._allows(f"quarantine full {fact.source}"):
+        if fact.dropped and self._allows(f"quarantine {fact.loss.name} {fact.source}"):
+            self._log_loss(fact)
+
+    def _log_loss(self, fact: Quarantined) -> None:
+        if fact.loss is QuarantineLoss.FULL:
             self._logger.error("quarantine is full", source=fact.source, requests=fact.dropped)
+        else:
+            self._logger.error(
+                "requests not quarantined",
+                source=fact.source,
+                requests=fact.dropped,
+                reason=fact.loss.value,
+            )
 
     def _log_released(self, fact: QuarantineReleased) -> None:
         self._logger.info(

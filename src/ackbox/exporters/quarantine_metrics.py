@@ -34,7 +34,7 @@ class QuarantineMetrics:
         match fact:
             case SourceRefused(source, reason):
                 self._refusals[self._label(source), reason] += 1
-            case Quarantined(source, kept, dropped):
+            case Quarantined(source, kept, dropped, _):
                 self._kept[self._label(source)] += kept
                 self._dropped[self._label(source)] += dropped
             case QuarantineMeasured(usage):

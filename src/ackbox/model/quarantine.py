@@ -102,6 +102,19 @@ class QuarantineBudget(Struct, frozen=True):
         """Give each source an equal share, so that one sender cannot take the room of another."""
         return cls(total, total // max(sources, 1))
 
+    @property
+    def largest(self) -> int:
+        """The size of the largest request that can be kept."""
+        return max(self.share, self.total // 2)
+
+    def has_room(self, size: int, *, of_source: int, of_all: int) -> bool:
+        """Return whether a request fits after the bytes that are kept. A source whose share is not
+        full may keep one request that is larger than the whole share, if half of the total stays
+        free for other sources."""
+        if size > self.share:
+            return of_source < self.share and of_all + size <= self.total // 2
+        return of_source + size <= self.share and of_all + size <= self.total
+
 
 class QuarantineUsage(Struct, frozen=True):
     """How much of a source is kept."""

@@ -25,7 +25,8 @@ class Quarantine(Protocol):
         """Keep the requests that fit into the budget; return for each whether it was kept.
 
         A request fits if the bytes of its source stay within `budget.share`, and those of all
-        sources within `budget.total`, whatever other instances keep at the same time. What is kept
+        sources within `budget.total`, whatever other instances keep at the same time. A single
+        request may be larger than the share: see `QuarantineBudget.has_room`. What is kept
         already stays: the newest requests are the ones that do not fit. Raises the same errors as
         `Ledger.record`; after `OutcomeUnknown`, a request may be kept twice if it is kept again.
         """

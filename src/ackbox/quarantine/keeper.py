@@ -23,7 +23,13 @@ from ackbox.model import (
 from ackbox.ports import Quarantine, QuarantineReader
 from ackbox.quarantine.refusal_rates import RefusalRates
 from ackbox.services import Services
-from ackbox.telemetry import Observer, Quarantined, QuarantineMeasured, SourceRefused
+from ackbox.telemetry import (
+    Observer,
+    Quarantined,
+    QuarantineLoss,
+    QuarantineMeasured,
+    SourceRefused,
+)
 
 _BUFFER_BYTES = 8 << 20
 _BATCH_BYTES = 1 << 20
@@ -123,18 +129,22 @@ class Keeper:
     def _add(self, refused: RefusedRequest) -> None:
         if not self._budget.total:  # QUARANTINE_BYTES=0: keeping is switched off
             return
-        if not self._has_room(refused.source, refused.size):
-            self._observe(Quarantined(refused.source, 0, 1))
+        if (loss := self._find_loss(refused.source, refused.size)) is not None:
+            self._observe(Quarantined(refused.source, 0, 1, loss))
             return
         self._buffered[refused.source] += refused.size
         self._buffer.append(refused)
         self._wake.set()
 
-    def _has_room(self, source: str, size: int) -> bool:
-        """Return whether the share of the source in the buffer has room. A single request may be
-        larger than this share, if it fits into the quarantine."""
+    def _find_loss(self, source: str, size: int) -> QuarantineLoss | None:
+        """Return why the buffer cannot hold a request, or None if it can. A single request may be
+        larger than the share of its source in the buffer, if it can fit into the quarantine."""
+        if size > self._budget.largest:
+            return QuarantineLoss.TOO_LARGE
         held = self._buffered[source]
-        return held + size <= self._buffer_share or (not held and size <= self._budget.share)
+        is_in_share = not held or held + size <= self._buffer_share
+        is_in_budget = self._buffered.total() + size <= self._budget.total
+        return None if is_in_share and is_in_budget else QuarantineLoss.NO_MEMORY
 
     def _next_batch(self) -> list[RefusedRequest]:
         batch: list[RefusedRequest] = []
@@ -161,18 +171,23 @@ class Keeper:
 
     def _drop(self, batch: Sequence[RefusedRequest]) -> None:
         self._remove(batch)
-        self._report(batch, [False] * len(batch))
+        self._report(batch, [False] * len(batch), QuarantineLoss.NOT_WRITTEN)
 
     def _remove(self, batch: Sequence[RefusedRequest]) -> None:
         for refused in batch:
             self._buffer.popleft()
             self._buffered[refused.source] -= refused.size
 
-    def _report(self, batch: Sequence[RefusedRequest], kept: Sequence[bool]) -> None:
+    def _report(
+        self,
+        batch: Sequence[RefusedRequest],
+        kept: Sequence[bool],
+        loss: QuarantineLoss = QuarantineLoss.FULL,
+    ) -> None:
         total = Counter(refused.source for refused in batch)
         fitted = Counter(r.source for r, is_kept in zip(batch, kept, strict=True) if is_kept)
         for source, count in total.items():
-            self._observe(Quarantined(source, fitted[source], count - fitted[source]))
+            self._observe(Quarantined(source, fitted[source], count - fitted[source], loss))
 
 
 def as_refused(

@@ -43,7 +43,7 @@ def choose_fitting(
     fits: list[bool] = []
     for request in requests:
         size, source = request.size, request.source
-        fits.append(total + size <= budget.total and of_source[source] + size <= budget.share)
+        fits.append(budget.has_room(size, of_source=of_source[source], of_all=total))
         if fits[-1]:
             of_source[source] += size
             total += size
