@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ackbox.config.loader import resolve
 from ackbox.model import InboundRequest
 from ackbox.sources.declaration import declare
 from ackbox.sources.fields import Delivery
@@ -65,3 +66,12 @@ def secrets_of(preset: Preset) -> tuple[bytes, ...]:
     """Return secrets in the form that the sender gives them."""
     samples = (sample.settings.secrets for sample in SAMPLES if sample.preset == preset.name)
     return next(samples, ())
+
+
+@pytest.mark.parametrize("name", ["github", "gitlab"])
+def test_the_settings_for_large_bodies_start(name: str, tmp_path: Path) -> None:
+    text = " ".join((SOURCES.with_suffix("") / f"{name}.md").read_text().split())
+    found = re.search(r"set both \[`(\w+)`\]\S+ and `(\w+)` to `(\w+)`", text)
+    assert found is not None
+    settings = dict.fromkeys(found.groups()[:2], found[3])
+    assert resolve(settings, directory=tmp_path).settings.max_body_bytes == 25 << 20
