@@ -62,5 +62,13 @@ def test_a_missing_secret_says_where_it_was_looked_for(
     assert str(refusal.value) == line
 
 
+def test_a_file_that_is_too_large_for_a_secret_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(b"k" * 65536)
+    assert len(read_secret("file:key", {}, tmp_path)) == 65536
+    (tmp_path / "key").write_bytes(b"k" * 65537)
+    with pytest.raises(SettingError, match=r"^key is larger than 64 KiB: a file with only the"):
+        read_secret("file:key", {}, tmp_path)
+
+
 def test_a_table_does_not_show_its_words() -> None:
     assert "hunter2" not in repr(SourceTable("shop", {"secret": "hunter2"}, "ackbox.toml"))

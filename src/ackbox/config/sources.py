@@ -69,7 +69,10 @@ def _read_file(name: str, directory: Path) -> tuple[bytes, str]:
     shown = show_text(name)
     try:
         with (directory / name).open("rb") as file:
-            return file.read(_MOST_BYTES), f"{shown} is empty: write the secret into it."
+            content = file.read(_MOST_BYTES + 1)
     except (OSError, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else "it is not a path"
         raise SettingError(f"{shown} cannot be read: {reason}.") from None
+    if len(content) > _MOST_BYTES:
+        raise SettingError(f"{shown} is larger than 64 KiB: a file with only the secret is needed.")
+    return content, f"{shown} is empty: write the secret into it."
