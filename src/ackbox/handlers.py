@@ -133,8 +133,16 @@ class Tx:
         self.statements: list[Statement] = []
         self.sent: list[SentEvent] = []
         self._event_id = event_id
+        self._is_open = True
+
+    def close(self) -> None:
+        """Refuse everything from now on: the run has ended."""
+        self._is_open = False
 
     def execute(self, sql: str, /, **params: object) -> None:
+        """Run a statement on your own tables if this run succeeds. Raise RuntimeError if the run
+        has ended."""
+        self._check_open("tx.execute")
         if not isinstance(sql, str):
             raise TypeError(f"tx.execute takes SQL as text, not {type(sql).__name__}")
         check_parameters(params, "tx.execute")
@@ -151,9 +159,18 @@ class Tx:
     ) -> None:
         """Send an event if this run succeeds, exactly once. The default key consists of the id of
         the handler's event and of the number of this call, so a replay of that event sends nothing
-        twice. Raise `InvalidEvent` if an argument is invalid."""
+        twice. Raise `InvalidEvent` if an argument is invalid, and RuntimeError if the run has
+        ended."""
+        self._check_open("tx.send")
         given = f"{self._event_id}:{len(self.sent) + 1}" if key is None else key
         self.sent.append(make_sent_event(event_type, payload, key=given, source=source, lane=lane))
+
+    def _check_open(self, caller: str) -> None:
+        if not self._is_open:
+            raise RuntimeError(
+                f"{caller} was called after the run had ended, so its effect would be lost: call "
+                "it before the handler returns, and await the tasks that use tx."
+            )
 
 
 def check_parameters(params: Mapping[str, object], caller: str) -> None:

@@ -110,6 +110,22 @@ async def test_the_event_has_every_field_of_the_claim() -> None:
         assert getattr(event, name) == getattr(given, name)
 
 
+@pytest.mark.parametrize("error", [None, ValueError("failed")])
+async def test_a_tx_refuses_effects_after_its_run(error: Exception | None) -> None:
+    used: list[Tx] = []
+
+    async def handler(event: Event, tx: Tx) -> None:
+        used.append(tx)
+        if error is not None:
+            raise error
+
+    await run(handler)
+    with pytest.raises(RuntimeError, match=r"^tx\.execute was called after the run had ended"):
+        used[0].execute("DELETE FROM mine")
+    with pytest.raises(RuntimeError, match=r"^tx\.send was called after the run had ended"):
+        used[0].send("late")
+
+
 async def test_effects_come_with_the_outcome_for_their_failure() -> None:
     def handler(event: Event, tx: Tx) -> None:
         tx.execute("INSERT INTO mine VALUES (:a)", a=1)

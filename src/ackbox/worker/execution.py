@@ -107,6 +107,9 @@ class Executor:
                 raise
             cause = _cause(error, None if in_time else allowed)
             return self._outcome_of_failure(claim, limit, cause)
+        finally:
+            if tx is not None:
+                tx.close()
         if not self._deadlines.end(task, allowed):  # the handler caught its cancellation
             self._undo_cancellation(task)
             return self._outcome_of_failure(claim, limit, _overdue(allowed))
