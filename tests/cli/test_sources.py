@@ -152,7 +152,7 @@ def test_a_wrong_table_stops_the_start_with_one_line(cli: Cli) -> None:
     assert 'preset = "githbu" is not valid: one of basic,' in cli("serve", PORT="0").line
 
 
-ONLY_200 = """
+SPECIAL = """
 [sources.paddle]
 preset = "paddle"
 secret = "env:STRIPE_KEY"
@@ -167,9 +167,21 @@ public_url = "https://example.com/in/twilio"
 def test_send_understands_the_responses_that_only_some_senders_get(
     cli: Cli, tmp_path: Path
 ) -> None:
-    (cli.folder / "ackbox.toml").write_text(ONLY_200)
-    with receiving(tmp_path / "server", ONLY_200) as server:
+    (cli.folder / "ackbox.toml").write_text(SPECIAL)
+    with receiving(tmp_path / "server", SPECIAL) as server:
         where = {"DB_PATH": str(server.ledger), **KEYS}
         paddle = [cli("send", "--source", "paddle", "--key", "k", **where) for _ in range(2)]
         assert [done.out.split()[0] for done in paddle] == ["new", "duplicate"]
-        assert cli("send", "--source", "twilio", **where).out.startswith("accepted   200")
+        assert cli("send", "--source", "twilio", **where).out.startswith("accepted   202")
+
+
+def test_send_says_which_arguments_a_delivery_has_no_place_for(cli: Cli, receiver: Server) -> None:
+    where = {"DB_PATH": str(receiver.ledger), **KEYS}
+    given = ("send", "invoice.paid", "--source", "stripe", "--key", "evt_7")
+    assert cli(*given, **where).err == ""
+    done = cli(*given, "--payload", '{"id": "evt_8", "type": "charge"}', "--count", "2", **where)
+    assert done.err.splitlines() == [
+        "--key evt_7 is not used: this delivery has the key evt_8",
+        "TYPE invoice.paid is not used: this delivery has the type charge",
+    ]
+    assert cli("send", "--source", "stripe", "--payload", "{}", **where).err == ""

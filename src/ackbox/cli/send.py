@@ -14,6 +14,7 @@ from ackbox.text import printable
 if TYPE_CHECKING:
     import httpx2
 
+DEFAULT_TYPE = "webhook"
 Type = Annotated[str, typer.Argument(metavar="TYPE", help="The type of the event.")]
 Key = Annotated[str | None, typer.Option("--key", help="The idempotency key. Default: a new UUID.")]
 Payload = Annotated[str | None, typer.Option("--payload", help="The payload: any JSON value.")]
@@ -51,7 +52,7 @@ Target = Annotated[
 
 
 def send(  # noqa: PLR0913 - each option is an argument
-    event_type: Type = "webhook",
+    event_type: Type = DEFAULT_TYPE,
     *,
     key: Key = None,
     payload: Payload = None,
