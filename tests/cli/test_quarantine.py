@@ -101,6 +101,29 @@ def test_a_request_is_shown_without_its_signature(alone: Place) -> None:
     assert "no request 99" in alone("show", "99").line
 
 
+TOKEN_TABLE = """
+[sources.github]
+preset = "header"
+header = "X-GitHub-Delivery"
+secret = "env:GITHUB_KEY"
+"""
+
+
+# F51
+def test_the_header_that_a_source_declares_for_its_token_is_hidden(alone: Place, cli: Cli) -> None:
+    def headers(number: str) -> dict[str, str]:
+        return dict(json.loads(alone("show", number, "--json").out)["headers"])
+
+    assert headers("1")["x-github-delivery"] == "one"
+    assert headers("4")["x-github-delivery"] == "(hidden)", "its source is not declared"
+    assert headers("4")["content-type"] == "application/json"
+    (cli.folder / "ackbox.toml").write_text(TOKEN_TABLE)
+    assert headers("1")["x-github-delivery"] == "(hidden)"
+    assert headers("1")["x-github-event"] == "push"
+    (cli.folder / "ackbox.toml").write_text(TOKEN_TABLE.replace("preset", "perset"))
+    assert headers("1")["x-github-delivery"] == "(hidden)", "its table is wrong"
+
+
 def test_requests_are_released_by_filter(place: Place) -> None:
     dry = place("release", "--all", "--dry-run")
     assert dry.out == (

@@ -130,6 +130,25 @@ def test_a_request_is_shown_without_what_may_be_secret(wrong: Server) -> None:
     assert SECRET not in wrong.log
 
 
+TOKEN_TABLE = """
+[sources.shop]
+preset = "header"
+header = "X-Auth"
+secret = "env:GITHUB_KEY"
+"""
+
+
+# F51
+def test_the_header_that_a_source_declares_for_its_token_is_hidden(tmp_path: Path) -> None:
+    with receiving(tmp_path, TOKEN_TABLE) as server:
+        headers = {"X-Auth": SECRET, "X-Topic": "orders"}
+        assert deliver(server, "shop", b"{}", headers).status == 401
+        (item,) = eventually(lambda: listed(server))
+        shown = server.get(f"/api/quarantine/{item['id']}").json()["headers"]
+    assert ["x-auth", "(hidden)"] in shown
+    assert ["x-topic", "orders"] in shown
+
+
 def test_the_exact_bytes_of_a_body_are_a_file(wrong: Server) -> None:
     number = kept(wrong, b"\x00\xff<script>", "bytes")
     shown = wrong.get(f"/api/quarantine/{number}").json()

@@ -121,3 +121,11 @@ def test_the_table_of_webhooks_takes_one_word() -> None:
     assert is_open_webhooks({"verify": "none"}, "ackbox.toml")
     with pytest.raises(SettingError, match="takes verify"):
         is_open_webhooks({"verify": "none", "key": "/id"}, "ackbox.toml")
+
+
+@pytest.mark.parametrize("preset", ["header", "hmac"])
+def test_the_header_of_the_token_is_never_kept(preset: str) -> None:
+    words = {"preset": preset, "secret": "env:S", "header": "X-Auth", "headers": ["X-Topic"]}
+    assert declare("shop", words, "ackbox.toml").secret_headers == {"x-auth"}
+    with pytest.raises(SettingError, match="headers has x-auth: a header that may carry a secret"):
+        declare("shop", {**words, "headers": ["x-auth"]}, "ackbox.toml")

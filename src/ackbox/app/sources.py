@@ -20,10 +20,12 @@ ReadSecret = Callable[[str], bytes]
 class Sources(Struct, frozen=True):
     """The sources that a process receives from. `needs_token` says that `/webhooks` is closed to
     senders without `INGEST_TOKEN`: an event that anyone can forge would reach the same handlers as
-    the events of a signed source."""
+    the events of a signed source. `secret_headers` has, by source, the headers that its table
+    declares for a token or a signature."""
 
     webhooks: Mapping[str, Webhook]
     needs_token: bool = False
+    secret_headers: Mapping[str, frozenset[str]] = {}
 
     @property
     def labels(self) -> frozenset[str]:
@@ -49,7 +51,8 @@ def build_sources(
     wrong."""
     declared = declare_sources(tables)
     webhooks = {name: open_source(source, read_secret) for name, source in declared.items()}
-    return Sources(webhooks, _needs_token(declared, tables))
+    secret_headers = {name: source.secret_headers for name, source in declared.items()}
+    return Sources(webhooks, _needs_token(declared, tables), secret_headers)
 
 
 def open_source(

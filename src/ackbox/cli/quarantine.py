@@ -1,7 +1,7 @@
 """`ackbox quarantine` with its commands."""
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +12,7 @@ from ackbox.errors import CommandFailed
 from ackbox.text import escape, printable
 
 if TYPE_CHECKING:
-    from ackbox.model import QuarantinedRequest, QuarantineFilter, QuarantinePage
+    from ackbox.model import QuarantineFilter, QuarantinePage
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -65,8 +65,13 @@ def show_request(
     ],
     raw: Annotated[bool, typer.Option("--raw", help="Print only the body, byte for byte.")] = False,
     as_json: AsJson = False,
+    inbox: Target = None,
 ) -> None:
-    """Show one request. Headers that may carry a secret are named without their values."""
+    """Show one request. Headers that may carry a secret are named without their values.
+
+    If the source is not declared, most headers may carry one: name your inbox if it declares the
+    source.
+    """
     from ackbox.cli.quarantine_operations import describe, read_request
 
     if raw and as_json:
@@ -75,9 +80,9 @@ def show_request(
     if raw:
         sys.stdout.buffer.write(kept.request.body)
     elif as_json:
-        print_json(describe(kept))
+        print_json(describe(kept, inbox))
     else:
-        _print_request(kept)
+        _print_request(describe(kept, inbox))
 
 
 @app.command("release")
@@ -200,10 +205,7 @@ def _print_page(page: "QuarantinePage") -> None:
         typer.echo(f"there are more requests: --cursor {page.next}", err=True)
 
 
-def _print_request(kept: "QuarantinedRequest") -> None:
-    from ackbox.cli.quarantine_operations import describe
-
-    shown = describe(kept)
+def _print_request(shown: dict[str, Any]) -> None:
     headers, text, preview = shown.pop("headers"), shown.pop("text"), shown.pop("hex")
     rows = [(name, "-" if value is None else str(value)) for name, value in shown.items()]
     rows += [(f"header {name}", value) for name, value in headers]

@@ -10,13 +10,13 @@ import httpx2
 import msgspec
 from msgspec.structs import asdict
 
-from ackbox.app import build_sources, utc_now
+from ackbox.app import build_sources, declare_sources, utc_now
 from ackbox.cli.client import actor, describe_problem
 from ackbox.cli.event_lookup import read_ledger
 from ackbox.cli.event_operations import Ledger, run_on_ledger
 from ackbox.cli.user_modules import load_inbox
 from ackbox.component_config import quarantine_budget
-from ackbox.errors import CommandFailed
+from ackbox.errors import CommandFailed, SettingError
 from ackbox.http.routes import Route
 from ackbox.model import (
     Caller,
@@ -61,9 +61,22 @@ def as_builtins(record: QuarantineRecord) -> dict[str, Any]:
     }
 
 
-def describe(kept: QuarantinedRequest) -> dict[str, Any]:
-    """Return a request without what may be secret."""
-    return {**as_builtins(kept.record), **asdict(show_request(kept.request))}
+def describe(kept: QuarantinedRequest, target: str | None) -> dict[str, Any]:
+    """Return a request without what may be secret. `target` is the inbox of the user's code, if its
+    source is declared there."""
+    shown = show_request(kept.request, _secret_headers(kept.record.source, target))
+    return {**as_builtins(kept.record), **asdict(shown)}
+
+
+def _secret_headers(source: str, target: str | None) -> AbstractSet[str] | None:
+    """Return the headers that a source declares for its token or signature, or None if there is no
+    valid table of this source."""
+    tables = load_inbox(target).resolve().sources
+    try:
+        declaration = declare_sources(tables).get(source)
+    except SettingError:
+        return None
+    return None if declaration is None else declaration.secret_headers
 
 
 def release_ids(ids: Sequence[int], target: str | None) -> Mapping[int, str]:

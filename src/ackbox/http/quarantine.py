@@ -70,7 +70,8 @@ def _add_detail(api: FastAPI, runtime: Runtime) -> None:
     @add(api, Route.SHOW_QUARANTINED, responses=problem_responses(400, 404, 503), tags=_TAGS)
     async def show_quarantined(quarantine_id: Number) -> QuarantineDetail:
         """Show one request, without the values of headers that may be secret."""
-        return QuarantineDetail.of(await find(quarantine_id))
+        kept = await find(quarantine_id)
+        return QuarantineDetail.of(kept, runtime.sources.secret_headers.get(kept.record.source))
 
     @add(
         api,

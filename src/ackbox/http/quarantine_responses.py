@@ -1,5 +1,6 @@
 """The responses of the routes of the quarantine."""
 
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Any, Self
 from uuid import UUID
@@ -54,8 +55,9 @@ class QuarantineDetail(QuarantineItem):
     hex: str | None
 
     @classmethod
-    def of(cls, kept: QuarantinedRequest) -> Self:
-        return cls(**_to_json(kept.record), **asdict(show_request(kept.request)))
+    def of(cls, kept: QuarantinedRequest, secret_headers: AbstractSet[str] | None) -> Self:
+        shown = show_request(kept.request, secret_headers)
+        return cls(**_to_json(kept.record), **asdict(shown))
 
 
 class ReleaseResponse(BaseModel):

@@ -58,6 +58,11 @@ class SourceDeclaration:
     headers: tuple[str, ...] = ()
     split: SplitRule | None = None
 
+    @property
+    def secret_headers(self) -> frozenset[str]:
+        """The headers that the table declares for the token or the signature, in lower case."""
+        return _secret_headers(self.options)
+
     def settings(self, secrets: tuple[bytes, ...]) -> SchemeSettings:
         """Return the settings of the scheme with the values of the secrets."""
         tolerance = {} if self.tolerance is None else {"tolerance": self.tolerance}
@@ -95,6 +100,7 @@ def declare(
     is_verified = words.get("verify") != NONE and preset.name != NONE
     split = _read_split(words, refuse)
     _check_item_key(words, split or preset.split, refuse)
+    options = _read_options(words, preset, refuse)
     return SourceDeclaration(
         name=name,
         origin=origin,
@@ -103,9 +109,9 @@ def declare(
         secrets=_read_secrets(words, preset, is_verified, refuse),
         tolerance=_read_tolerance(words, preset, refuse),
         public_url=_read_url(words, preset, refuse),
-        options=_read_options(words, preset, refuse),
+        options=options,
         fields={word: _read_field(words, word, refuse) for word in _FIELDS if word in words},
-        headers=_read_headers(words, refuse),
+        headers=_read_headers(words, _secret_headers(options), refuse),
         split=split,
     )
 
@@ -250,14 +256,20 @@ def _check_item_key(words: Mapping[str, object], split: SplitRule | None, refuse
         )
 
 
-def _read_headers(words: Mapping[str, object], refuse: Refuse) -> tuple[str, ...]:
+def _secret_headers(options: Mapping[str, str]) -> frozenset[str]:
+    return frozenset({options["header"].lower()} if "header" in options else ())
+
+
+def _read_headers(
+    words: Mapping[str, object], secret: frozenset[str], refuse: Refuse
+) -> tuple[str, ...]:
     names = words.get("headers", [])
     if not isinstance(names, list | tuple):
         raise refuse("headers", 'must be a list of header names to keep, such as ["X-Topic"]')
     for name in names:
         if not isinstance(name, str) or not _HEADER.fullmatch(name):
             raise refuse("headers", f"has {_show(name)}, which is not the name of a header")
-        if _MAY_BE_SECRET.search(name.lower()):
+        if name.lower() in secret or _MAY_BE_SECRET.search(name.lower()):
             raise refuse("headers", f"has {name}: a header that may carry a secret is never kept")
     return tuple(name.lower() for name in names)
 
