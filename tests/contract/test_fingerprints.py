@@ -10,6 +10,7 @@ from ackbox.model import (
     ReceiptKind,
     Status,
     Submission,
+    fingerprint,
     to_text,
 )
 from support.ledgers.backends import Backend, row
@@ -19,7 +20,8 @@ NEW, DUPLICATE, CONFLICT = ReceiptKind.NEW, ReceiptKind.DUPLICATE, ReceiptKind.C
 
 
 def unsigned(key: str, payload: bytes = b"body", **more: Any) -> Envelope:
-    return envelope(key, payload, source="github", fingerprint=True, **more)
+    more = {"fingerprint": fingerprint(payload)} | more
+    return envelope(key, payload, source="github", **more)
 
 
 async def kinds(backend: Backend, *sent: Envelope) -> list[ReceiptKind]:
@@ -47,6 +49,17 @@ async def test_a_known_payload_under_another_key_is_a_duplicate_of_the_first(  #
     assert (await row(backend, "first"))["last_seen_at"] == to_text(backend.clock())
 
 
+async def test_the_same_signed_bytes_with_another_payload_are_no_new_event(  # F47
+    backend: Backend,
+) -> None:
+    signed = fingerprint(b"signed")
+    assert await kinds(backend, unsigned("first", b"a=bc", fingerprint=signed)) == [NEW]
+    moved = [unsigned(f"{n}", b"ab=c%d" % n, fingerprint=signed) for n in range(2)]
+    assert await kinds(backend, *moved) == [CONFLICT, CONFLICT]
+    assert await kinds(backend, unsigned("other", b"a=bc")) == [NEW]
+    assert await keys(backend) == [("first", 3, 2), ("other", 1, 0)]
+
+
 async def test_a_payload_is_forgotten_after_24_hours(backend: Backend) -> None:  # F47
     assert await kinds(backend, unsigned("first")) == [NEW]
     backend.clock.advance(hours=24, seconds=-1)
@@ -59,7 +72,7 @@ async def test_a_payload_is_forgotten_after_24_hours(backend: Backend) -> None: 
 
 
 async def test_another_payload_or_source_is_a_new_event(backend: Backend) -> None:  # F48
-    other = envelope("third", b"body", source="shopify", fingerprint=True)
+    other = envelope("third", b"body", source="shopify", fingerprint=fingerprint(b"body"))
     assert await kinds(backend, unsigned("first"), unsigned("second", b"other"), other) == [NEW] * 3
 
 

@@ -82,7 +82,11 @@ WRITES: dict[str, Mapping[str, Any]] = {
         "hashes": [r"\\x00"],
         "window": timedelta(days=1),
     },
-    "add_fingerprints": {"ids": [NOBODY], "window": timedelta(days=1)},
+    "add_fingerprints": {
+        "ids": [NOBODY],
+        "hashes": [r"\\x00"],
+        "window": timedelta(days=1),
+    },
     "prune_fingerprints": {"window": timedelta(days=1), "limit": 10},
     "old_events_completed": TOMBSTONE_PASS,
     "old_events_failed": TOMBSTONE_PASS,

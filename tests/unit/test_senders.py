@@ -170,6 +170,29 @@ def test_the_fields_of_a_call_in_another_order_are_the_same_event() -> None:  # 
     assert twilio_event("CallSid=CA1&Digits=2").idempotency_key != first.idempotency_key
 
 
+@pytest.mark.parametrize(
+    ("url", "moved"),
+    [
+        ("?a=1", "Body=hiMessageSidSM1SmsStatusreceived"),
+        ("?a=1", "Body=hi&MessageSid=SM1SmsStatusreceived"),
+        ("?a=1", "Body=h&iMessageSid=SM1SmsStatusreceived"),
+        ("?a=1Bodyhi", "MessageSid=SM1&SmsStatus=received"),
+        ("?a=1BodyhiMessageSidSM1SmsStatusreceived", ""),
+    ],
+)
+def test_a_form_with_moved_borders_has_the_fingerprint_of_the_first(  # F47
+    url: str, moved: str
+) -> None:
+    source = make_source("twilio")
+    sent = form(b"Body=hi&MessageSid=SM1&SmsStatus=received", "", "?a=1")
+    signed = source.scheme.sign(replace(sent, headers=sent.headers[1:]))
+    captured = replace(signed, url="/in/twilio" + url, body=moved.encode())
+    (first,), (second,) = (accepted_by(source, each).envelopes for each in (signed, captured))
+    assert first.idempotency_key == "SM1"
+    assert first.fingerprint == second.fingerprint is not None
+    assert twilio_event("MessageSid=SM1").fingerprint != first.fingerprint
+
+
 # Meta
 
 

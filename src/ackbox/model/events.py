@@ -60,8 +60,9 @@ class Envelope(Struct, frozen=True, gc=False):
 
     `outcome` is set for a delivery whose items are events of their own: it is recorded as completed
     with the outcome `split`, and never runs. Its items name it in `parent_id`. `fingerprint` is set
-    if the sender does not sign the key: an event of this source with the same payload, recorded
-    within the last 24 hours, is then the same event (F47).
+    if the sender does not sign the key: the SHA-256 of what the sender signs, mostly the payload.
+    An event of this source with this fingerprint, recorded within the last 24 hours, is then the
+    same event (F47).
     """
 
     id: EventId
@@ -81,7 +82,7 @@ class Envelope(Struct, frozen=True, gc=False):
     request_id: str | None = None
     parent_id: EventId | None = None
     outcome: OutcomeName | None = None
-    fingerprint: bool = False
+    fingerprint: bytes | None = None
 
 
 class Receipt(Struct, frozen=True, gc=False):

@@ -41,9 +41,10 @@ class Preset:
     `key` is read first; if nothing is found, the key is the SHA-256 of the body. The other fields
     are None if nothing is found, and the type is then `webhook`. `kept_headers` are stored with the
     event, in lower case. With `fingerprint`, the signature does not cover the key, so that a
-    delivery with a known body is a duplicate too (F47). `options` are the words of the source's
-    table that only this preset knows; those of `secret_options` are secrets too, so that the table
-    has a reference to each.
+    delivery with a known body is a duplicate too (F47). `read_signed` returns the signed bytes if
+    they are not the body: a delivery in which these are known is then no new event. `options` are
+    the words of the source's table that only this preset knows; those of `secret_options` are
+    secrets too, so that the table has a reference to each.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Preset:
     time: Field | None = None
     kept_headers: tuple[str, ...] = ()
     fingerprint: bool = False
+    read_signed: Callable[[InboundRequest], bytes] | None = None
     needs_secret: bool = True
     needs_public_url: bool = False
     has_time: bool = False

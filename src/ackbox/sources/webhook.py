@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
+from hashlib import sha256
 
 import msgspec
 from msgspec.structs import replace
@@ -145,8 +146,14 @@ class SignedWebhook:
             envelope,
             content_type=_content_type(request.header(_CONTENT_TYPE) or ""),
             verified_by=self._verified_by,
-            fingerprint=fingerprint,
+            fingerprint=self._read_fingerprint(envelope, request) if fingerprint else None,
         )
+
+    def _read_fingerprint(self, envelope: Envelope, request: InboundRequest) -> bytes:
+        read_signed = self._preset.read_signed
+        if read_signed is None:
+            return envelope.payload_sha256
+        return sha256(read_signed(request)).digest()
 
     def _keep_headers(self, headers: Sequence[tuple[str, str]]) -> str | None:
         """Return the headers that reach the handler, as JSON. Repeated ones are joined."""

@@ -19,6 +19,7 @@ from ackbox.model import (
     QuarantineBudget,
     RetentionPolicy,
     Status,
+    fingerprint,
     make_sent_event,
     to_text,
 )
@@ -60,7 +61,9 @@ class Everything:
         self.later = envelope("later", lane="customer-1", at=LONG_AGO)
         self.delivery = envelope("delivery", at=LONG_AGO, outcome=OutcomeName.SPLIT)
         self.item = envelope("item", at=LONG_AGO, parent_id=self.delivery.id)
-        self.unsigned = envelope("unsigned", b"captured", at=LONG_AGO, fingerprint=True)
+        self.unsigned = envelope(
+            "unsigned", b"captured", at=LONG_AGO, fingerprint=fingerprint(b"captured")
+        )
         self.twice = envelope(
             "twice", b"[1, 2]", at=LONG_AGO, headers='{"x-a":"1"}', parent_id=self.old.id
         )

@@ -136,7 +136,7 @@ CROSS JOIN LATERAL (
 WHERE item.parent_id = sent.id AND kept.id <> sent.id
 
 -- name: known_fingerprints
--- Return for each envelope whether its key is known, and the key of the event with the same payload.
+-- Return for each envelope whether its key is known, and the key of the event with its fingerprint.
 SELECT EXISTS (SELECT 1 FROM {schema}.events
                WHERE events.source = sent.source AND events.idempotency_key = sent.key)
        OR EXISTS (SELECT 1 FROM {schema}.tombstones
@@ -152,9 +152,11 @@ ORDER BY sent.number
 
 -- name: add_fingerprints
 -- Save the fingerprints of these new events, also in place of fingerprints that have expired. Return
--- how many events of other transactions have one of these payloads: they committed meanwhile.
+-- how many events of other transactions have one of these fingerprints: they committed meanwhile.
 WITH fresh AS MATERIALIZED (
-    SELECT source, payload_sha256, idempotency_key FROM {schema}.events WHERE id = ANY (:ids::uuid[])
+    SELECT events.source, sent.sha256 AS payload_sha256, events.idempotency_key
+    FROM unnest(:ids::uuid[], :hashes::bytea[]) AS sent (id, sha256)
+    JOIN {schema}.events ON events.id = sent.id
 ), added AS (
     INSERT INTO {schema}.fingerprints (source, payload_sha256, idempotency_key, recorded_at)
     SELECT source, payload_sha256, idempotency_key, now() FROM fresh

@@ -82,15 +82,16 @@ async def receipts_of(
 async def _insert_with_fingerprints(
     database: Database, envelopes: Sequence[Envelope], cursors: Sequence[Cursor]
 ) -> tuple[Sequence[Envelope], asyncpg.Record]:
-    """Insert envelopes whose payloads may be known under another key. Return the envelopes under
-    the keys by which the ledger has them. If another transaction recorded one of the payloads
-    meanwhile, begin again: its fingerprint is then visible."""
-    sent = _keys([envelope for envelope in envelopes if envelope.fingerprint])
+    """Insert envelopes whose signed bytes may be known under another key. Return the envelopes with
+    the keys by which the ledger has them. If another transaction recorded one of the fingerprints
+    meanwhile, begin again: that fingerprint is then visible."""
+    unsigned = [envelope for envelope in envelopes if envelope.fingerprint]
+    sent = _keys(unsigned) | {"hashes": [envelope.fingerprint for envelope in unsigned]}
     del sent["ids"]
     while True:
         rows = await database.fetch("known_fingerprints", **sent, window=WINDOW)
         absorbed, fresh = absorb(envelopes, [(row["known"], row["first_key"]) for row in rows])
-        with suppress(_PayloadTaken):
+        with suppress(_FingerprintTaken):
             async with database.transaction() as session:
                 inserted = await insert(session, absorbed, cursors)
                 await _add_fingerprints(session, fresh)
@@ -104,14 +105,15 @@ async def _adopt_items(session: Session, deliveries: Sequence[Envelope]) -> None
     await session.fetch("adopt_items", **sent)
 
 
-class _PayloadTaken(Exception):
-    """Another transaction has recorded one of the payloads meanwhile."""
+class _FingerprintTaken(Exception):
+    """Another transaction has recorded one of the fingerprints meanwhile."""
 
 
-async def _add_fingerprints(session: Session, ids: Sequence[EventId]) -> None:
-    (row,) = await session.fetch("add_fingerprints", ids=ids, window=WINDOW)
+async def _add_fingerprints(session: Session, fresh: Sequence[Envelope]) -> None:
+    ids, hashes = [e.id for e in fresh], [e.fingerprint for e in fresh]
+    (row,) = await session.fetch("add_fingerprints", ids=ids, hashes=hashes, window=WINDOW)
     if row["taken"]:
-        raise _PayloadTaken
+        raise _FingerprintTaken
 
 
 async def _count_repeats(database: Database, envelopes: Sequence[Envelope]) -> list[Receipt]:

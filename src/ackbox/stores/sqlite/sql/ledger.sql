@@ -54,7 +54,7 @@ UPDATE events SET parent_id = known.value ->> 1
 FROM json_each(:known) AS known WHERE parent_id = known.value ->> 0
 
 -- name: known_fingerprints
--- Return for each envelope whether its key is known, and the key of the event with the same payload.
+-- Return for each envelope whether its key is known, and the key of the event with its fingerprint.
 SELECT json_group_array(json_array(
     EXISTS (SELECT 1 FROM events
             WHERE source = sent.value ->> 0 AND idempotency_key = sent.value ->> 1)
@@ -69,8 +69,8 @@ FROM json_each(:sent) AS sent
 -- name: add_fingerprints
 -- Save the fingerprints of these new events, also in place of fingerprints that have expired.
 INSERT INTO fingerprints (source, payload_sha256, idempotency_key, recorded_at)
-SELECT source, payload_sha256, idempotency_key, :now
-FROM json_each(:ids) AS fresh JOIN events ON events.id = fresh.value
+SELECT source, unhex(fresh.value ->> 1), idempotency_key, :now
+FROM json_each(:fresh) AS fresh JOIN events ON events.id = fresh.value ->> 0
 WHERE true
 ON CONFLICT (source, payload_sha256) DO UPDATE SET
     idempotency_key = excluded.idempotency_key, recorded_at = excluded.recorded_at

@@ -105,9 +105,11 @@ class RecordOperations:
     def _record_with_fingerprints(
         self, submissions: Sequence[Submission], envelopes: Sequence[Envelope], clock: Clock
     ) -> Operation[list[Receipt]]:
-        """Return the operation for envelopes whose payloads may be known under another key. The
+        """Return the operation for envelopes whose signed bytes may be known under another key. The
         writer is alone, so nothing changes between the look-up and the insert."""
-        sent = [_fingerprint(envelope) for envelope in envelopes if envelope.fingerprint]
+        sent = [
+            (e.source, e.idempotency_key, e.fingerprint.hex()) for e in envelopes if e.fingerprint
+        ]
         cursors = [Submission((), s.cursor) for s in submissions]
 
         def operation(connection: apsw.Connection) -> list[Receipt]:
@@ -116,10 +118,11 @@ class RecordOperations:
             rows = connection.execute(self._sql["known_fingerprints"], wanted).get
             known = msgspec.json.decode(rows, type=list[Known], strict=False)
             absorbed, fresh = absorb(envelopes, known)
-            plain = [replace(envelope, fingerprint=False) for envelope in absorbed]
+            plain = [replace(envelope, fingerprint=None) for envelope in absorbed]
             receipts = self.record([Submission(plain), *cursors], clock)(connection)
-            ids = {"ids": _json(fresh), "now": to_text(now)}
-            connection.execute(self._sql["add_fingerprints"], ids)
+            added = [(e.id, e.fingerprint.hex()) for e in fresh if e.fingerprint]
+            values = {"fresh": _json(added), "now": to_text(now)}
+            connection.execute(self._sql["add_fingerprints"], values)
             return receipts
 
         return operation
@@ -168,10 +171,6 @@ def _known_deliveries(envelopes: Sequence[Envelope], kept: ByKey) -> list[tuple[
     deliveries = [envelope for envelope in envelopes if envelope.outcome is not None]
     ids = [(e.id, kept[e.source, e.idempotency_key].id) for e in deliveries]
     return [(sent, known) for sent, known in ids if sent != known]
-
-
-def _fingerprint(envelope: Envelope) -> tuple[str, str, str]:
-    return envelope.source, envelope.idempotency_key, envelope.payload_sha256.hex()
 
 
 def _receipt(envelope: Envelope, kept: ByKey) -> Receipt:
