@@ -63,8 +63,8 @@ class PageVerification:
     async def _verify_once(self, webhook: Webhook, kept: QuarantinedRequest) -> Verified | str:
         key = _key(kept)
         if key not in self._results:
-            found = await self._find_delivery(kept)
-            self._results[key] = _receive(webhook, found) if found else _DELIVERY_IS_GONE
+            delivery = await self._find_delivery(kept)
+            self._results[key] = _receive(webhook, delivery) if delivery else _DELIVERY_IS_GONE
         return self._results[key]
 
     async def _find_delivery(self, kept: QuarantinedRequest) -> InboundRequest | None:
