@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from enum import Enum
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 from uuid import UUID
 
 import msgspec
@@ -44,6 +44,13 @@ _SPLIT = "The event is a delivery. Replay the events that were made from its ite
 _DISCONNECTED = "The connection, or your side of it, was closed before the count was complete."
 _PROGRESS = "NDJSON: with `dry_run` one line with the counts; else lines that report the progress."
 _PROGRESS_LINES = ndjson_content("PreviewResponse", "ProgressLine", "ErrorLine")
+FILE_RESPONSE: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The exact bytes, as a file.",
+        "content": {"text/plain": {}, "application/octet-stream": {}},
+    }
+}
+"""How the OpenAPI document describes the responses of `as_file`."""
 Actor = Annotated[
     str | None,
     Header(
@@ -97,13 +104,7 @@ def _add_detail(api: FastAPI, runtime: Runtime) -> None:
         api,
         Route.SHOW_PAYLOAD,
         response_class=Response,
-        responses={
-            200: {
-                "description": "The exact bytes, as a file.",
-                "content": {"text/plain": {}, "application/octet-stream": {}},
-            },
-            **problem_responses(400, 404, 503),
-        },
+        responses={**FILE_RESPONSE, **problem_responses(400, 404, 503)},
         tags=_TAGS,
     )
     async def show_payload(event_id: UUID) -> Response:

@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from ackbox.errors import AckboxError
 from ackbox.http.event_responses import ErrorLine
-from ackbox.http.events import Actor, as_file, find_caller
+from ackbox.http.events import FILE_RESPONSE, Actor, as_file, find_caller
 from ackbox.http.ndjson import NdjsonResponse, ndjson_content
 from ackbox.http.openapi import add, problem_responses
 from ackbox.http.problems import HttpError
@@ -77,13 +77,7 @@ def _add_detail(api: FastAPI, runtime: Runtime) -> None:
         api,
         Route.SHOW_QUARANTINED_BODY,
         response_class=Response,
-        responses={
-            200: {
-                "description": "The exact bytes, as a file.",
-                "content": {"text/plain": {}, "application/octet-stream": {}},
-            },
-            **problem_responses(400, 404, 503),
-        },
+        responses={**FILE_RESPONSE, **problem_responses(400, 404, 503)},
         tags=_TAGS,
     )
     async def show_quarantined_body(quarantine_id: Number) -> Response:
